@@ -1,0 +1,50 @@
+# One habit everywhere: `make` lists what can be done.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format lock vectors reference clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
+
+setup: $(INSTALLED)  ## create .venv and install everything into it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedsilo needs Python 3.11 or newer; set PYTHON")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@echo "installing fedsilo and its dependencies into .venv (torch is large: a few minutes on a slow line)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup  ## four silos train one model on real data, on this machine
+	@$(BIN)/fedsilo run -f examples/quickstart.yaml --alone
+
+test: setup  ## run the tests
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: setup  ## style, types and layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup  ## put the code into the project's style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup  ## resolve the dependencies anew into constraints.txt
+	@echo '# Versions that the tests ran with; `make lock` writes this file.' > constraints.new
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.11 --no-annotate --no-header >> constraints.new
+	@mv constraints.new constraints.txt
+
+vectors: setup  ## write the wire format's test vectors anew
+	@$(BIN)/python -m tests.vectors.make
+
+reference: setup  ## write docs/manifests.md anew
+	@$(BIN)/python -m fedsilo.manifests.reference docs/manifests.md
+
+clean:  ## remove the virtual environment and caches
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,48 @@
+"""What an aggregator is started with: the job, and the public key of each silo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import load_document
+from fedsilo.wire import VerifyKey
+
+
+class SiloKey(BaseModel):
+    """A silo of the job and the key that its updates and requests are signed with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    namespace: str = Field(description="Namespace of the silo.")
+    name: str = Field(description="Name of the silo.")
+    public_key: str = Field(description="`ed25519:` and the base64 of the 32 bytes of the key.")
+
+    @property
+    def reference(self) -> str:
+        """`namespace/name`, the sender in updates and requests."""
+        return f"{self.namespace}/{self.name}"
+
+
+class AggregatorConfig(BaseModel):
+    """The file that `fedsilo-aggregator --config` reads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    job: FederatedJob = Field(description="The job; its metadata carry the uid.")
+    silos: tuple[SiloKey, ...] = Field(description="The job's silos, in the order of its references.")
+
+    def keys(self) -> dict[str, VerifyKey]:
+        """Sender -> public key."""
+        return {silo.reference: VerifyKey.from_text(silo.public_key) for silo in self.silos}
+
+
+def load_config(path: Path) -> AggregatorConfig:
+    """Read the configuration.
+
+    :raises ManifestInvalid: when the file is missing or not what it should be.
+    """
+    return load_document(path, AggregatorConfig)

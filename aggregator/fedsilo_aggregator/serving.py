@@ -1,0 +1,95 @@
+"""Driving the engine: serving time, closed rounds, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import time
+from pathlib import Path
+
+from aiohttp import web
+
+from fedsilo.engine.federation import Federation
+from fedsilo_aggregator.service import Service
+from fedsilo_aggregator.status import StatusSink, status_of
+from fedsilo_aggregator.uploads import FULL
+
+log = logging.getLogger("fedsilo.aggregator")
+
+TICK = 0.25
+"""Seconds between looks at the deadline."""
+
+DRAIN = 30.0
+"""Seconds that silos get to fetch their last task."""
+
+RECENT = 60.0
+"""A silo that has been silent for so many seconds is not waited for at the end."""
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.3 with the job's server certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext) -> None:
+    """Serve until the job has ended and its silos know, or until SIGTERM."""
+    runner = web.AppRunner(service.application(), access_log=None, read_bufsize=1 << 20)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    log.info("serving job %s on %s:%d", service.federation.identity.name, host, port)
+    driving = asyncio.ensure_future(drive(service, sink))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driving.cancel)
+    try:
+        await driving
+    except asyncio.CancelledError:
+        log.info("stopped by a signal; the open round goes on when the aggregator is started again")
+        raise
+    finally:
+        await runner.cleanup()
+
+
+async def drive(service: Service, sink: StatusSink) -> None:
+    """Run rounds to the end, then let every silo fetch its last task."""
+    federation = service.federation
+    before, message = time.monotonic(), ""
+    while not federation.ended:
+        await service.changed(TICK)
+        try:
+            _pass_time(federation, time.monotonic() - before)
+            before = time.monotonic()
+            if await asyncio.to_thread(federation.settle):
+                service.uploads.forget_closed()
+                service.change()
+            message = ""
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            message = "the aggregator's disk is full; the round goes on when there is space"
+            log.warning(message)
+            await asyncio.sleep(1.0)
+        sink.publish(status_of(federation, service.refused, message))
+    service.change()
+    sink.publish(status_of(federation, service.refused, message))
+    await _drain(service)
+
+
+def _pass_time(federation: Federation, seconds: float) -> None:
+    if federation.current is not None:
+        federation.current.wait(seconds)
+
+
+async def _drain(service: Service) -> None:
+    until = time.monotonic() + DRAIN
+    while time.monotonic() < until:
+        now = time.monotonic()
+        recent = {silo for silo, seen in service.seen.items() if now - seen < RECENT}
+        if recent <= service.finished:
+            # One more tick lets the last response leave before the socket is closed.
+            await asyncio.sleep(TICK)
+            return
+        await service.changed(TICK)

@@ -1,0 +1,200 @@
+"""Receiving updates: streamed to disk while they are checked, acknowledged only when durable.
+
+A partial upload is a file beside the exchange's updates. Its bytes were checked as they came; after a restart the
+file is fed to a fresh checker, and the silo goes on from the offset that it is told. Whatever is refused is
+removed at once, so that nothing half-written stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsilo.durable import sync_directory
+from fedsilo.engine.federation import Federation
+from fedsilo.errors import Problem
+from fedsilo.wire import Expected, UpdateChecker, VerifyKey
+
+CHUNK = 1 << 20
+"""Bytes that are hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@dataclass(frozen=True)
+class UploadRange:
+    """Where the bytes of a request belong.
+
+    :param length: bytes of the whole update.
+    :param digest: hex sha256 of the whole update, by which the silo recognises its own.
+    """
+
+    offset: int
+    length: int
+    digest: str
+
+
+@dataclass
+class _Partial:
+    task: str
+    path: Path
+    checker: UpdateChecker
+    size: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Uploads:
+    """The uploads of the open exchange.
+
+    :param changed: called when an update was accepted.
+    """
+
+    def __init__(
+        self, federation: Federation, keys: Mapping[str, VerifyKey], changed: Callable[[], None]
+    ) -> None:
+        self._federation = federation
+        self._keys = keys
+        self._changed = changed
+        self._partials: dict[str, _Partial] = {}
+
+    async def offset(self, task: str, sender: str) -> int:
+        """Bytes of the silo's unfinished update that are here already."""
+        expected = self._federation.expected(task, sender)
+        partial = await self._partial(expected)
+        return partial.size
+
+    async def receive(self, task: str, sender: str, part: UploadRange, body: AsyncIterable[bytes]) -> bool:
+        """Take bytes of an update; whether the update is now whole, durable and accepted.
+
+        :raises Problem: as the update's check says, `offset-mismatch`, `too-long`, `already-accepted`, or
+            `storage-full` when the disk is.
+        """
+        if self.is_accepted(task, part.digest):
+            return True
+        expected = self._federation.expected(task, sender)
+        partial = await self._partial(expected)
+        async with partial.lock:
+            if self.is_accepted(task, part.digest):
+                return True
+            if part.offset != partial.size:
+                raise Problem(
+                    "offset-mismatch", f"task {task}: bytes from {part.offset}, but {partial.size} are here"
+                )
+            # A connection that breaks here leaves what has come so far: the silo goes on from there.
+            await self._append(partial, part, body)
+            if partial.size < part.length:
+                return False
+            with self._dropping(task):
+                await self._accept(partial, expected, part)
+        return True
+
+    def is_accepted(self, task: str, digest: str) -> bool:
+        """Whether this very update was accepted before.
+
+        :raises Problem: `already-accepted` when another update of the same task was.
+        """
+        found = self._federation.accepted(task)
+        if found is not None and found != digest:
+            raise Problem(
+                "already-accepted", f"task {task}: another update, {found[:12]}, was accepted before"
+            )
+        return found is not None
+
+    def forget_closed(self) -> None:
+        """Drop partial uploads of exchanges that are no longer open."""
+        current = self._federation.current
+        open_tasks = {task.id for task in current.tasks.values()} if current else set()
+        for task in set(self._partials) - open_tasks:
+            self._drop(task)
+
+    async def _partial(self, expected: Expected) -> _Partial:
+        partial = self._partials.get(expected.task)
+        if partial is None:
+            current = self._federation.current
+            assert current is not None
+            path = current.update_path(expected.task).with_suffix(".part")
+            partial = _Partial(expected.task, path, UpdateChecker(expected, self._keys[expected.sender]))
+            self._partials[expected.task] = partial
+            async with partial.lock:
+                with self._dropping(expected.task):
+                    await asyncio.to_thread(_refeed, partial)
+        return partial
+
+    async def _append(self, partial: _Partial, part: UploadRange, body: AsyncIterable[bytes]) -> None:
+        buffer = bytearray()
+        async for piece in body:
+            buffer += piece
+            if partial.size + len(buffer) > part.length:
+                self._drop(partial.task)
+                raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
+            if len(buffer) >= CHUNK:
+                await self._flush(partial, buffer)
+                buffer = bytearray()
+        await self._flush(partial, buffer)
+
+    async def _flush(self, partial: _Partial, buffer: bytearray) -> None:
+        with self._dropping(partial.task):
+            await asyncio.to_thread(_check_and_write, partial, buffer)
+
+    async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
+        update = partial.checker.finish()
+        if update.digest != part.digest:
+            raise Problem(
+                "digest-mismatch", f"the update's digest is {update.digest}, announced was {part.digest}"
+            )
+        await asyncio.to_thread(_sync, partial.path)
+        # From here to the accept there is no await: the round cannot close in between.
+        self._federation.expected(expected.task, expected.sender)
+        current = self._federation.current
+        assert current is not None
+        partial.path.replace(current.update_path(expected.task))
+        sync_directory(current.directory)
+        current.accept(expected.sender, update)
+        del self._partials[expected.task]
+        self._changed()
+
+    @contextmanager
+    def _dropping(self, task: str) -> Iterator[None]:
+        """Whatever goes wrong inside, the partial upload is gone afterwards."""
+        try:
+            yield
+        except OSError as error:
+            self._drop(task)
+            if error.errno in FULL:
+                text = "the aggregator's disk is full; the update was dropped, send it again later"
+                raise Problem("storage-full", text) from error
+            raise
+        except Problem:
+            self._drop(task)
+            raise
+
+    def _drop(self, task: str) -> None:
+        partial = self._partials.pop(task, None)
+        if partial is not None:
+            partial.path.unlink(missing_ok=True)
+
+
+def _refeed(partial: _Partial) -> None:
+    if not partial.path.exists():
+        return
+    with partial.path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            partial.checker.feed(piece)
+            partial.size += len(piece)
+
+
+def _check_and_write(partial: _Partial, buffer: bytearray) -> None:
+    partial.checker.feed(memoryview(buffer))
+    with partial.path.open("ab") as file:
+        file.write(buffer)
+    partial.size += len(buffer)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

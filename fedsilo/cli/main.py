@@ -1,0 +1,64 @@
+"""Entry point of the `fedsilo` command.
+
+Each sub-command is a module of this package with `add_arguments(parser)` and `run(args) -> int`. Only the one
+that is called is imported: `fedsilo validate` must answer at once, on a machine without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from fedsilo.errors import FedsiloError
+
+COMMANDS = {
+    "validate": "check a manifest and say everything that is wrong with it",
+    "run": "run a manifest on this machine, without a cluster",
+    "evaluate": "score a trained model on a dataset",
+    "methods": "list the methods that jobs can name",
+}
+"""Sub-command -> what it does; the module of the same name holds it."""
+
+_INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; exit codes are those of `fedsilo.errors`, 2 for wrong arguments, 130 for SIGINT."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        args = _parser(arguments).parse_args(arguments)
+        return int(args.run(args))
+    except SystemExit as exit_:  # argparse has printed its help, version or error already
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except FedsiloError as error:
+        for line in str(error).splitlines():
+            print(f"fedsilo: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("fedsilo: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fedsilo", description="Cross-silo federated learning.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"fedsilo {version('fedsilo')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
+        )
+        if name == called:
+            module = import_module(f"fedsilo.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

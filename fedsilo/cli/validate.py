@@ -1,0 +1,42 @@
+"""`fedsilo validate`: everything that is wrong with a manifest, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fedsilo.manifests.loading import Federation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One argument: the file."""
+    parser.add_argument(
+        "-f", "--file", type=Path, required=True, help="manifest with one FederatedJob and its Silos"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what would run."""
+    from fedsilo.validation import load_and_validate
+
+    print(summary(load_and_validate(args.file)))
+    return 0
+
+
+def summary(federation: Federation) -> str:
+    """What a person wants to see at a glance: who trains what, for how long, and who must answer."""
+    spec = federation.job.spec
+    silos = len(federation.silos)
+    sampled = spec.participation.sampled(silos)
+    quorum = spec.participation.min_silos or sampled
+    drawn = "all" if sampled == silos else f"{sampled} drawn"
+    shape = " x ".join(str(size) for size in spec.data.input_shape)
+    rows = {
+        "job": str(federation.job),
+        "method": spec.method.name,
+        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.data.classes} classes)",
+        "silos": f"{silos}: {', '.join(silo.metadata.name for silo in federation.silos)}",
+        "rounds": f"{spec.training.rounds}, {drawn} silos in each",
+        "quorum": f"{quorum} within {spec.participation.round_deadline}",
+    }
+    return "\n".join([f"{federation.file}: valid", *(f"  {name:<8}{value}" for name, value in rows.items())])

@@ -1,0 +1,108 @@
+"""The one form in which every loader's data reach training, and the checks that give it.
+
+Messages here do not name the dataset: `fedsilo.data.loaders.load` puts its name in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.errors import DataInvalid
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Samples and their classes.
+
+    :param features: images (N, C, H, W) or vectors (N, F); uint8 as stored (0 to 255, training scales by
+        1/255) or finite float32
+    :param labels: class of every sample, shape (N,), int64
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: np.ndarray) -> Arrays:
+        """The samples of these indices, in their order."""
+        return Arrays(self.features[indices], self.labels[indices])
+
+
+def checked(features: object, labels: object, classes: int, input_shape: tuple[int, ...]) -> Arrays:
+    """Raw arrays of a loader in the common form.
+
+    :param features: (N, *input_shape), images also with channels last, or without channels where there is one
+    :raises DataInvalid: anything else, naming the first offending item
+    """
+    x, y = _plain("features", features), _plain("labels", labels)
+    if x.ndim == 0 or y.ndim != 1 or len(x) != len(y):
+        raise DataInvalid(
+            f"features of shape {x.shape} and labels of shape {y.shape} do not pair up;"
+            " give one label per sample, labels in one dimension"
+        )
+    if not len(y):
+        raise DataInvalid("there is not a single sample; give at least one")
+    return Arrays(_checked_features(x, input_shape), _checked_labels(y, classes))
+
+
+def _plain(what: str, values: object) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataInvalid(f"{what} are not an array ({error}); give a numeric array") from error
+    if array.dtype.kind not in "iuf":
+        raise DataInvalid(f"{what} have dtype {array.dtype}; give a numeric array")
+    return array
+
+
+def _checked_features(x: np.ndarray, input_shape: tuple[int, ...]) -> np.ndarray:
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise DataInvalid(f"features have dtype {x.dtype}; give uint8 (0 to 255) or float32")
+    x = _channels_first(x, input_shape)
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+        x = np.ascontiguousarray(x, dtype=np.float32)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    if not finite.all():
+        item = int(np.argmin(finite))
+        bad = x[item][~np.isfinite(x[item])][0]
+        raise DataInvalid(f"item {item}: features contain {bad}; remove or mend the item")
+    return x
+
+
+def _channels_first(x: np.ndarray, input_shape: tuple[int, ...]) -> np.ndarray:
+    if x.shape[1:] == input_shape:
+        return x
+    if len(input_shape) == 3:
+        channels, height, width = input_shape
+        if x.shape[1:] == (height, width, channels):
+            return np.moveaxis(x, -1, 1)
+        if channels == 1 and x.shape[1:] == (height, width):
+            return x[:, np.newaxis]
+    raise DataInvalid(
+        f"items have shape {list(x.shape[1:])}, but data.inputShape of the job is {list(input_shape)};"
+        " convert the data or correct the job"
+    )
+
+
+def _checked_labels(y: np.ndarray, classes: int) -> np.ndarray:
+    if y.dtype.kind == "f":
+        whole = np.isfinite(y) & (y == np.floor(y))
+        if not whole.all():
+            item = int(np.argmin(whole))
+            raise DataInvalid(
+                f"item {item}: label {y[item]} is not an integer; number classes from 0 to {classes - 1}"
+            )
+    within = (y >= 0) & (y < classes)
+    if not within.all():
+        item = int(np.argmin(within))
+        raise DataInvalid(
+            f"item {item}: label {y[item]} is not a class of the job (data.classes is {classes});"
+            f" number classes from 0 to {classes - 1}"
+        )
+    return y.astype(np.int64)

@@ -1,0 +1,179 @@
+"""From a silo's `DatasetSpec` to checked arrays: the loaders, and `load`, which also applies the partition.
+
+Image folders have a module of their own. Loaders return raw features and labels; `fedsilo.data.arrays` checks
+them. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+
+from fedsilo.data.arrays import Arrays, checked
+from fedsilo.data.catalogue import (
+    DigitsConfig,
+    ImageFolderConfig,
+    NpzConfig,
+    PythonConfig,
+    TorchvisionConfig,
+    loader_config,
+)
+from fedsilo.data.imagefolder import read_imagefolder
+from fedsilo.data.partitions import partition
+from fedsilo.errors import DataInvalid
+
+if TYPE_CHECKING:
+    from fedsilo.manifests.job import DataSpec
+    from fedsilo.manifests.silo import DatasetSpec
+
+__all__ = ["Arrays", "load"]
+
+Raw = tuple[object, object]
+"""Features and labels as a loader found them."""
+
+
+def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
+    """A silo's samples: the whole dataset, or the part that its partition assigns.
+
+    :param dataset: what the silo offers
+    :param data: what the job expects: number of classes and shape of an item
+    :param root: folder against which relative paths in `dataset.config` are resolved
+    :raises ManifestInvalid: the loader, the scheme or a configuration is unknown
+    :raises DataInvalid: the data are not there or not what the job says; names dataset, item and remedy
+    """
+    config = loader_config(dataset)
+    try:
+        match config:
+            case DigitsConfig():
+                raw = read_digits(config)
+            case NpzConfig():
+                raw = read_npz(root / config.path, config)
+            case ImageFolderConfig():
+                raw = read_imagefolder(root / config.path, config, data.classes, data.input_shape)
+            case TorchvisionConfig():
+                raw = read_torchvision(
+                    dataset.loader.removeprefix("torchvision:"), root / config.path, config
+                )
+            case PythonConfig():
+                raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
+            case _:
+                assert_never(config)
+        arrays = checked(*raw, classes=data.classes, input_shape=tuple(data.input_shape))
+        return _part(arrays, dataset)
+    except DataInvalid as error:
+        raise DataInvalid(f"dataset {dataset.name!r}: {error}") from error
+
+
+def _part(arrays: Arrays, dataset: DatasetSpec) -> Arrays:
+    spec = dataset.partition
+    if spec is None:
+        return arrays
+    indices = partition(arrays.labels, spec)[spec.index]
+    if not len(indices):
+        raise DataInvalid(
+            f"partition.index: part {spec.index} of {spec.silos} (scheme {spec.scheme!r}) is empty;"
+            " use fewer silos or change the seed"
+        )
+    return arrays.take(indices)
+
+
+def read_digits(config: DigitsConfig) -> Raw:
+    """scikit-learn's digits as float32 in [0, 1], shape (N, 8, 8).
+
+    Train and test are not stratified: one seeded permutation, of which the first `testFraction` is test.
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16).astype(np.float32).reshape(-1, 8, 8)
+    order = np.random.RandomState(config.seed).permutation(len(labels))
+    test = int(config.test_fraction * len(labels))
+    chosen = {"test": order[:test], "train": order[test:], "all": np.arange(len(labels))}[config.split]
+    return images[chosen], labels[chosen]
+
+
+def read_npz(path: Path, config: NpzConfig) -> Raw:
+    """Two arrays of an `.npz` file."""
+    if not path.is_file():
+        raise DataInvalid(
+            f"config.path: {str(path)!r} is not a file; mount the data there or correct the path"
+        )
+    try:
+        # The file is opened here, because NumPy leaves a damaged archive open; NpzFile and not np.load, which
+        # takes what is no archive for a pickle.
+        with path.open("rb") as file:
+            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
+            for field, key in (("features", config.features), ("labels", config.labels)):
+                if key not in archive.files:
+                    raise DataInvalid(
+                        f"config.{field}: {key!r} is not an array of {str(path)!r};"
+                        f" use one of {', '.join(archive.files)}"
+                    )
+            return archive[config.features], archive[config.labels]
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataInvalid(
+            f"config.path: {str(path)!r} cannot be read ({error}); write numeric arrays with numpy.savez"
+        ) from error
+
+
+def read_torchvision(name: str, root: Path, config: TorchvisionConfig) -> Raw:
+    """A torchvision dataset's train or test split, from its arrays where it has them, else item by item."""
+    import torch
+    import torchvision.datasets
+
+    if name not in torchvision.datasets.__all__:
+        raise DataInvalid(
+            f"loader: torchvision has no dataset {name!r}; see torchvision.datasets for its names"
+        )
+    constructor: Any = getattr(torchvision.datasets, name)
+    parameters = inspect.signature(constructor).parameters
+    chosen: dict[str, Any] = {"train": config.split == "train"} if "train" in parameters else {}
+    if "split" in parameters:
+        chosen = {"split": config.split}
+    if not chosen:
+        raise DataInvalid(f"loader: torchvision's {name!r} has no train and test split; use a python: loader")
+    try:
+        items: Any = constructor(root=str(root), download=config.download, **chosen)
+    except (RuntimeError, OSError, TypeError, ValueError) as error:
+        raise DataInvalid(
+            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({_first_line(error)});"
+            " place the files there or set config.download to true"
+        ) from error
+    labels = getattr(items, "targets", getattr(items, "labels", None))
+    if labels is not None and isinstance(getattr(items, "data", None), np.ndarray | torch.Tensor):
+        return items.data, labels
+    pairs = [items[index] for index in range(len(items))]
+    return [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
+
+
+def call_function(reference: str, arguments: dict[str, Any]) -> Raw:
+    """What `module:function` returns for the configuration as keyword arguments: (features, labels)."""
+    module, _, name = reference.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise DataInvalid(
+            f"loader: python:{reference} cannot be imported ({error}); install it in the trainer's image"
+        ) from error
+    try:
+        result = function(**arguments)
+    except Exception as error:  # the function is the institution's own code and may raise anything
+        raise DataInvalid(
+            f"loader: python:{reference} raised {type(error).__name__}: {_first_line(error)};"
+            " correct the function or its config"
+        ) from error
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise DataInvalid(
+            f"loader: python:{reference} returned {type(result).__name__}; return a tuple (features, labels)"
+        )
+    return result
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no message")

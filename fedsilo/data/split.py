@@ -1,0 +1,25 @@
+"""Setting a silo's validation samples aside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def split_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of training and of validation samples, both ascending, stratified by class.
+
+    Of a class with n samples, `fraction * n` rounded to the nearest integer (halves up) go to validation, but
+    never all of them: a class that a silo owns is always trained on. Fraction 0 gives an empty second part.
+
+    :param labels: class of every sample, shape (N,)
+    :param fraction: share of samples for validation, at least 0 and below 1
+    :param seed: the same seed gives the same split on every machine
+    """
+    # RandomState and not default_rng: NumPy promises that its streams never change. It takes 32 bits of seed.
+    rng = np.random.RandomState(seed % 2**32)
+    held_out = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        amount = min(int(fraction * len(members) + 0.5), len(members) - 1)
+        held_out[rng.permutation(members)[:amount]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)

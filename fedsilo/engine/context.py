@@ -1,0 +1,71 @@
+"""What the engine hands to the two halves of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.engine.fold import mean_weights
+from fedsilo.learning.devices import pick_device
+from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.learning.training import LocalTraining
+from fedsilo.manifests.job import ModelSpec
+from fedsilo.methods.interface import ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.state import Tree
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class JobContext(ServerContext):
+    """The server half's view of the job.
+
+    :param weights: rule of averaging, `samples` or `uniform`.
+    """
+
+    weights: str
+
+    def initial_model(self) -> Tree:
+        """The job's model with its initial weights, the same for every silo."""
+        seed = derive_seed(self.spec.training.seed, "model")
+        return to_tree(build_model(self.spec.model, self.spec.data, seed))
+
+    def mean(self, updates: Updates, kind: str, silos: Sequence[str] | None = None) -> Tree:
+        """Average with the job's weights, normalised over the given silos (all that answered by default)."""
+        chosen = updates.silos if silos is None else silos
+        return updates.weighted_sum(kind, mean_weights(updates, self.weights, chosen))
+
+    def seed(self, *purpose: str | int) -> int:
+        """Seed for a purpose, derived from the job's seed."""
+        return derive_seed(self.spec.training.seed, *purpose)
+
+
+@dataclass(frozen=True)
+class LocalContext(SiloContext):
+    """The silo half's view: its examples, the job, its own seeds.
+
+    :param shuffle: draw a new order in each epoch, as every job does; tests of recorded batches turn it off.
+    """
+
+    shuffle: bool = True
+
+    def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
+        """A model on the device with these weights; the job's own architecture unless another is given."""
+        model = build_model(architecture or self.spec.model, self.spec.data, seed=0)
+        load_tree(model, tree)
+        return model.to(pick_device(self.spec.training.device))
+
+    def local_training(self, task: SiloTask) -> LocalTraining:
+        """The job's local training for this round: rate of the schedule, seed of silo and round."""
+        seed = self.seed("batches", task.phase, task.round)
+        plan = LocalTraining.of(self.spec.training, round=task.round, rounds=task.rounds, seed=seed)
+        return replace(plan, shuffle=self.shuffle)
+
+    def seed(self, *purpose: str | int) -> int:
+        """Seed for a purpose, derived from the job's seed and this silo's reference."""
+        return derive_seed(self.spec.training.seed, self.silo, *purpose)

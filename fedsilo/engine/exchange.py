@@ -1,0 +1,130 @@
+"""One open exchange: the tasks that the silos were given, and what has come back so far."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.engine.round import OpenRound, Verdict
+from fedsilo.engine.schedule import exchange_id
+from fedsilo.errors import Problem, SiloFailed
+from fedsilo.methods.interface import Exchange
+from fedsilo.wire import AcceptedUpdate, Contract, Expected, open_update, task_digest
+
+FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
+"""Failures of a silo that fail the job: no other silo's answer and no second try can mend them."""
+
+
+@dataclass(frozen=True)
+class SealedTask:
+    """A task as it goes over the wire."""
+
+    id: str
+    sealed: bytes
+
+
+@dataclass
+class OpenExchange:
+    """Tasks, contract and answers of the open exchange, over its directory.
+
+    Its files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
+    time so far.
+
+    :param tasks: silo -> its task.
+    :param broadcast: digests of the blobs that the tasks refer to.
+    """
+
+    job: str
+    exchange: Exchange
+    directory: Path
+    contract: Contract
+    tasks: Mapping[str, SealedTask]
+    broadcast: frozenset[str]
+    round: OpenRound
+    accepted: dict[str, str] = field(default_factory=dict)
+    failure: SiloFailed | None = None
+
+    def recover(self) -> None:
+        """Take up again what had come in before a restart."""
+        self.round = self.round.wait(read_json(self.directory / "elapsed.json") or 0.0)
+        for silo, task in self.tasks.items():
+            path = self.update_path(task.id)
+            if path.exists():
+                self.accept(silo, read_update(path))
+        for silo, failure in self._failures().items():
+            self._apply_failure(silo, failure["reason"], failure["message"])
+
+    def task(self, silo: str) -> SealedTask | None:
+        """The silo's task while it is awaited."""
+        open_to_it = self.round.verdict is Verdict.OPEN and silo in self.round.awaited
+        return self.tasks[silo] if open_to_it else None
+
+    def update_path(self, task: str) -> Path:
+        """Where the durable update of a task lies."""
+        return self.directory / f"{task}.update"
+
+    def expected(self, task: str, sender: str) -> Expected | None:
+        """What an update for this task must be; None when the task is not of this exchange.
+
+        :raises Problem: `wrong-sender`, or `round-closed` when the round has come to its end.
+        """
+        silo = next((silo for silo, given in self.tasks.items() if given.id == task), None)
+        if silo is None:
+            return None
+        if silo != sender:
+            raise Problem("wrong-sender", f"task {task} was given to {silo}, not to {sender}")
+        if self.round.verdict is not Verdict.OPEN:
+            raise Problem(
+                "round-closed", f"round {exchange_id(self.exchange)} was closed before this update was whole"
+            )
+        return Expected(
+            job=self.job,
+            task=task,
+            round=self.exchange.round,
+            sender=silo,
+            contract=self.contract,
+            task_digest=task_digest(self.tasks[silo].sealed),
+        )
+
+    def accept(self, silo: str, update: AcceptedUpdate) -> None:
+        """The silo's update lies durable at `update_path`."""
+        self.accepted[update.header.task] = update.digest
+        self.round = self.round.answer(silo)
+
+    def fail(self, silo: str, reason: str, message: str) -> None:
+        """The silo says why it cannot answer; some reasons fail the job at once."""
+        failures = self._failures() | {silo: {"reason": reason, "message": message}}
+        write_json(self.directory / "failures.json", failures)
+        self._apply_failure(silo, reason, message)
+
+    def wait(self, seconds: float) -> None:
+        """Serving time went by; whole seconds are remembered so that down time does not count."""
+        before = int(self.round.elapsed)
+        self.round = self.round.wait(seconds)
+        if int(self.round.elapsed) != before:
+            write_json(self.directory / "elapsed.json", self.round.elapsed)
+
+    def forget_failures(self) -> None:
+        """Let the exchange be tried again with its full deadline by whoever resumes the job."""
+        for name in ("failures.json", "elapsed.json"):
+            (self.directory / name).unlink(missing_ok=True)
+
+    def _failures(self) -> dict[str, dict[str, str]]:
+        return read_json(self.directory / "failures.json") or {}
+
+    def _apply_failure(self, silo: str, reason: str, message: str) -> None:
+        self.round = self.round.fail(silo, f"{reason}: {message}")
+        if reason in FATAL and silo not in self.round.answered:
+            self.failure = SiloFailed(f"silo {silo}: {message}")
+            self.failure.reason = reason
+
+
+def read_update(path: Path) -> AcceptedUpdate:
+    """Header and digest of an update that was checked when it came in."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with open_update(path) as update:
+        return AcceptedUpdate(update.header, digest)

@@ -1,0 +1,262 @@
+"""The round engine: a job as a state machine over a directory.
+
+It knows no HTTP and no clock of its own. Whoever drives it tells it which updates are durable, which silos
+failed and how much serving time went by, and lets it `settle` when a round has come to an end. Kill it at any
+instant: opened again over the same directory it asks the same silos for the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.exchange import OpenExchange, SealedTask
+from fedsilo.engine.fold import StoredUpdates, mean_metrics
+from fedsilo.engine.result import Result, write_result
+from fedsilo.engine.round import OpenRound, Verdict
+from fedsilo.engine.schedule import exchange_id, is_evaluated, participants, quorum, schedule, task_id
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.store import JobStore, Progress
+from fedsilo.errors import JobFailed, Problem
+from fedsilo.methods.contract import derive_contract
+from fedsilo.methods.interface import EVALUATE, FINISH, Assignment, Exchange, Method
+from fedsilo.methods.state import State
+from fedsilo.wire import BlobLink, BlobRef, Contract, Expected, SigningKey, Task, seal_task, write_blob
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """Which job this is.
+
+    :param uid: unique for each creation of the job.
+    :param silos: references `namespace/name`, in the job's order.
+    """
+
+    uid: str
+    name: str
+    spec_digest: str
+    silos: tuple[str, ...]
+
+
+class Federation:
+    """One job's rounds, from the first task to the model.
+
+    :param key: the job's task-signing key.
+    :param evaluation: the test set, where the aggregator holds one.
+    :raises WorkdirConflict: when the store belongs to another job.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        identity: JobIdentity,
+        method: Method,
+        context: JobContext,
+        key: SigningKey,
+        evaluation: GlobalEvaluation | None = None,
+    ) -> None:
+        self.identity = identity
+        self.result: Result | None = None
+        self._lost: JobFailed | None = None
+        self._current: OpenExchange | None = None
+        self._store = store
+        self._method = method
+        self._half = method.server()
+        self._context = context
+        self._key = key
+        self._evaluation = evaluation
+        self._schedule = schedule(context.spec, method.phases(context.spec, context.config))
+        self.rounds = self._schedule[-1].round
+        store.claim(identity.uid, identity.spec_digest)
+        self._progress = store.load() or store.commit(Progress(0, self._half.start(context)), None)
+        records = [*store.history(), self._progress.record]
+        self._past = {
+            task: digest for record in records for task, digest in record.get("updates", {}).items()
+        }
+        self._enter(self._progress)
+
+    @property
+    def current(self) -> OpenExchange | None:
+        """The open exchange; None once there is a model."""
+        return self._current
+
+    @property
+    def failure(self) -> JobFailed | None:
+        """Why the job failed, once it has."""
+        return self._lost or (self._current.failure if self._current else None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is a model or a failure."""
+        return self.result is not None or self.failure is not None
+
+    def history(self) -> list[dict[str, Any]]:
+        """One record per completed round."""
+        return self._store.history()
+
+    def task(self, silo: str) -> SealedTask | None:
+        """What the silo is asked now; None while there is nothing to do for it."""
+        if self.ended:
+            return self._finish_task(silo)
+        return self._current.task(silo) if self._current else None
+
+    def blob(self, digest: str) -> Path | None:
+        """File of a blob that the open exchange hands out."""
+        return self._store.blobs / digest if self._current and digest in self._current.broadcast else None
+
+    def accepted(self, task: str) -> str | None:
+        """Digest of the update that was accepted for a task of this or an earlier round."""
+        return self._past.get(task) or (self._current.accepted.get(task) if self._current else None)
+
+    def expected(self, task: str, sender: str) -> Expected:
+        """What an update for this task must be.
+
+        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`.
+        """
+        if self.ended or self._current is None:
+            raise Problem("job-finished", f"the job has ended; task {task} is not awaited any more")
+        expected = self._current.expected(task, sender)
+        if expected is None:
+            past = self._schedule[: self._progress.position]
+            known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
+            name = exchange_id(self._current.exchange)
+            raise Problem(
+                "round-closed" if known else "unknown-task", f"task {task} is not of the open round {name}"
+            )
+        return expected
+
+    def settle(self) -> bool:
+        """Fold a closed round into the next state and open the next exchange; whether anything happened.
+
+        :raises OSError: when the disk is full; nothing is half-written and calling again is safe.
+        """
+        current = self._current
+        if self.ended or current is None or current.round.verdict is Verdict.OPEN:
+            return False
+        if current.round.verdict is not Verdict.CLOSED:
+            self._lost = current.round.loss()
+            return True
+        state, record = self._fold(current)
+        position = self._progress.position + 1
+        complete = position == len(self._schedule) or self._schedule[position].round != current.exchange.round
+        progress = Progress(position, state, {} if complete else record)
+        self._progress = self._store.commit(progress, record if complete else None)
+        self._past |= current.accepted
+        self._enter(self._progress)
+        return True
+
+    def _fold(self, current: OpenExchange) -> tuple[State, dict[str, Any]]:
+        exchange, before = current.exchange, self._progress.record
+        answered = [silo for silo in self.identity.silos if silo in current.round.answered]
+        paths = {silo: current.update_path(current.tasks[silo].id) for silo in answered}
+        updates = StoredUpdates(paths)
+        record = {
+            "round": exchange.round,
+            "phase": exchange.phase.name,
+            **before,
+            "updates": before.get("updates", {}) | current.accepted,
+            "bytes": _added(
+                before.get("bytes", {}), {silo: path.stat().st_size for silo, path in paths.items()}
+            ),
+            "failed": before.get("failed", {}) | dict(current.round.failed),
+            "missing": sorted({*before.get("missing", ()), *current.round.awaited}),
+        }
+        if exchange.phase.step == EVALUATE:
+            return self._progress.state, record | {"metrics": mean_metrics(updates)}
+        record["samples"] = {silo: updates.samples(silo) for silo in updates.silos}
+        record["training"] = mean_metrics(updates)
+        state = self._half.aggregate(self._context, self._progress.state, exchange, updates)
+        state = state.store(self._store.blobs)
+        if self._evaluation and is_evaluated(self._context.spec, exchange.round, self.rounds):
+            record["metrics"] = self._evaluation.score(self._half.model(self._context, state))
+        return state, record
+
+    def _enter(self, progress: Progress) -> None:
+        """Open the next exchange, or write the model after the last."""
+        if progress.position == len(self._schedule):
+            self.result = self._write_result()
+            self._current = None
+            self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
+            return
+        exchange = self._schedule[progress.position]
+        opened = self._open(exchange, progress.state)
+        opened.recover()
+        keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
+        self._store.sweep(keep, exchange_id(exchange))
+        self._current = opened
+
+    def _open(self, exchange: Exchange, state: State) -> OpenExchange:
+        spec, context = self._context.spec, self._context
+        silos = participants(spec, exchange, self.identity.silos)
+        contract = derive_contract(self._method, exchange.phase.step, context.signature, context.config)
+        trees = state.refs()
+        if exchange.phase.step == EVALUATE:
+            trees[EVALUATE] = write_blob(self._half.model(context, state), self._store.blobs)
+            assignments: Mapping[str, Assignment] = {silo: Assignment({"model": EVALUATE}) for silo in silos}
+        else:
+            assignments = self._half.assign(context, state, exchange, silos)
+        return OpenExchange(
+            job=self.identity.uid,
+            exchange=exchange,
+            directory=self._store.exchange(exchange_id(exchange)),
+            contract=contract,
+            tasks={silo: self._seal(exchange, silo, assignments[silo], trees, contract) for silo in silos},
+            broadcast=frozenset(
+                trees[tree].digest for given in assignments.values() for tree in given.trees.values()
+            ),
+            round=OpenRound(silos, quorum(spec, silos), spec.participation.round_deadline.seconds),
+        )
+
+    def _seal(
+        self,
+        exchange: Exchange,
+        silo: str,
+        assignment: Assignment,
+        trees: Mapping[str, BlobRef],
+        contract: Contract,
+    ) -> SealedTask:
+        refs = {name: trees[tree] for name, tree in assignment.trees.items()}
+        task = Task(
+            job=self.identity.uid,
+            silo=silo,
+            task=task_id(exchange, silo),
+            round=exchange.round,
+            phase=exchange.phase.name,
+            step=exchange.phase.step,
+            spec_digest=bytes.fromhex(self.identity.spec_digest),
+            contract=bytes.fromhex(contract.digest()),
+            blobs=tuple(BlobLink(name, ref.digest, ref.length) for name, ref in refs.items()),
+            settings=dict(assignment.settings),
+        )
+        return SealedTask(task.task, seal_task(task, self._key))
+
+    def _finish_task(self, silo: str) -> SealedTask:
+        nothing = Contract((), ())
+        task = Task(
+            job=self.identity.uid,
+            silo=silo,
+            task=FINISH,
+            round=self.rounds,
+            phase=FINISH,
+            step=FINISH,
+            spec_digest=bytes.fromhex(self.identity.spec_digest),
+            contract=bytes.fromhex(nothing.digest()),
+            blobs=(),
+            settings={"succeeded": self.result is not None},
+        )
+        return SealedTask(FINISH, seal_task(task, self._key))
+
+    def _write_result(self) -> Result:
+        tree = self._half.model(self._context, self._progress.state)
+        architecture = self._method.architecture(self._context.spec, self._context.config)
+        history = self._store.history()
+        return write_result(
+            self._store.directory, tree, architecture, self._context.spec, self.identity, history
+        )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

@@ -1,0 +1,125 @@
+"""Folding a round's updates into one tree, in about one model of memory.
+
+Silos are added in the order of the job's references, each block mapped, added and unmapped before the next is
+touched: the sum is the same bytes whatever order the updates arrived in, and peak memory does not grow with the
+number of silos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import Updates
+from fedsilo.methods.state import Tree
+from fedsilo.wire import UpdateBlocks, UpdateHeader, open_update
+
+CHUNK = 1 << 20
+"""Elements that are scaled at a time: large enough to be fast, small enough not to count."""
+
+
+class StoredUpdates:
+    """The accepted updates of a round, in files.
+
+    :param paths: silo -> file, in the order of the job's references.
+    """
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = dict(paths)
+        self._headers: dict[str, UpdateHeader] = {}
+        for silo, path in self._paths.items():
+            with open_update(path) as update:
+                self._headers[silo] = update.header
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Names of the silos whose updates count."""
+        return tuple(self._paths)
+
+    def samples(self, silo: str) -> int:
+        """Sample count that the silo's update states."""
+        return self._headers[silo].samples
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        """Scalar metrics of the silo's update."""
+        return self._headers[silo].metrics
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        """Sum over silos of weight times each tensor of that kind.
+
+        Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do.
+        """
+        sums: Tree = {}
+        types: dict[str, np.dtype] = {}
+        for silo in self.silos:
+            if silo not in weights:
+                continue
+            with open_update(self._paths[silo]) as update:
+                for name in update.names(kind):
+                    self._add(sums, types, update, name, weights[silo])
+        return {name: _as_type(total, types[name]) for name, total in sums.items()}
+
+    @staticmethod
+    def _add(sums: Tree, types: dict[str, np.dtype], update: UpdateBlocks, name: str, weight: float) -> None:
+        with update.map(name) as block:
+            if name not in sums:
+                types[name] = block.dtype
+                sums[name] = np.zeros(block.shape, dtype=_accumulator(block.dtype))
+            _add_scaled(sums[name].reshape(-1), block.reshape(-1), weight)
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied."""
+        tree: Tree = {}
+        with open_update(self._paths[silo]) as update:
+            for name in update.names(kind):
+                with update.map(name) as block:
+                    tree[name] = np.array(block)
+        return tree
+
+
+def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str, float]:
+    """Weights that add up to one over the given silos: n_k / sum of n (`samples`) or 1 / |K| (`uniform`).
+
+    :raises MethodError: when no silo holds a sample.
+    """
+    sizes = {silo: updates.samples(silo) if rule == "samples" else 1 for silo in silos}
+    total = sum(sizes.values())
+    if total == 0:
+        raise MethodError(
+            f"no silo of {', '.join(silos)} states any sample, so their updates cannot be weighted"
+        )
+    return {silo: size / total for silo, size in sizes.items()}
+
+
+def _accumulator(dtype: np.dtype) -> np.dtype:
+    if dtype.kind != "f":
+        return np.dtype(np.float64)
+    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+
+
+def _add_scaled(total: np.ndarray, block: np.ndarray, weight: float) -> None:
+    scale = total.dtype.type(weight)
+    for start in range(0, total.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        total[part] += block[part].astype(total.dtype, copy=False) * scale
+
+
+def _as_type(total: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return total.astype(dtype, copy=False)
+    # 1e-9 guards a mean of equal integers, whose weights may add up to a hair less than one.
+    return np.trunc(total + 1e-9).astype(dtype)
+
+
+def mean_metrics(updates: Updates) -> dict[str, float]:
+    """Mean of each scalar over the silos that sent it, weighted by their sample counts."""
+    means = {}
+    for name in sorted({name for silo in updates.silos for name in updates.metrics(silo)}):
+        silos = [silo for silo in updates.silos if name in updates.metrics(silo) and updates.samples(silo)]
+        if silos:
+            weights = mean_weights(updates, "samples", silos)
+            means[name] = sum(weights[silo] * updates.metrics(silo)[name] for silo in silos)
+    return means

@@ -1,0 +1,51 @@
+"""What a finished job leaves: `model.safetensors`, tensors only, and `model.json`, which says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsilo.durable import write_json
+from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.wire import write_tensors
+
+if TYPE_CHECKING:
+    from fedsilo.engine.federation import JobIdentity
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where the model lies and the digest of its file."""
+
+    path: Path
+    sha256: str
+    metrics: Mapping[str, float]
+
+
+def write_result(
+    directory: Path,
+    tree: Mapping[str, np.ndarray],
+    architecture: ModelSpec,
+    spec: FederatedJobSpec,
+    identity: JobIdentity,
+    history: Sequence[Mapping[str, Any]],
+) -> Result:
+    """Write model and description; doing it again gives the same bytes."""
+    path = directory / "model.safetensors"
+    ref = write_tensors(tree, path)
+    metrics = dict(history[-1].get("metrics", {}))
+    description = {
+        "model": architecture.model_dump(by_alias=True, mode="json"),
+        "data": spec.data.model_dump(by_alias=True, mode="json"),
+        "method": spec.method.model_dump(by_alias=True, mode="json"),
+        "job": {"name": identity.name, "uid": identity.uid, "specDigest": identity.spec_digest},
+        "sha256": ref.digest,
+        "metrics": metrics,
+        "updates": [{"round": line["round"], "digests": line["updates"]} for line in history],
+    }
+    write_json(directory / "model.json", description)
+    return Result(path, ref.digest, metrics)

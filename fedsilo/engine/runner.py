@@ -1,0 +1,88 @@
+"""The silo's side of a round: run one step of the method's silo half on the silo's own examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedsilo.data.loaders import load
+from fedsilo.data.split import split_validation
+from fedsilo.engine.context import LocalContext
+from fedsilo.errors import MethodError
+from fedsilo.learning.devices import pick_device
+from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import build_model, signature
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.silo import Silo
+from fedsilo.methods import registry
+from fedsilo.methods.interface import EVALUATE, Method, Reply, SiloTask
+from fedsilo.methods.state import State
+
+
+class TaskRunner:
+    """Runs tasks of one job in one silo.
+
+    :param root: directory that relative dataset paths start from.
+    :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
+    """
+
+    def __init__(self, spec: FederatedJobSpec, silo: Silo, root: Path) -> None:
+        self.method: Method = registry.get(spec.method.name)
+        self._half = self.method.silo()
+        reference = f"{silo.metadata.namespace}/{silo.metadata.name}"
+        train, validation = load_examples(spec, silo, root)
+        self.context = LocalContext(
+            spec=spec,
+            config=registry.config_of(self.method, spec),
+            signature=signature(build_model(spec.model, spec.data, seed=0)),
+            silo=reference,
+            train=train,
+            validation=validation,
+            min_samples_per_class=max(
+                spec.privacy.min_samples_per_class, silo.spec.policy.min_samples_per_class
+            ),
+        )
+
+    def run(self, task: SiloTask, private: State) -> Reply:
+        """Answer one task.
+
+        :param private: what the silo kept from its last acknowledged reply.
+        :raises MethodError: when the silo half has no such step or does not return a reply.
+        """
+        step = getattr(self._half, task.step, None)
+        if step is None and task.step == EVALUATE:
+            return self._evaluate(task)
+        if step is None:
+            raise MethodError(f"the silo half of method {self.method.name} has no step {task.step!r}")
+        reply = step(self.context, task, private)
+        if not isinstance(reply, Reply):
+            raise MethodError(f"step {task.step!r} of method {self.method.name} returned no Reply")
+        return reply
+
+    def _evaluate(self, task: SiloTask) -> Reply:
+        context = self.context
+        if len(context.validation) == 0:
+            return Reply()
+        architecture = self.method.architecture(context.spec, context.config)
+        scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
+        return Reply(samples=scored.samples, metrics={"accuracy": scored.accuracy, "loss": scored.loss})
+
+
+def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
+    """The silo's training and validation examples, on the device that the job asks for.
+
+    :raises DataInvalid: naming dataset and item.
+    """
+    name, seed = silo.metadata.name, spec.training.seed
+    dataset = next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
+    arrays = load(dataset, spec.data, root=root)
+    reference = f"{silo.metadata.namespace}/{name}"
+    parts = split_validation(
+        arrays.labels, spec.data.validation_fraction, derive_seed(seed, reference, "validation")
+    )
+    device = pick_device(spec.training.device)
+    train, validation = (
+        Examples.from_arrays(arrays.features[part], arrays.labels[part], device) for part in parts
+    )
+    return train, validation

@@ -1,0 +1,116 @@
+"""The aggregator's directory: the last complete state, the open round, and nothing half-written.
+
+    job.json                 whose directory this is
+    state.json               exchanges completed, the method's state, the record of the round so far
+    blobs/<sha256>           trees of tensors, named by their content
+    open/<exchange>/         the open exchange: accepted updates, failures, serving time
+    history.jsonl            one line per completed round
+
+`state.json` is the only commit point: it names the blobs that count and how much of the history does, so that
+whatever a crash left beyond it is dropped when the directory is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsilo.durable import append_durably, read_json, write_json
+from fedsilo.errors import WorkdirConflict
+from fedsilo.methods.state import State
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job has come.
+
+    :param position: exchanges completed.
+    :param record: what is known of the current round, if it takes more than one exchange.
+    """
+
+    position: int
+    state: State
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+class JobStore:
+    """Durable reads and writes of one job's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.blobs = directory / "blobs"
+        self._open = directory / "open"
+        self._history = directory / "history.jsonl"
+
+    def claim(self, job: str, digest: str) -> None:
+        """Make the directory this job's, or check that it is.
+
+        :raises WorkdirConflict: when it belongs to another job or another specification.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.blobs.mkdir(exist_ok=True)
+        self._open.mkdir(exist_ok=True)
+        mine = {"job": job, "specDigest": digest}
+        path = self.directory / "job.json"
+        found = read_json(path)
+        if found is None:
+            write_json(path, mine)
+        elif found != mine:
+            raise WorkdirConflict(
+                f"{self.directory}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, "
+                f"not to job {job} with {digest[:12]}; use an empty directory"
+            )
+
+    def load(self) -> Progress | None:
+        """The last complete state, with the history cut back to it; None before the first."""
+        document = read_json(self.directory / "state.json")
+        if document is None:
+            self._cut_history(0)
+            return None
+        self._cut_history(document["historyBytes"])
+        return Progress(
+            document["position"], State.from_json(document["state"], self.blobs), document["record"]
+        )
+
+    def commit(self, progress: Progress, line: dict[str, Any] | None) -> Progress:
+        """Store everything new, then move the commit point; the completed round's line goes into the history."""
+        stored = Progress(progress.position, progress.state.store(self.blobs), progress.record)
+        if line is not None:
+            append_durably(self._history, json.dumps(line, sort_keys=True))
+        document = {
+            "position": stored.position,
+            "state": stored.state.to_json(),
+            "record": stored.record,
+            "historyBytes": self._history.stat().st_size if self._history.exists() else 0,
+        }
+        write_json(self.directory / "state.json", document)
+        return stored
+
+    def history(self) -> list[dict[str, Any]]:
+        """Lines of the completed rounds."""
+        if not self._history.exists():
+            return []
+        return [json.loads(line) for line in self._history.read_text(encoding="utf-8").splitlines()]
+
+    def exchange(self, name: str) -> Path:
+        """Directory of the open exchange."""
+        path = self._open / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def sweep(self, keep: set[str], exchange: str | None) -> None:
+        """Drop closed exchanges, and blobs that neither the state nor an open task refers to."""
+        for path in self._open.iterdir():
+            if path.name != exchange:
+                shutil.rmtree(path)
+        for path in self.blobs.iterdir():
+            if path.name not in keep:
+                path.unlink()
+
+    def _cut_history(self, length: int) -> None:
+        if self._history.exists() and self._history.stat().st_size > length:
+            with self._history.open("r+b") as file:
+                file.truncate(length)

@@ -1,0 +1,106 @@
+"""Everything that can go wrong, as one tree.
+
+Each error names the object, the field, the value and the remedy in its message. Each class carries the
+process exit code and the condition reason under which a job that fails of it is reported, locally and on a
+cluster alike.
+
+    FedsiloError                      exit   reason
+    ├── ManifestInvalid                  2   ManifestInvalid       what a person wrote cannot be run
+    ├── DataInvalid                      3   DataInvalid           a silo's dataset cannot be read or is wrong
+    ├── JobFailed                        4   (one of the below)    the federation ran and did not finish
+    │   ├── QuorumLost                   4   QuorumLost            too few silos can still answer
+    │   ├── DeadlineExceeded             4   DeadlineExceeded      too few silos answered in time
+    │   └── SiloFailed                   4   SiloFailed            a silo reported an error that no retry mends
+    ├── PolicyRefused                    5   PolicyRefused         a silo's policy or contract forbids the task
+    ├── WorkdirConflict                  6   WorkdirConflict       the directory belongs to another job or run
+    ├── MethodError                      7   MethodError           a method or model does not keep its declaration
+    └── Problem                          8   (its code)            the peer refused or broke the protocol
+
+Exit 0 is success, 1 a defect of fedsilo itself, 130 and 143 an interruption by SIGINT and SIGTERM. An exit code
+of 2, 3, 5, 6 or 7 says that trying again without a change cannot help.
+"""
+
+from __future__ import annotations
+
+
+class FedsiloError(Exception):
+    """Root of all errors that fedsilo raises on purpose; its text is meant for a person."""
+
+    exit_code = 1
+    reason = "InternalError"
+
+
+class ManifestInvalid(FedsiloError):
+    """A manifest, an option or an argument that cannot be run as it is written."""
+
+    exit_code = 2
+    reason = "ManifestInvalid"
+
+
+class DataInvalid(FedsiloError):
+    """A dataset that cannot be read, or whose items are not what the job says."""
+
+    exit_code = 3
+    reason = "DataInvalid"
+
+
+class JobFailed(FedsiloError):
+    """The federation started and ended without a model."""
+
+    exit_code = 4
+    reason = "JobFailed"
+
+
+class QuorumLost(JobFailed):
+    """Fewer silos than `participation.minSilos` can still answer in this round."""
+
+    reason = "QuorumLost"
+
+
+class DeadlineExceeded(JobFailed):
+    """At `participation.roundDeadline` fewer than `minSilos` had answered."""
+
+    reason = "DeadlineExceeded"
+
+
+class SiloFailed(JobFailed):
+    """A silo reported an error that trying again cannot mend."""
+
+    reason = "SiloFailed"
+
+
+class PolicyRefused(FedsiloError):
+    """A silo's policy, or the contract that its guard derived, forbids what was asked."""
+
+    exit_code = 5
+    reason = "PolicyRefused"
+
+
+class WorkdirConflict(FedsiloError):
+    """The working directory belongs to another job, or another run holds it."""
+
+    exit_code = 6
+    reason = "WorkdirConflict"
+
+
+class MethodError(FedsiloError):
+    """A method or model that does not keep its own declaration."""
+
+    exit_code = 7
+    reason = "MethodError"
+
+
+class Problem(FedsiloError):
+    """A refusal in the protocol, as RFC 9457 problem details.
+
+    :param code: stable kebab-case name, one of `fedsilo.wire.problems.STATUS`.
+    :param detail: what was found and what was expected.
+    """
+
+    exit_code = 8
+    reason = "ProtocolProblem"
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail

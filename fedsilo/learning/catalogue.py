@@ -1,0 +1,222 @@
+"""The built-in architectures: their names, their configuration and the inputs they take.
+
+Torch-free, so that a job's model can be checked where nothing is computed; `fedsilo.learning.networks` builds
+what is listed here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedsilo.manifests.job import DataSpec, ModelSpec
+
+Finding = tuple[str, object, str, str]
+"""A fault as (path, value, problem, remedy)."""
+
+PYTHON = "python:"
+TORCHVISION = "torchvision:"
+
+Width = Annotated[int, Field(ge=1, le=65536)]
+
+
+class ArchitectureConfig(BaseModel):
+    """What every built-in architecture has in `spec.model.config`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    bias: bool = Field(True, description="whether the classifier has a bias; MAP's networks have none")
+
+
+class MlpConfig(ArchitectureConfig):
+    """Configuration of `mlp`."""
+
+    hidden: list[Width] = Field(
+        [200, 200], min_length=1, max_length=16, description="widths of the hidden layers"
+    )
+
+
+class LeNetConfig(ArchitectureConfig):
+    """Configuration of `lenet`."""
+
+    padding: Literal[0, 2] = Field(
+        0, description="zero padding of both convolutions; 2 for images below 16x16"
+    )
+
+
+class ResNet8Config(ArchitectureConfig):
+    """Configuration of `resnet8`."""
+
+    width: int = Field(
+        64, ge=1, le=1024, description="channels of the first stage; the next have two and four times"
+    )
+
+
+class TorchvisionConfig(ArchitectureConfig):
+    """Configuration of the torchvision ResNets."""
+
+    stem: Literal["imagenet", "cifar"] = Field(
+        "imagenet", description="imagenet: 7x7 stride 2 and max-pooling; cifar: 3x3 stride 1 and none"
+    )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One entry of the catalogue.
+
+    :param smallest_side: for networks over images of shape [channels, height, width], the least height and
+        width for a configuration; None where any shape will do.
+    """
+
+    name: str
+    summary: str
+    config: type[ArchitectureConfig]
+    smallest_side: Callable[[Any], int] | None = None
+
+
+def _lenet_side(config: LeNetConfig) -> int:
+    # Without padding, (((16 - 4) / 2) - 4) / 2 = 1; with it, each of the two poolings needs two rows.
+    return 16 if config.padding == 0 else 4
+
+
+RESNETS = {
+    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (18, 34, 50, 101, 152)},
+    "resnext50_32x4d": "ResNeXt-50 32x4d",
+    "resnext101_32x8d": "ResNeXt-101 32x8d",
+    "resnext101_64x4d": "ResNeXt-101 64x4d",
+    "wide_resnet50_2": "Wide ResNet-50-2",
+    "wide_resnet101_2": "Wide ResNet-101-2",
+}
+
+ARCHITECTURES: dict[str, Architecture] = {
+    entry.name: entry
+    for entry in (
+        Architecture("mlp", "fully connected layers with ReLU over the flattened input", MlpConfig),
+        Architecture("lenet", "MAP's LeNet: two 5x5 convolutions of 16 channels", LeNetConfig, _lenet_side),
+        Architecture(
+            "simple_cnn",
+            "NIID-Bench's and FedConcat's simple-cnn: two 5x5 convolutions, two linear layers, 84 features",
+            ArchitectureConfig,
+            lambda _: 16,
+        ),
+        Architecture("resnet8", "CReFF's ResNet-8: three residual blocks", ResNet8Config, lambda _: 8),
+        *(
+            Architecture(
+                TORCHVISION + name,
+                f"torchvision's {title}, random initial weights",
+                TorchvisionConfig,
+                lambda config: 32 if config.stem == "imagenet" else 8,
+            )
+            for name, title in RESNETS.items()
+        ),
+    )
+}
+
+
+def factory_reference(name: str) -> tuple[str, str] | None:
+    """Module and attribute of `python:package.module:factory`; None where the name has another form."""
+    module, _, attribute = name.removeprefix(PYTHON).partition(":")
+    parts = [*module.split("."), attribute]
+    if all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        return module, attribute
+    return None
+
+
+def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
+    """Faults of the job's model: unknown name, wrong configuration, inputs that the architecture cannot take.
+
+    A factory in Python is checked by form only; its package need not be installed where a job is written.
+    """
+    if model.name.startswith(PYTHON):
+        return _check_factory(model.name)
+    architecture = ARCHITECTURES.get(model.name)
+    if architecture is None:
+        return [("spec.model.name", model.name, "is not a known model", _suggestion(model.name))]
+    try:
+        config = architecture.config.model_validate(model.config)
+    except ValidationError as invalid:
+        return [
+            _config_finding(model.name, architecture, error) for error in invalid.errors(include_url=False)
+        ]
+    return _check_shape(architecture, config, data.input_shape)
+
+
+def _check_factory(name: str) -> list[Finding]:
+    if factory_reference(name) is not None:
+        return []
+    remedy = "write python:package.module:factory, for example python:hospital.networks:make"
+    return [("spec.model.name", name, "does not name a Python factory", remedy)]
+
+
+def _suggestion(name: str) -> str:
+    close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+    known = f"known models are {', '.join(ARCHITECTURES)} and python:package.module:factory"
+    return f"did you mean {close[0]}? {known}" if close else known
+
+
+def _config_finding(name: str, architecture: Architecture, error: Any) -> Finding:
+    path = "spec.model.config"
+    for part in error["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    fields = list(architecture.config.model_fields)
+    if error["type"] == "extra_forbidden":
+        field = str(error["loc"][-1])
+        close = difflib.get_close_matches(field, fields, n=1)
+        remedy = f"did you mean {close[0]}?" if close else f"remove it; {name} takes {', '.join(fields)}"
+        return path, error["input"], f"is not a setting of {name}", remedy
+    return path, error["input"], "is not valid", _remedy(error)
+
+
+def _remedy(error: Any) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "literal_error":
+            return f"use {context['expected']}"
+        case "bool_type":
+            return "use true or false"
+        case "int_type":
+            return "use a whole number"
+        case "list_type":
+            return "use a list of whole numbers, for example [200, 200]"
+        case "greater_than_equal":
+            return f"use {context['ge']} or more"
+        case "less_than_equal":
+            return f"use {context['le']} or less"
+        case "too_short":
+            return f"give at least {context['min_length']} entry"
+        case "too_long":
+            return f"give at most {context['max_length']} entries"
+        case _:
+            return str(error["msg"])
+
+
+def _check_shape(
+    architecture: Architecture, config: ArchitectureConfig, shape: tuple[int, ...]
+) -> list[Finding]:
+    if architecture.smallest_side is None:
+        return []
+    path, value = "spec.data.inputShape", list(shape)
+    if len(shape) != 3:
+        problem = f"is not the shape of an image, which {architecture.name} needs"
+        return [(path, value, problem, "give [channels, height, width], or use the model mlp")]
+    least = architecture.smallest_side(config)
+    if min(shape[1:]) >= least:
+        return []
+    problem = f"is too small for {architecture.name}, whose images are at least {least}x{least}"
+    return [(path, value, problem, _smaller(architecture, config, min(shape[1:])))]
+
+
+def _smaller(architecture: Architecture, config: ArchitectureConfig, side: int) -> str:
+    """The change of configuration with which the images would do, if there is one."""
+    options: dict[str, object] = {"padding": 2, "stem": "cifar"}
+    for field, setting in options.items():
+        if field in type(config).model_fields and architecture.smallest_side is not None:
+            changed = config.model_copy(update={field: setting})
+            if architecture.smallest_side(changed) <= side:
+                return f"set spec.model.config.{field}: {setting}, or use larger images"
+    return "use larger images or the model mlp"

@@ -1,0 +1,47 @@
+"""The device of a process, and the settings under which PyTorch computes the same result twice."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import torch
+
+from fedsilo.errors import ManifestInvalid
+
+
+def pick_device(device: str) -> torch.device:
+    """The device that `spec.training.device` means on this machine: `auto` is CUDA where there is a GPU.
+
+    :raises ManifestInvalid: `cuda` is asked for and PyTorch sees no GPU.
+    """
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise ManifestInvalid(
+            "spec.training.device: 'cuda': PyTorch finds no GPU here; use auto or cpu, or give it "
+            "a GPU and a CUDA build of torch"
+        )
+    return torch.device("cuda" if available and device != "cpu" else "cpu")
+
+
+def prepare_torch(threads: int) -> None:
+    """Make results repeatable on one kind of hardware and build; call it before anything is computed.
+
+    The order of floating-point sums depends on the number of threads, on algorithms chosen by timing and on
+    the workspace of cuBLAS, so all three are fixed, and TF32, which rounds inputs to 10 bits, is off.
+    """
+    # cuBLAS reads this when its first handle is made.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators, for a job's own code that draws from them without saying so."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

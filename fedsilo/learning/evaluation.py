@@ -1,0 +1,53 @@
+"""Scoring a model on labelled examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedsilo.errors import DataInvalid
+from fedsilo.learning.models import evaluating
+from fedsilo.learning.training import Examples
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Score over all examples.
+
+    :param accuracy: correct / samples.
+    :param loss: cross-entropy, mean over samples, in nats.
+    """
+
+    accuracy: float
+    loss: float
+    samples: int
+    correct: int
+
+
+def evaluate(model: nn.Module, examples: Examples, batch_size: int = 512) -> Evaluation:
+    """Accuracy and loss in evaluation mode; the model's modes are restored afterwards.
+
+    Correct answers and losses are summed over samples, so that a short last batch weighs what it should.
+
+    :raises DataInvalid: there is nothing to score.
+    """
+    if len(examples) == 0:
+        raise DataInvalid(
+            "evaluation: samples: 0: accuracy needs at least one example; hold out or give more data"
+        )
+    device = examples.labels.device
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    with evaluating(model), torch.inference_mode():
+        for index in torch.split(torch.arange(len(examples), device=device), batch_size):
+            features, labels = examples.batch(index)
+            logits = model(features)
+            correct += (logits.argmax(dim=1) == labels).sum()
+            loss += functional.cross_entropy(logits.float(), labels, reduction="none").sum(
+                dtype=torch.float64
+            )
+    samples, hits = len(examples), int(correct.item())
+    return Evaluation(accuracy=hits / samples, loss=loss.item() / samples, samples=samples, correct=hits)

@@ -1,0 +1,215 @@
+"""A model as every method sees it, an encoder and a linear classifier; its way to and from plain arrays."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsilo.errors import ManifestInvalid, MethodError, Problem
+from fedsilo.learning import networks
+from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, TORCHVISION, check_model, factory_reference
+from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
+
+
+class Model(nn.Module):
+    """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes).
+
+    What methods call the feature is the encoder's output, the input of the last linear layer.
+    """
+
+    def __init__(self, encoder: nn.Module, classifier: nn.Linear) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classifier = classifier
+
+    @property
+    def feature(self) -> int:
+        """Width of the feature."""
+        return self.classifier.in_features
+
+    def features(self, x: Tensor) -> Tensor:
+        """(n, *input shape) -> (n, feature)."""
+        features: Tensor = self.encoder(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *input shape) -> logits (n, classes)."""
+        logits: Tensor = self.classifier(self.features(x))
+        return logits
+
+
+def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
+    """The job's network on the CPU with initial weights drawn from `seed`, and from no other generator.
+
+    :raises ManifestInvalid: unknown name, wrong configuration, unsuitable inputs, or a missing factory.
+    :raises MethodError: a factory that fails or whose product is not a model as described here.
+    """
+    if findings := check_model(model, data):
+        raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
+    if not model.name.startswith(PYTHON):
+        with torch.device("meta"):
+            # A tensor that is too large is refused here, before memory is asked for.
+            signature(Model(*_built_in(model, data)))
+    with torch.random.fork_rng([]):
+        # Not torch.manual_seed, which would seed the GPU's generators too.
+        torch.default_generator.manual_seed(seed)
+        if model.name.startswith(PYTHON):
+            return _from_factory(model, data)
+        return Model(*_built_in(model, data))
+
+
+def signature(model: Model) -> ModelSignature:
+    """Names, shapes and dtypes of the model's tensors in the order of its state.
+
+    :raises MethodError: a tensor that cannot travel: an unsupported dtype, or more than 1 GiB.
+    """
+    specs = []
+    for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            raise MethodError(
+                f"model: state {name!r}: is a {type(tensor).__name__}; keep tensors only in the state"
+            )
+        try:
+            specs.append(TensorSpec(name, tuple(tensor.shape), _dtype(tensor)))
+        except Problem as problem:
+            raise MethodError(f"model: {problem.detail}") from None
+    return ModelSignature(tuple(specs), classes=model.classifier.out_features, feature=model.feature)
+
+
+def to_tree(model: nn.Module) -> Tree:
+    """The state as arrays in host memory.
+
+    A model on the CPU shares its memory with them, so that a large model is not held twice: copy what must
+    outlast the next training step. From a GPU the arrays are copies.
+    """
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.state_dict().items()}
+
+
+def load_tree(model: nn.Module, tree: Mapping[str, np.ndarray]) -> None:
+    """Copy arrays, read-only and memory-mapped ones too, into the model's own tensors, on whatever device.
+
+    :raises MethodError: a missing or unexpected tensor, another shape or dtype; the model is unchanged.
+    """
+    state = model.state_dict()
+    for name in sorted(tree.keys() - state.keys()):
+        raise MethodError(
+            f"model: tensor {name!r}: is not in this model; load it into the architecture it came from"
+        )
+    for name, tensor in state.items():
+        if name not in tree:
+            raise MethodError(
+                f"model: tensor {name!r}: is missing; give all {len(state)} tensors of the model"
+            )
+        array, expected = tree[name], _dtype(tensor)
+        if array.shape != tuple(tensor.shape):
+            raise MethodError(f"model: tensor {name!r}: shape {array.shape}: give {tuple(tensor.shape)}")
+        if array.dtype != expected:
+            raise MethodError(f"model: tensor {name!r}: dtype {array.dtype}: give {expected}")
+    for name, tensor in state.items():
+        # torch.tensor copies first and therefore accepts an array that is not writeable.
+        tensor.copy_(torch.tensor(tree[name]))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards each module is in the mode it had, frozen ones included."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _built_in(model: ModelSpec, data: DataSpec) -> tuple[nn.Module, nn.Linear]:
+    config: Any = ARCHITECTURES[model.name].config.model_validate(model.config)
+    shape, classes = data.input_shape, data.classes
+    match model.name:
+        case "mlp":
+            return networks.mlp(shape, classes, config)
+        case "lenet":
+            return networks.lenet(shape, classes, config)
+        case "simple_cnn":
+            return networks.simple_cnn(shape, classes, config.bias)
+        case "resnet8":
+            return networks.resnet8(shape, classes, config)
+        case name:
+            return networks.torchvision_resnet(name.removeprefix(TORCHVISION), shape, classes, config)
+
+
+def _from_factory(model: ModelSpec, data: DataSpec) -> Model:
+    factory = _import_factory(model.name)
+    try:
+        product = factory(data.input_shape, data.classes, **model.config)
+    except Exception as failure:
+        raise MethodError(
+            f"spec.model.name: {model.name!r}: the factory failed with {type(failure).__name__}: {failure}; "
+            "it is called as factory(input_shape, classes, **config)"
+        ) from failure
+    return _checked(product, model.name, data)
+
+
+def _import_factory(name: str) -> Callable[..., object]:
+    reference = factory_reference(name)
+    assert reference is not None, "check_model has seen to the form"
+    module, attribute = reference
+    try:
+        factory: Callable[..., object] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as missing:
+        raise ManifestInvalid(
+            f"spec.model.name: {name!r}: cannot be imported: {missing}; install its package in the "
+            "images of aggregator and trainer"
+        ) from missing
+    return factory
+
+
+def _checked(product: object, name: str, data: DataSpec) -> Model:
+    """The product of a factory as a model, tried on one blank input so that a misfit shows before round 1."""
+    encoder, classifier = getattr(product, "encoder", None), getattr(product, "classifier", None)
+    if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Linear):
+        raise MethodError(
+            f"spec.model.name: {name!r}: the factory gave a {type(product).__name__}; it needs .encoder "
+            "(a Module) and .classifier (a Linear)"
+        )
+    if classifier.out_features != data.classes:
+        raise MethodError(
+            f"spec.model.name: {name!r}: classifier.out_features: {classifier.out_features}: make it "
+            f"{data.classes}, the job's spec.data.classes"
+        )
+    model = product if isinstance(product, Model) else Model(encoder, classifier)
+    signature(model)
+    _try(model, name, data.input_shape)
+    return model
+
+
+def _try(model: Model, name: str, shape: tuple[int, ...]) -> None:
+    expected = (1, model.feature)
+    try:
+        with evaluating(model), torch.no_grad():
+            found = tuple(model.features(torch.zeros(1, *shape)).shape)
+    except Exception as failure:
+        raise MethodError(
+            f"spec.model.name: {name!r}: encoder: fails on an input of shape {[1, *shape]}: {failure}; "
+            "fit the network to spec.data.inputShape"
+        ) from failure
+    if found != expected:
+        raise MethodError(
+            f"spec.model.name: {name!r}: encoder: output of shape {list(found)}: make it {list(expected)}, "
+            "the input of the classifier"
+        )
+
+
+def _line(path: str, value: object, problem: str, remedy: str) -> str:
+    return f"{path}: {value!r}: {problem}; {remedy}"

@@ -1,0 +1,69 @@
+"""Opening a model that a federation produced."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedsilo.errors import ManifestInvalid
+from fedsilo.learning.models import Model, build_model, load_tree
+from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.wire.blob import open_blob
+
+
+def load_model(path: str | Path) -> Model:
+    """The trained model of a `model.safetensors`, in evaluation mode, on the CPU.
+
+    `model.json` beside it names the architecture and the digest of the tensors. The weights are copies, so
+    the file may go.
+
+    A `python:` architecture imports the job's own package, which must be installed, and trusted.
+
+    :raises ManifestInvalid: one of the two files is missing, or they do not belong together.
+    :raises MethodError: the file's tensors are not those of the architecture.
+    """
+    tensors = Path(path)
+    if not tensors.is_file():
+        raise ManifestInvalid(f"model {tensors}: there is no such file; give the path of a model.safetensors")
+    description = _description(tensors.with_name("model.json"))
+    _require_digest(tensors, description["sha256"])
+    model = build_model(description["model"], description["data"], seed=0)
+    with open_blob(tensors) as mapped:
+        load_tree(model, mapped.tree())
+    return model.eval()
+
+
+def _description(path: Path) -> dict[str, Any]:
+    try:
+        text = json.loads(path.read_bytes())
+        # The network does not depend on the dataset's name.
+        data = {"dataset": path.stem, **text["data"]}
+        return {
+            "model": ModelSpec.model_validate(text["model"]),
+            "data": DataSpec.model_validate(data),
+            "sha256": str(text["sha256"]),
+        }
+    except FileNotFoundError:
+        raise ManifestInvalid(
+            f"model {path}: there is no such file; keep the job's model.json beside its model.safetensors"
+        ) from None
+    except KeyError as missing:
+        raise ManifestInvalid(
+            f"model {path}: {missing}: is missing; use the model.json that the job wrote"
+        ) from None
+    except (ValueError, TypeError, ValidationError) as wrong:
+        reason = str(wrong).replace("\n", " ")
+        raise ManifestInvalid(f"model {path}: {reason}; use the model.json that the job wrote") from None
+
+
+def _require_digest(path: Path, expected: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise ManifestInvalid(
+            f"model {path}: sha256: {found}: model.json says {expected}; fetch both files of one job again"
+        )

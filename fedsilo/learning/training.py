@@ -1,0 +1,246 @@
+"""Local training: one loop, with hooks where methods differ.
+
+A method changes the loss (FedProx, MOON, distillation, restricted softmax), the gradient after the backward
+pass (control variates), the parameters that learn, or the number of steps; the rest is the same SGD for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning.examples import Examples, batches, used_per_epoch
+from fedsilo.learning.models import Model
+from fedsilo.manifests.job import TrainingSpec
+
+__all__ = [
+    "Correction",
+    "Examples",
+    "LocalTraining",
+    "Loss",
+    "TrainingReport",
+    "batches",
+    "cross_entropy_loss",
+    "fit",
+    "has_batch_norm",
+    "learning_rate",
+]
+
+Loss = Callable[[Model, Tensor, Tensor], Tensor]
+"""(model, features, labels) -> mean loss of the batch, differentiable."""
+
+Correction = Callable[[nn.Module], None]
+"""Changes the gradients of the module in place."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """What one call of `fit` does.
+
+    :param epochs: passes over the examples.
+    :param lr: learning rate of this round, see `learning_rate`.
+    :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
+    :param gradient_clip: largest global L2 norm of the gradient; None leaves it alone.
+    :param min_steps: take at least so many steps, passing over the examples again as needed.
+    :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
+    :param precision: bfloat16 computes forward passes under autocast; weights stay float32.
+    :param shuffle: draw a new order for every pass; otherwise the given order.
+    :param drop_last: leave out an incomplete last batch, as MOON does, unless it is the only one.
+    :param seed: decides the order and what the network itself draws (dropout).
+    """
+
+    lr: float
+    epochs: int = 1
+    batch_size: int = 32
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    gradient_clip: float | None = None
+    min_steps: int = 1
+    max_steps: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    shuffle: bool = True
+    drop_last: bool = False
+    seed: int = 0
+
+    @classmethod
+    def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> LocalTraining:
+        """The plan that `spec.training` gives for a round (from 1)."""
+        return cls(
+            lr=learning_rate(training, round, rounds),
+            epochs=training.local_epochs,
+            batch_size=training.batch_size,
+            momentum=training.optimizer.momentum,
+            weight_decay=training.optimizer.weight_decay,
+            gradient_clip=training.gradient_clip,
+            min_steps=training.min_steps,
+            precision=training.precision,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What `fit` did.
+
+    :param steps: optimiser steps taken.
+    :param loss: mean over the samples of the last pass, each under the weights of its own step.
+    :param examples: size of the training set.
+    """
+
+    steps: int
+    loss: float
+    examples: int
+
+
+def learning_rate(training: TrainingSpec, round: int, rounds: int) -> float:
+    """Rate of a round (from 1): warm-up min(round / warmupRounds, 1) times the schedule.
+
+    Cosine goes from the full rate in round 1 towards 0 after the last round, half a period (Loshchilov and
+    Hutter, "SGDR", ICLR 2017, eq. 5, without restarts); exponential is decay**(round - 1).
+    """
+    rate = training.optimizer.learning_rate
+    if training.warmup_rounds:
+        rate *= min(round / training.warmup_rounds, 1.0)
+    match training.schedule:
+        case "constant":
+            return rate
+        case "cosine":
+            return rate * 0.5 * (1.0 + math.cos(math.pi * (round - 1) / rounds))
+        case "exponential":
+            return rate * float(training.decay ** (round - 1))
+
+
+def cross_entropy_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of the batch."""
+    return functional.cross_entropy(model(features), labels)
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether the network normalises over the batch, which one sample alone does not define."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def fit(
+    model: Model,
+    examples: Examples,
+    plan: LocalTraining,
+    *,
+    loss: Loss = cross_entropy_loss,
+    correct: Correction | None = None,
+    parameters: Iterable[nn.Parameter] | None = None,
+) -> TrainingReport:
+    """Train in place by SGD with an optimiser of its own, whose momentum starts empty.
+
+    A network with BatchNorm skips a last batch of one sample, as NIID-Bench does, since the variance of one
+    sample is not defined. The global random generators are left as they were, and no gradient is left behind.
+
+    :param loss: loss of a batch; further terms added here pass through the momentum like the gradient itself.
+    :param correct: called after every backward pass, before clipping and the step.
+    :param parameters: what learns; the whole model where it is not given.
+    :raises DataInvalid: too few examples for a single step.
+    :raises MethodError: training diverged.
+    """
+    device = examples.labels.device
+    learning = list(model.parameters() if parameters is None else parameters)
+    optimizer = torch.optim.SGD(learning, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+    skip_single = has_batch_norm(model)
+    per_epoch, steps = _steps(len(examples), plan, skip_single)
+    order = batches(
+        len(examples),
+        plan.batch_size,
+        plan.seed,
+        plan.shuffle,
+        plan.drop_last,
+        skip_single=skip_single,
+        device=device,
+    )
+    losses, sizes = torch.zeros(steps, device=device), []
+    model.train()
+    with _own_randomness(plan.seed, device):
+        for step, index in enumerate(islice(order, steps)):
+            with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
+                value = loss(model, *examples.batch(index))
+            _clear_gradients(model, learning)
+            value.backward()  # type: ignore[no-untyped-call]
+            if correct is not None:
+                correct(model)
+            if plan.gradient_clip is not None:
+                nn.utils.clip_grad_norm_(learning, plan.gradient_clip)
+            optimizer.step()
+            losses[step] = value.detach()
+            sizes.append(len(index))
+            if (step + 1) % per_epoch == 0 or step + 1 == steps:
+                # Once per pass and not per step: looking at a value makes a GPU wait.
+                _require_finite(losses[: step + 1], model, plan.lr)
+    _clear_gradients(model, learning)
+    last = (steps - 1) // per_epoch * per_epoch
+    return TrainingReport(steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
+
+
+def _clear_gradients(model: nn.Module, learning: list[nn.Parameter]) -> None:
+    # Both: what learns may lie outside the model, and parts of the model may not learn.
+    for parameter in (*model.parameters(), *learning):
+        parameter.grad = None
+
+
+def _steps(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
+    """Steps of one pass and of the whole plan."""
+    used = used_per_epoch(n, plan.batch_size, drop_last=plan.drop_last, skip_single=skip_single)
+    if used == 0 or (skip_single and plan.batch_size == 1):
+        raise DataInvalid(
+            f"training: examples: {n} in batches of {plan.batch_size}: not enough for one step"
+            + (
+                "; BatchNorm needs at least 2 samples in a batch"
+                if skip_single
+                else "; give this silo training data"
+            )
+        )
+    per_epoch = math.ceil(used / plan.batch_size)
+    steps = max(plan.epochs * per_epoch, plan.min_steps)
+    if plan.max_steps is not None:
+        steps = min(steps, plan.max_steps)
+    if steps < 1:
+        raise MethodError(
+            f"training: steps: {steps}: epochs and max_steps leave no step; ask for at least one"
+        )
+    return per_epoch, steps
+
+
+@contextmanager
+def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
+    remedy = (
+        f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
+        "spec.training.gradientClip"
+    )
+    finite = losses.isfinite()
+    if not finite.all():
+        step = int(finite.long().argmin().item())
+        raise MethodError(f"training: step {step + 1}: loss {losses[step].item()}: {remedy}")
+    state = model.state_dict()
+    for name, sound in zip(
+        state, torch.stack([t.isfinite().all() for t in state.values()]).tolist(), strict=True
+    ):
+        if not sound:
+            raise MethodError(f"training: step {len(losses)}: tensor {name!r} is not finite: {remedy}")
+
+
+def _weighted_mean(losses: Tensor, sizes: list[int]) -> float:
+    weights: Any = torch.tensor(sizes, dtype=torch.float64)
+    return float((losses.double().cpu() @ weights / weights.sum()).item())

@@ -1,0 +1,1 @@
+"""Running a manifest on one machine, without a cluster."""

@@ -1,0 +1,196 @@
+"""What a person sees of a local run: a live table in a terminal, plain lines elsewhere, a table at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fedsilo.local.progress import Progress
+
+STYLES = {"Reported": "green", "Finished": "green", "Failed": "red", "Awaited": "yellow", "Starting": "dim"}
+
+
+class Display(Protocol):
+    """Shows progress while a run goes on."""
+
+    def showing(self, progress: Progress) -> Any:
+        """Context in which progress is shown."""
+
+    def update(self, progress: Progress) -> None:
+        """Show what is new."""
+
+
+def display_for(stream: TextIO) -> Display:
+    """A live display where the stream is a terminal, plain lines where it is not."""
+    return LiveDisplay(Console(file=stream)) if stream.isatty() else PlainDisplay(stream)
+
+
+class PlainDisplay:
+    """One line for each completed round and each thing to know."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rounds = self._notes = 0
+        self._isolation_said = False
+
+    @contextmanager
+    def showing(self, progress: Progress) -> Iterator[None]:
+        """Say what begins."""
+        self._rounds = len(progress.rounds)
+        self._say(f"{_headline(progress)}: starting, working directory {progress.workdir.root}")
+        yield
+        self.update(progress)
+
+    def update(self, progress: Progress) -> None:
+        """Say which rounds are complete."""
+        if not self._isolation_said and progress.status["phase"] == "Running":
+            words = progress.isolation()
+            if sum(map(len, words.values())) == len(progress.federation.silos):
+                self._isolation_said = True
+                self._say(_isolation(words))
+        for record in progress.rounds[self._rounds :]:
+            self._say(_round_line(record, progress))
+        self._rounds = max(self._rounds, len(progress.rounds))
+        for note in progress.notes[self._notes :]:
+            self._say(note)
+        self._notes = len(progress.notes)
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveDisplay:
+    """A table that changes in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+
+    @contextmanager
+    def showing(self, progress: Progress) -> Iterator[None]:
+        """Draw the table until the run ends."""
+        with Live(
+            self._draw(progress), console=self._console, refresh_per_second=8, transient=True
+        ) as self._live:
+            yield
+
+    def update(self, progress: Progress) -> None:
+        """Draw the present state."""
+        assert self._live is not None
+        self._live.update(self._draw(progress))
+
+    def _draw(self, progress: Progress) -> Group:
+        table = Table(expand=False)
+        for column in ("silo", "state", "samples", "last round", "sent"):
+            table.add_column(column, justify="left" if column in ("silo", "state") else "right")
+        for silo in progress.silos:
+            state = Text(silo["state"], style=STYLES.get(silo["state"], ""))
+            table.add_row(
+                silo["name"],
+                state,
+                _count(silo["samples"]),
+                str(silo["lastRound"]),
+                _size(silo.get("bytes", 0)),
+            )
+        lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
+        words = progress.isolation()
+        if words:
+            lines.append(Text(_isolation(words), style="dim"))
+        lines += [Text(note, style="yellow") for note in progress.notes[-3:]]
+        return Group(*lines)
+
+
+def show_result(
+    outcome: Mapping[str, Any],
+    progress_silos: Sequence[Mapping[str, Any]],
+    alone: Sequence[Mapping[str, Any]],
+) -> None:
+    """The table at the end, with each silo's accuracy when it trains alone where that was asked for."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
+    if outcome["phase"] != "Succeeded":
+        console.print(
+            f"[red]{outcome['phase']}[/red]: {outcome['reason']}: {outcome['message']}", soft_wrap=True
+        )
+        return
+    accuracy = outcome["metrics"].get("accuracy")
+    scores = {score["name"]: score for score in alone}
+    table = Table(
+        title=f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
+    )
+    table.add_column("")
+    for column in ("samples", "classes", "accuracy"):
+        table.add_column(column, justify="right")
+    for silo in progress_silos:
+        score = scores.get(silo["name"])
+        shown = ("", "") if score is None else (_classes(score["classes"]), f"{score['accuracy']:.1%}")
+        suffix = " alone" if score is not None else ""
+        table.add_row(f"{silo['name']}{suffix}", _count(silo["samples"]), *shown)
+    table.add_section()
+    total = sum(silo["samples"] or 0 for silo in progress_silos)
+    table.add_row(
+        "federated", f"{total:,}", "", "-" if accuracy is None else f"{accuracy:.1%}", style="bold green"
+    )
+    console.print(table)
+    console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
+    console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
+
+
+def _headline(progress: Progress) -> str:
+    spec = progress.federation.job.spec
+    return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {len(progress.federation.silos)} silos"
+
+
+def _state(progress: Progress) -> str:
+    status = progress.status
+    if status["phase"] == "Starting":
+        return "starting aggregator, guards and trainers"
+    parts = [f"round {status['round']}/{status['rounds']}"]
+    parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
+    left = progress.seconds_left
+    if left is not None:
+        parts.append(f"about {left:.0f} s left")
+    if status["message"]:
+        parts.append(status["message"])
+    return "   ".join(parts)
+
+
+def _round_line(record: Mapping[str, Any], progress: Progress) -> str:
+    parts = [f"round {record['round']}/{progress.total}"]
+    parts += [f"{name} {value:.4f}" for name, value in record.get("metrics", {}).items()]
+    parts += [f"training {name} {value:.4f}" for name, value in record.get("training", {}).items()]
+    parts.append(f"silos {len(record['samples'])}/{len(progress.federation.silos)}")
+    parts.append(f"{_size(sum(record['bytes'].values()))} received")
+    for silo, why in record["failed"].items():
+        parts.append(f"{silo} failed: {why}")
+    if record["missing"]:
+        parts.append(f"closed without {', '.join(record['missing'])}")
+    if progress.seconds_left is not None and progress.seconds_left >= 1:
+        parts.append(f"about {progress.seconds_left:.0f} s left")
+    return "   ".join(parts)
+
+
+def _isolation(words: Mapping[str, Sequence[str]]) -> str:
+    return "trainers: " + "; ".join(f"{', '.join(silos)}: {text}" for text, silos in words.items())
+
+
+def _classes(counts: Sequence[int]) -> str:
+    return " ".join(str(label) for label, count in enumerate(counts) if count)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

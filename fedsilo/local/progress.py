@@ -1,0 +1,123 @@
+"""What is known of a local run, read from the files that its processes write."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsilo.durable import read_json
+from fedsilo.local.workdir import Workdir
+from fedsilo.manifests.loading import Federation
+
+STARTING: Mapping[str, Any] = {
+    "phase": "Starting",
+    "reason": "Starting",
+    "message": "",
+    "silos": [],
+    "metrics": {},
+    "model": None,
+}
+
+
+@dataclass
+class Progress:
+    """State of the run; `read` brings it up to date.
+
+    :param rounds: records of the completed rounds.
+    :param notes: what a person should know and no status says.
+    """
+
+    federation: Federation
+    workdir: Workdir
+    status: Mapping[str, Any] = field(default_factory=lambda: dict(STARTING))
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    _first_round: tuple[int, float] | None = None
+    _stale: float = field(default_factory=time.time)
+
+    def read(self) -> None:
+        """Read the aggregator's status and history."""
+        path = self.workdir.aggregator / "status.json"
+        # What an earlier run of the same directory left there does not speak of this one.
+        if path.exists() and path.stat().st_mtime >= self._stale:
+            self.status = read_json(path) or self.status
+        self.rounds = _read_lines(self.workdir.aggregator / "history.jsonl")
+        if self._first_round is None and self.status["phase"] == "Running":
+            self._first_round = (len(self.rounds), time.monotonic())
+
+    def note(self, text: str) -> None:
+        """Remember something that no status says."""
+        self.notes.append(text)
+
+    @property
+    def total(self) -> int:
+        """Rounds of the job, 0 while unknown."""
+        return int(self.status.get("rounds", 0))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the rounds of this run; None before one is complete."""
+        if self._first_round is None:
+            return None
+        done = len(self.rounds) - self._first_round[0]
+        if done <= 0:
+            return None
+        return (time.monotonic() - self._first_round[1]) / done * (self.total - len(self.rounds))
+
+    @property
+    def silos(self) -> list[dict[str, Any]]:
+        """State of each silo, in the job's order; before the aggregator speaks, that they are starting."""
+        if self.status["silos"]:
+            return list(self.status["silos"])
+        return [
+            {"name": silo.metadata.name, "state": "Starting", "samples": None, "lastRound": 0, "bytes": 0}
+            for silo in self.federation.silos
+        ]
+
+    def isolation(self) -> dict[str, list[str]]:
+        """What the trainers say of their isolation -> the silos that say so."""
+        words: dict[str, list[str]] = {}
+        for silo in self.federation.silos:
+            document = read_json(self.workdir.volume(silo.metadata.name).drop / "signature.json")
+            if document is not None:
+                words.setdefault(str(document.get("isolation")), []).append(silo.metadata.name)
+        return words
+
+    def outcome(self, seconds: float) -> dict[str, Any]:
+        """The result as one document."""
+        job = self.federation.job
+        succeeded = self.status["phase"] == "Succeeded"
+        model = self.status.get("model") if succeeded else None
+        crashed = not succeeded and self.status["phase"] != "Failed"
+        return {
+            "phase": "Succeeded" if succeeded else "Failed",
+            "reason": "AggregatorLost" if crashed else self.status["reason"],
+            "message": f"the aggregator ended; see {self.workdir.logs / 'aggregator.log'}"
+            if crashed
+            else self.status["message"],
+            "job": str(job),
+            "method": job.spec.method.name,
+            "rounds": len(self.rounds),
+            "metrics": dict(self.status["metrics"]),
+            "silos": [
+                {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
+                for silo in self.silos
+            ],
+            "model": {"path": str(self.workdir.root / "model.safetensors"), "sha256": model["sha256"]}
+            if model
+            else None,
+            "seconds": round(seconds, 3),
+        }
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    # The last piece is empty, or a line that is being written.
+    return [json.loads(line) for line in lines[:-1]]

@@ -1,0 +1,174 @@
+"""Run a manifest on this machine: the real aggregator and, for each silo, the real guard and trainer.
+
+This process imports no torch and touches no data. It prepares a directory, starts the others, starts again what
+crashes, shows what they report, and leaves none of them behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.local.display import Display
+from fedsilo.local.processes import Part, end_all
+from fedsilo.local.progress import Progress
+from fedsilo.local.workdir import Workdir
+from fedsilo.manifests.loading import Federation
+
+log = logging.getLogger("fedsilo.run")
+
+LOOK = 0.1
+"""Seconds between looks at the processes and the aggregator's status."""
+
+LAST_TASK = 3.0
+"""Seconds that guards and trainers get to end by themselves: the aggregator has told them before it ended."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, as `--json` prints it.
+
+    :param exit_code: see `fedsilo.errors`.
+    """
+
+    document: dict[str, Any]
+    exit_code: int
+
+
+def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool, display: Display) -> Outcome:
+    """Run the job to its end.
+
+    :param data_root: directory that relative dataset paths start from.
+    :raises WorkdirConflict: when the directory is another job's, or in use.
+    """
+    began = time.monotonic()
+    with workdir.held(), _terminated_by_signal():
+        uid = workdir.claim(federation, resume)
+        port = _free_port()
+        workdir.furnish(federation, uid, port)
+        progress = Progress(federation, workdir)
+        parts = _parts(federation, workdir, data_root, port)
+        try:
+            with display.showing(progress):
+                _look_after(parts, workdir, progress, display)
+        finally:
+            end_all(parts)
+        workdir.collect()
+        progress.read()
+        document = progress.outcome(time.monotonic() - began)
+        return Outcome(document, 0 if document["phase"] == "Succeeded" else _exit_code(parts[0]))
+
+
+def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[str, Any]]:
+    """Accuracy of each silo training by itself, for comparison; in a process of its own.
+
+    Possible only here, where one machine holds every silo's data.
+    """
+    output = workdir.root / "alone.json"
+    with (workdir.logs / "alone.log").open("wb") as log_file:
+        subprocess.run(
+            [sys.executable, "-m", "fedsilo.local.alone", str(manifest), str(data_root), str(output)],
+            stdout=log_file,
+            stderr=log_file,
+            check=True,
+        )
+    found: list[dict[str, Any]] = read_json(output)
+    return found
+
+
+def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int) -> list[Part]:
+    spec = federation.job.spec
+    root = ["--data-root", str(data_root.resolve())]
+    secrets, aggregator = workdir.secrets, workdir.aggregator
+    arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator), *root]
+    arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
+    arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
+    log_file = workdir.logs / "aggregator.log"
+    parts = [Part("aggregator", "fedsilo_aggregator", arguments, log_file, spec.backoff_limit)]
+    for silo in federation.silos:
+        name = silo.metadata.name
+        directory = workdir.silo(name)
+        common = ["--agent", str(directory / "agent.yaml"), "--silo", str(directory / "silo.yaml")]
+        common += ["--volume", str(directory)]
+        key = ["--key", str(workdir.volume(name).guard / "key.pem")]
+        log_file = workdir.logs / f"{name}-guard.log"
+        parts.append(
+            Part(f"{name} guard", "fedsilo_agent.guard", [*common, *key], log_file, spec.backoff_limit)
+        )
+        log_file = workdir.logs / f"{name}-trainer.log"
+        trainer = [*common, *root, "--isolate"]
+        parts.append(Part(f"{name} trainer", "fedsilo_agent.trainer", trainer, log_file, spec.backoff_limit))
+    return parts
+
+
+def _look_after(parts: list[Part], workdir: Workdir, progress: Progress, display: Display) -> None:
+    aggregator, agents = parts[0], parts[1:]
+    mourned: set[str] = set()
+    while not aggregator.ended:
+        for part in parts:
+            part.look_after()
+            if part.ended and part.name not in mourned:
+                mourned.add(part.name)
+                _report_end(part, workdir, progress)
+        write_json(workdir.root / "processes.json", {part.name: part.pid for part in parts})
+        progress.read()
+        display.update(progress)
+        time.sleep(LOOK)
+    until = time.monotonic() + LAST_TASK
+    while (
+        aggregator.exit_code in (0, 4) and not all(part.ended for part in agents) and time.monotonic() < until
+    ):
+        for part in agents:
+            part.look_after()
+        time.sleep(LOOK)
+
+
+def _report_end(part: Part, workdir: Workdir, progress: Progress) -> None:
+    """Let the guard of a trainer that was given up say so, rather than be silent until the deadline."""
+    if part.exit_code == 0:
+        return
+    progress.note(f"{part.name}: ended with exit code {part.exit_code}; see {part.log_file}")
+    silo, _, role = part.name.partition(" ")
+    failed = workdir.volume(silo).drop / "failed.json"
+    if role == "trainer" and not failed.exists():
+        message = f"the trainer ended {part.crashes} times, last with exit code {part.exit_code}"
+        write_json(failed, {"reason": "TrainerLost", "message": message})
+
+
+def _exit_code(aggregator: Part) -> int:
+    code = aggregator.exit_code
+    return code if code is not None and code > 0 else 1
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _terminated_by_signal() -> Iterator[None]:
+    def terminate(_signal: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,185 @@
+"""The directory of a local run: whose it is, that only one run uses it, and what each process finds in it.
+
+run.json                 the job's uid and specification
+lock                     held while a run is alive
+aggregator/              the aggregator's directory, its keys and certificate
+silos/<name>/            one silo: what its guard and trainer share, and its audit log
+logs/                    what each process said
+model.safetensors, model.json, history.jsonl      the result
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedsilo.durable import read_json, write_durably, write_json
+from fedsilo.engine.volume import Volume
+from fedsilo.errors import WorkdirConflict
+from fedsilo.manifests.agent import FrozenJob, SiloAgent, SiloAgentSpec, TrustBundle
+from fedsilo.manifests.common import Metadata, ObjectRef
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.loading import Federation
+from fedsilo.manifests.silo import Silo
+from fedsilo.wire import SigningKey, issue_server, make_authority
+
+RESULTS = ("model.safetensors", "model.json", "history.jsonl")
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """Paths of a local run."""
+
+    root: Path
+
+    @property
+    def aggregator(self) -> Path:
+        """The aggregator's durable directory."""
+        return self.root / "aggregator"
+
+    @property
+    def secrets(self) -> Path:
+        """The aggregator's keys and certificate."""
+        return self.root / "aggregator-secrets"
+
+    @property
+    def logs(self) -> Path:
+        """Output of each process."""
+        return self.root / "logs"
+
+    def silo(self, name: str) -> Path:
+        """Directory of one silo."""
+        return self.root / "silos" / name
+
+    def volume(self, name: str) -> Volume:
+        """What guard and trainer of a silo share."""
+        return Volume(self.silo(name))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the directory against a second run.
+
+        :raises WorkdirConflict: when another run holds it.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise WorkdirConflict(
+                    f"{self.root}: another run (process {file.read().strip() or 'unknown'}) is using it; "
+                    "wait for its end or name another directory with --workdir"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def claim(self, federation: Federation, resume: bool) -> str:
+        """Make the directory this job's; the job's uid.
+
+        :raises WorkdirConflict: when it holds something else, or a run that is not to be resumed.
+        """
+        digest = spec_digest(federation.job)
+        found = read_json(self.root / "run.json")
+        if found is None:
+            return self._begin(federation, digest, resume)
+        if found["specDigest"] != digest or found["job"] != str(federation.job):
+            raise WorkdirConflict(
+                f"{self.root}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, not to "
+                f"{federation.job} with {digest[:12]}; name another directory with --workdir"
+            )
+        if not resume:
+            raise WorkdirConflict(
+                f"{self.root}: holds a run of this job already; add --resume to go on with it, or name another "
+                "directory with --workdir"
+            )
+        return str(found["uid"])
+
+    def _begin(self, federation: Federation, digest: str, resume: bool) -> str:
+        strangers = sorted(path.name for path in self.root.iterdir() if path.name != "lock")
+        if strangers:
+            raise WorkdirConflict(
+                f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory"
+            )
+        if resume:
+            raise WorkdirConflict(f"{self.root}: holds no run to resume; leave out --resume to begin one")
+        uid = str(uuid.uuid4())
+        write_json(self.root / "run.json", {"job": str(federation.job), "uid": uid, "specDigest": digest})
+        return uid
+
+    def furnish(self, federation: Federation, uid: str, port: int) -> None:
+        """Write what each process needs: keys where there are none, the job, the trust between both sides."""
+        for directory in (self.aggregator, self.secrets, self.logs):
+            directory.mkdir(exist_ok=True)
+        self.secrets.chmod(0o700)
+        authority = make_authority()
+        certificate, key = issue_server(authority, ["localhost", "127.0.0.1"])
+        write_durably(self.secrets / "server.crt", certificate)
+        write_durably(self.secrets / "server.key", key)
+        task_key = _key(self.secrets / "task-key.pem")
+        silos = []
+        for silo in federation.silos:
+            volume = self.volume(silo.metadata.name)
+            volume.prepare()
+            volume.guard.chmod(0o700)
+            public_key = _key(volume.guard / "key.pem").verify_key.to_text()
+            trust = TrustBundle(
+                url=f"https://127.0.0.1:{port}",
+                ca_certificate=authority.cert_pem.decode(),
+                task_key=task_key.verify_key.to_text(),
+                public_key=public_key,
+            )
+            _write_yaml(volume.root / "agent.yaml", _agent(federation, silo, uid, trust))
+            _write_yaml(volume.root / "silo.yaml", silo)
+            silos.append(
+                {"namespace": silo.metadata.namespace, "name": silo.metadata.name, "publicKey": public_key}
+            )
+        job = federation.job.model_copy(
+            update={"metadata": federation.job.metadata.model_copy(update={"uid": uid})}
+        )
+        write_json(self.aggregator / "config.json", {"job": _plain(job), "silos": silos})
+
+    def collect(self) -> None:
+        """Put the result where the user looks for it."""
+        for name in RESULTS:
+            if (self.aggregator / name).exists():
+                shutil.copyfile(self.aggregator / name, self.root / name)
+
+
+def _key(path: Path) -> SigningKey:
+    if not path.exists():
+        SigningKey.generate().save(path)
+    return SigningKey.load(path)
+
+
+def _agent(federation: Federation, silo: Silo, uid: str, trust: TrustBundle) -> SiloAgent:
+    job = federation.job
+    frozen = FrozenJob(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=uid,
+        spec_digest=spec_digest(job),
+        spec=job.spec,
+    )
+    reference = ObjectRef(namespace=silo.metadata.namespace, name=silo.metadata.name)
+    metadata = Metadata(name=job.metadata.name, namespace=silo.metadata.namespace)
+    return SiloAgent(metadata=metadata, spec=SiloAgentSpec(job=frozen, silo=reference, trust=trust))
+
+
+def _plain(model: Any) -> Any:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _write_yaml(path: Path, model: Any) -> None:
+    write_durably(path, yaml.safe_dump(_plain(model), sort_keys=False).encode())

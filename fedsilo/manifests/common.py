@@ -1,0 +1,229 @@
+"""What every resource of group `fedsilo.io/v1alpha1` is made of.
+
+The models are the source of the CustomResourceDefinitions, so they keep to what a structural schema can say:
+every list, string and mapping is bounded (an API server prices its rules by the worst case), no field is a
+scalar here and an object there, and every default is written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from math import ceil, isfinite
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    Strict,
+    StringConstraints,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
+
+API_VERSION: Final = "fedsilo.io/v1alpha1"
+
+MAX_SILOS = 1000
+"""Most silos of one job, and most datasets of one silo."""
+
+# Strict scalars: a quoted number is a string in Kubernetes, therefore here too.
+Integer = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), AllowInfNan(False)]
+Flag = Annotated[bool, Strict()]
+
+RFC1035_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+RFC1123_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+RFC1123_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+IMAGE = r"^[a-z0-9][-a-zA-Z0-9._:/@]*$"
+IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
+HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
+SHA256 = r"^[0-9a-f]{64}$"
+PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
+REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
+DURATION = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
+QUANTITY = r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+
+FORMATS = {
+    RFC1035_LABEL: "small letters, digits and '-', beginning with a letter (RFC 1035 label)",
+    RFC1123_LABEL: "small letters, digits and '-' (RFC 1123 label)",
+    RFC1123_SUBDOMAIN: "small letters, digits, '-' and '.' (RFC 1123 subdomain)",
+    IMAGE: "an image reference such as registry.example/fedsilo-trainer:0.1.0",
+    IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
+    HTTPS_URL: "a URL that begins with https://",
+    SHA256: "a SHA-256 in 64 hexadecimal digits",
+    PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
+    REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
+}
+"""What each pattern means, in words for a person."""
+
+Label = Annotated[str, StringConstraints(pattern=RFC1123_LABEL, max_length=63)]
+ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_length=40)]
+DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=63)]
+Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
+Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
+Url = Annotated[str, StringConstraints(pattern=HTTPS_URL, max_length=2048)]
+Sha256 = Annotated[str, StringConstraints(pattern=SHA256, max_length=64)]
+PublicKey = Annotated[str, StringConstraints(pattern=PUBLIC_KEY, max_length=52)]
+Text = Annotated[str, StringConstraints(max_length=1024)]
+
+Labels = Annotated[dict[Annotated[str, StringConstraints(max_length=317)], Text], Field(max_length=64)]
+
+
+def wrong(problem: str, remedy: str, *path: str | int, value: Any = None) -> PydanticCustomError:
+    """The error that a validator of a model raises.
+
+    :param path: where under the model the fault lies; the model itself when empty.
+    :param value: what is written there; shown only together with a path.
+    """
+    context = {"problem": problem, "remedy": remedy, "path": path, "value": value}
+    return PydanticCustomError("fedsilo", "{problem}; {remedy}", context)
+
+
+def check_one_of(**given: bool) -> None:
+    """Refuse fields of which not exactly one is given.
+
+    :param given: name of the field as in YAML -> whether it is there.
+    """
+    names = " and ".join(given)
+    if all(given.values()):
+        raise wrong(f"has {names} together", "remove all but one")
+    if not any(given.values()):
+        raise wrong(f"has none of {names}", "give one of them")
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    for path, number in _numbers(value):
+        if not isfinite(number):
+            raise wrong("is not a finite number", "write a finite number", *path, value=number)
+    return value
+
+
+def _numbers(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    if isinstance(value, float):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _numbers(item, *path, key)
+
+
+FreeForm = Annotated[dict[str, Any], Field(max_length=100), AfterValidator(_finite)]
+"""A mapping whose fields another room knows: the settings of a method, model, loader or partition.
+
+It holds what JSON holds, so no infinity and nothing that is not a number."""
+
+
+class Fields(BaseModel):
+    """Base of every part of a manifest: camelCase in YAML, snake_case in Python, unknown fields refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+_AS_PLAIN_TEXT = core_schema.plain_serializer_function_ser_schema(str.__str__, when_used="json")
+
+
+class Duration(str):
+    """A length of time as Kubernetes writes it: hours, minutes and seconds, `1h30m`, `10m`, `90s`."""
+
+    __slots__ = ()
+
+    @property
+    def seconds(self) -> int:
+        """The length in seconds."""
+        found = re.fullmatch(DURATION, self)
+        hours, minutes, seconds = (
+            (int(part[:-1]) if part else 0 for part in found.groups()) if found else (0, 0, 0)
+        )
+        return hours * 3600 + minutes * 60 + seconds
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Refuse what is no duration, or none that lasts."""
+        duration = cls(given) if isinstance(given, str) else cls()
+        if duration.seconds == 0:
+            raise wrong("is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s")
+        return duration
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "pattern": DURATION, "maxLength": 18}
+
+
+_FACTORS = {None: Decimal(1), "m": Decimal("0.001")}
+_FACTORS |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
+_FACTORS |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+
+
+class Quantity(str):
+    """An amount as Kubernetes writes it: `500m`, `2`, `10Gi`; a bare number in YAML is taken as its text."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> int:
+        """The amount in whole units (bytes, cores), rounded up as Kubernetes does."""
+        found = re.fullmatch(QUANTITY, self)
+        return ceil(Decimal(found[1]) * _FACTORS[found[2]]) if found else 0
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Refuse what is no amount."""
+        text = str(given) if isinstance(given, int | float | str) and not isinstance(given, bool) else ""
+        if not re.fullmatch(QUANTITY, text) or len(text) > 32:
+            raise wrong(
+                "is not an amount", "write a number with a suffix of Kubernetes, such as 500m, 2 or 10Gi"
+            )
+        return cls(text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 32}], "pattern": QUANTITY}
+
+
+class Metadata(Fields):
+    """Names and labels of an object; what the API server adds is accepted and means nothing here."""
+
+    name: ResourceName = Field(
+        description="Name of the object; at most 40 characters, so that children add suffixes."
+    )
+    namespace: Label = Field(default="default", description="Namespace of the object.")
+    labels: Labels = Field(
+        default_factory=dict, description="Labels; a job's selector matches those of Silos."
+    )
+    annotations: dict[str, str] = Field(default_factory=dict, description="Notes of other tools.")
+    uid: Text | None = Field(default=None, description="Identity given by the API server.")
+    generate_name: Text | None = Field(default=None, description="Set by the API server.")
+    generation: Integer | None = Field(default=None, description="Set by the API server.")
+    resource_version: Text | None = Field(default=None, description="Set by the API server.")
+    creation_timestamp: Text | None = Field(default=None, description="Set by the API server.")
+    deletion_timestamp: Text | None = Field(default=None, description="Set by the API server.")
+    deletion_grace_period_seconds: Integer | None = Field(default=None, description="Set by the API server.")
+    finalizers: tuple[str, ...] = Field(default=(), description="Set by controllers.")
+    owner_references: tuple[dict[str, Any], ...] = Field(default=(), description="Set by controllers.")
+    managed_fields: tuple[dict[str, Any], ...] = Field(default=(), description="Set by the API server.")
+
+
+class ObjectRef(Fields):
+    """A namespaced object by name."""
+
+    namespace: Label = Field(default="default", description="Namespace of the object.")
+    name: ResourceName = Field(description="Name of the object.")
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,75 @@
+"""One fault of a manifest, as a line that a person can act upon."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fedsilo.errors import ManifestInvalid
+
+_WIDTH = 60
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Absent(Enum):
+    """The value of a fault that lies in something not being there."""
+
+    ABSENT = 0
+
+
+ABSENT = Absent.ABSENT
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, where, and what to do.
+
+    :param file: the file as the person named it.
+    :param document: number, kind and name of the document as far as they are known; empty for the whole file.
+    :param path: dotted path with [i] for list entries; empty for the whole document.
+    :param value: what is written there, or `ABSENT`.
+    """
+
+    file: str
+    document: str
+    path: str
+    value: Any
+    problem: str
+    remedy: str
+
+    def line(self) -> str:
+        """The fault on one line, whatever characters the value has."""
+        value = "" if self.value is ABSENT else shown(self.value)
+        place = ": ".join(part for part in (self.file, self.document, self.path, value) if part)
+        return " ".join(f"{place}: {self.problem}; {self.remedy}".split("\n"))
+
+
+class ManifestFaults(ManifestInvalid):
+    """All faults of a manifest at once; its text is one line for each."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(fault.line() for fault in self.faults))
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in the file, on one line of at most 60 characters."""
+    if isinstance(value, tuple):
+        value = list(value)
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """Keys and list positions as `spec.silos.refs[2].name`; a key that has dots itself stands in brackets."""
+    text = ""
+    for part in path:
+        if isinstance(part, str) and _PLAIN_KEY.fullmatch(part):
+            text += f".{part}"
+        else:
+            text += f"[{part}]"
+    return text.removeprefix(".")

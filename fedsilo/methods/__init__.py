@@ -1,0 +1,1 @@
+"""One file per method: a declaration without torch, a server half and a silo half."""

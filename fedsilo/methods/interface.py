@@ -1,0 +1,269 @@
+"""What a method is: a declaration that imports no torch, a server half and a silo half.
+
+The declaration says what the method does to the outside: its configuration, its phases, and for each step what a
+silo may send. Guard and aggregator derive the payload contract from it, the command line and the operator check
+jobs with it, and none of them needs the code that computes.
+
+The two halves read like the paper's algorithm. Each is a set of functions from explicit state to explicit state;
+whatever must survive a round stands in a `State`, so that the engine can store it, restart anywhere, and run a
+silo in a process of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.wire import ModelSignature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedsilo.learning.examples import Examples
+    from fedsilo.learning.models import Model
+    from fedsilo.learning.training import LocalTraining
+
+EVALUATE = "evaluate"
+"""The step that every method has: the silo scores the model on its validation examples and sends scalars."""
+
+FINISH = "finish"
+"""The step of the last task: nothing is asked any more."""
+
+
+class MethodConfig(BaseModel):
+    """Base of a method's `spec.method.config`: camelCase in YAML, unknown fields refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """One thing that a silo sends in a step, with symbolic shape.
+
+    :param kind: payload kind of the wire (`model`, `class_counts`, `class_means`, ...).
+    :param name: block name, or None for every tensor of the job's model under its own name.
+    :param shape: numbers and names of dimensions, see `Method.dimensions`.
+    :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
+    """
+
+    kind: str
+    name: str | None = None
+    shape: tuple[int | str, ...] = ()
+    dtype: str = "float32"
+    per_class: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a silo may answer to a task of this step."""
+
+    payloads: tuple[Payload, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Consecutive rounds in which silos do the same step.
+
+    :param everyone: all silos take part, whatever the participation fraction.
+    """
+
+    name: str
+    rounds: int
+    step: str
+    everyone: bool = False
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One round as the halves see it.
+
+    :param round: number of the round in the job, from 1.
+    :param phase_round: number of the round within its phase, from 1.
+    """
+
+    phase: Phase
+    round: int
+    phase_round: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the server half asks of one silo.
+
+    :param trees: name at the silo -> name of the tree in the server's state.
+    :param settings: small facts that travel in the signed task.
+    """
+
+    trees: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class Updates(Protocol):
+    """The accepted updates of a round, in the order of the job's silo references."""
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Names of the silos whose updates count."""
+
+    def samples(self, silo: str) -> int:
+        """Sample count that the silo's update states."""
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        """Scalar metrics of the silo's update."""
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        """Sum over silos of weight times each tensor of that kind; about one model of memory, however many silos."""
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied: for small things such as class statistics."""
+
+
+@dataclass(frozen=True)
+class ServerContext(ABC):
+    """What the server half may use.
+
+    :param config: the method's configuration, parsed.
+    :param signature: names and shapes of the job's model.
+    :param silos: references `namespace/name`, in the job's order.
+    """
+
+    spec: FederatedJobSpec
+    config: Any
+    signature: ModelSignature
+    silos: tuple[str, ...]
+
+    @abstractmethod
+    def initial_model(self) -> Tree:
+        """The job's model with its initial weights, the same for every silo."""
+
+    @abstractmethod
+    def mean(self, updates: Updates, kind: str, silos: Sequence[str] | None = None) -> Tree:
+        """Average with the job's weights (by samples or uniform), normalised over the given silos."""
+
+    @abstractmethod
+    def seed(self, *purpose: str | int) -> int:
+        """Seed for a purpose, derived from the job's seed."""
+
+
+@dataclass(frozen=True)
+class SiloContext(ABC):
+    """What the silo half may use. It never sees a key, a network or another silo.
+
+    :param silo: reference of this silo, `namespace/name`.
+    :param train: the silo's training examples, on the device.
+    :param validation: the examples held out from training; may be none.
+    :param min_samples_per_class: the larger of the job's and the silo's minimum.
+    """
+
+    spec: FederatedJobSpec
+    config: Any
+    signature: ModelSignature
+    silo: str
+    train: Examples
+    validation: Examples
+    min_samples_per_class: int
+
+    @abstractmethod
+    def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
+        """A model on the device with these weights; the job's own architecture unless another is given."""
+
+    @abstractmethod
+    def local_training(self, task: SiloTask) -> LocalTraining:
+        """The job's local training for this round: rate of the schedule, seed of silo and round."""
+
+    @abstractmethod
+    def seed(self, *purpose: str | int) -> int:
+        """Seed for a purpose, derived from the job's seed and this silo's reference."""
+
+
+@dataclass(frozen=True)
+class SiloTask:
+    """A task as the silo half sees it: verified by the guard, blobs mapped."""
+
+    step: str
+    phase: str
+    round: int
+    rounds: int
+    trees: Mapping[str, Mapping[str, np.ndarray]]
+    settings: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a silo half answers.
+
+    :param tensors: block name -> array, as the step's payloads say.
+    :param samples: examples that the answer was computed from.
+    :param support: samples behind each per-class block; the guard checks it and never sends it.
+    :param private: the silo's state from the moment this reply is acknowledged; None keeps what was.
+    """
+
+    tensors: Tree = field(default_factory=dict)
+    samples: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    support: Mapping[str, int] = field(default_factory=dict)
+    private: State | None = None
+
+
+class ServerHalf(Protocol):
+    """The aggregator's side of a method."""
+
+    def start(self, job: ServerContext) -> State:
+        """State before round 1."""
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """What each of the round's silos gets."""
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """State after the round."""
+
+    def model(self, job: ServerContext, state: State) -> Tree:
+        """The model as it would be used now, in the architecture that the declaration names."""
+
+
+class Method(ABC):
+    """Declaration of a method; importable without torch."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    citation: ClassVar[str]
+    Config: ClassVar[type[BaseModel]]
+    steps: ClassVar[Mapping[str, Step]]
+    weights: ClassVar[str] = "samples"
+
+    @abstractmethod
+    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+        """The job's phases in order; their rounds add up to the job's rounds."""
+
+    @abstractmethod
+    def server(self) -> ServerHalf:
+        """The server half."""
+
+    @abstractmethod
+    def silo(self) -> object:
+        """The silo half: an object with one function `(silo, task, private) -> Reply` named after each step."""
+
+    def dimensions(self, signature: ModelSignature, config: Any) -> Mapping[str, int]:
+        """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always."""
+        del config
+        return {"classes": signature.classes, "feature": signature.feature}
+
+    def architecture(self, spec: FederatedJobSpec, config: Any) -> ModelSpec:
+        """Architecture of the model that the method yields; the job's own unless the method builds another."""
+        del config
+        return spec.model
+
+    def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
+        """Faults of the job that concern the method, as (path, value, problem, remedy)."""
+        del spec, config
+        return []

@@ -1,0 +1,63 @@
+"""Methods by name: the built-in ones and those that third parties install.
+
+A package adds a method with an entry point in the group `fedsilo.methods`; its name there is the name in
+`spec.method.name`. Nothing else in fedsilo needs to change.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods.interface import Method
+
+GROUP = "fedsilo.methods"
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """All known methods, sorted."""
+    return sorted(_entry_points())
+
+
+def get(name: str) -> Method:
+    """The declaration of a method.
+
+    :raises ManifestInvalid: when no installed package offers it.
+    :raises MethodError: when a third party's entry point does not load or is not a declaration.
+    """
+    point = _entry_points().get(name)
+    if point is None:
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
+    try:
+        method = point.load()
+    except Exception as error:
+        raise MethodError(f"method {name!r}: entry point {point.value} does not load: {error}") from error
+    if not isinstance(method, Method):
+        raise MethodError(
+            f"method {name!r}: entry point {point.value} is a {type(method).__name__}, not a Method"
+        )
+    return method
+
+
+def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
+    """The job's method configuration, parsed.
+
+    :raises ManifestInvalid: when it does not fit the method's `Config`.
+    """
+    try:
+        return method.Config.model_validate(dict[str, Any](spec.method.config))
+    except ValidationError as error:
+        raise ManifestInvalid(f"spec.method.config of method {method.name}: {error}") from error

@@ -1,0 +1,91 @@
+"""State of a method: named trees of tensors and plain values, nothing hidden.
+
+A tree is held in memory while it is new and by reference to a content-addressed file once it is stored; code
+that reads a state does not notice. Trees that a round leaves alone are therefore not written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsilo.errors import MethodError
+from fedsilo.wire import BlobRef, open_blob, write_blob
+
+Tree = dict[str, np.ndarray]
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class StoredTree:
+    """A tree in a file named by its digest."""
+
+    ref: BlobRef
+    path: Path
+
+    def load(self) -> Tree:
+        """Memory-mapped, read-only arrays."""
+        return open_blob(self.path).tree()
+
+
+@dataclass(frozen=True)
+class State:
+    """Explicit state of one half of a method.
+
+    :param trees: name -> tensors.
+    :param values: name -> anything that JSON can say.
+    """
+
+    trees: Mapping[str, Tree | StoredTree] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def tree(self, name: str) -> Tree:
+        """Tensors of a tree, mapped read-only where it is stored."""
+        try:
+            tree = self.trees[name]
+        except KeyError:
+            raise MethodError(
+                f"state has no tree {name!r}; it has {sorted(self.trees)}: the method must store it first"
+            ) from None
+        return tree.load() if isinstance(tree, StoredTree) else tree
+
+    def with_trees(self, **trees: Tree | StoredTree) -> State:
+        """The same state with some trees replaced."""
+        return State({**self.trees, **trees}, self.values)
+
+    def with_values(self, **values: Any) -> State:
+        """The same state with some values replaced."""
+        return State(self.trees, {**self.values, **values})
+
+    def store(self, blobs: Path) -> State:
+        """Write every tree that is still in memory to `blobs`; returns the state that refers to the files."""
+        return State({name: self._stored(tree, blobs) for name, tree in self.trees.items()}, self.values)
+
+    @staticmethod
+    def _stored(tree: Tree | StoredTree, blobs: Path) -> StoredTree:
+        if isinstance(tree, StoredTree):
+            return tree
+        ref = write_blob(tree, blobs)
+        return StoredTree(ref, blobs / ref.digest)
+
+    def refs(self) -> dict[str, BlobRef]:
+        """References of the stored trees."""
+        return {name: tree.ref for name, tree in self.trees.items() if isinstance(tree, StoredTree)}
+
+    def to_json(self) -> dict[str, Any]:
+        """References and values of a stored state."""
+        trees = {name: {"digest": ref.digest, "length": ref.length} for name, ref in self.refs().items()}
+        return {"trees": trees, "values": dict(self.values)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], blobs: Path) -> State:
+        """The state whose trees lie in `blobs`."""
+        trees = {
+            name: StoredTree(BlobRef(ref["digest"], ref["length"]), blobs / ref["digest"])
+            for name, ref in document["trees"].items()
+        }
+        return cls(trees, document["values"])

@@ -1,0 +1,78 @@
+"""What only the registries know: whether method, model and loaders exist and accept their settings.
+
+Still free of torch, so that the command line, the operator and an admission check can all ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fedsilo.data.catalogue import check_dataset
+from fedsilo.errors import FedsiloError
+from fedsilo.learning.catalogue import check_model
+from fedsilo.manifests.loading import Fault, Federation, ManifestFaults, read
+from fedsilo.manifests.words import closest, faults_of
+from fedsilo.methods import registry
+
+
+def load_and_validate(path: Path) -> Federation:
+    """Read a manifest and check all of it.
+
+    :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
+    """
+    federation, faults = read(path)
+    if federation is not None:
+        faults += validate(federation)
+    if faults or federation is None:
+        raise ManifestFaults(faults)
+    return federation
+
+
+def validate(federation: Federation) -> list[Fault]:
+    """Faults of method, model and datasets; none when the federation can run."""
+    return [*_method_faults(federation), *_model_faults(federation), *_dataset_faults(federation)]
+
+
+def _method_faults(federation: Federation) -> Iterator[Fault]:
+    job = federation.job
+    name, settings = job.spec.method.name, job.spec.method.config
+    if name not in registry.names():
+        remedy = f"{closest(name, registry.names())} `fedsilo methods` describes them"
+        yield federation.fault(job, "spec.method.name", name, "is not a known method", remedy)
+        return
+    try:
+        method = registry.get(name)
+        config = method.Config.model_validate(settings)
+    except ValidationError as error:
+        # `document` and `file` come from the federation, so that both kinds of faults look alike.
+        place = federation.fault(job, "", None, "", "")
+        yield from faults_of(
+            error, method.Config, file=place.file, document=place.document, under=("spec", "method", "config")
+        )
+        return
+    except FedsiloError as error:
+        remedy = "reinstall or remove the package that offers it"
+        yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
+        return
+    for fault in method.check(job.spec, config):
+        yield federation.fault(job, *fault)
+
+
+def _model_faults(federation: Federation) -> Iterator[Fault]:
+    for fault in check_model(federation.job.spec.model, federation.job.spec.data):
+        yield federation.fault(federation.job, *fault)
+
+
+def _dataset_faults(federation: Federation) -> Iterator[Fault]:
+    job = federation.job
+    for position, dataset in enumerate(job.spec.aggregator.datasets):
+        for path, value, problem, remedy in check_dataset(dataset):
+            where = f"spec.aggregator.datasets[{position}].{path}"
+            yield federation.fault(job, where, value, problem, remedy)
+    for silo in federation.silos:
+        for position, dataset in enumerate(silo.spec.datasets):
+            for path, value, problem, remedy in check_dataset(dataset):
+                yield federation.fault(silo, f"spec.datasets[{position}].{path}", value, problem, remedy)

@@ -1,0 +1,66 @@
+"""The wire format: signed messages, tensor blocks and the contract that they keep (docs/wire.md).
+
+Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from fedsilo.wire.blob import BlobRef, MappedTensors, open_blob, write_blob, write_tensors
+from fedsilo.wire.certificates import Authority, issue_server, make_authority
+from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
+from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
+from fedsilo.wire.envelope import MAX_ENVELOPE, open_envelope, seal
+from fedsilo.wire.header import TensorEntry, UpdateHeader
+from fedsilo.wire.keys import REQUEST, TASK, UPDATE, SigningKey, VerifyKey
+from fedsilo.wire.problems import STATUS, problem_document
+from fedsilo.wire.request import sign_request, verify_request
+from fedsilo.wire.task import FINISH, BlobLink, Task, open_task, seal_task, task_digest
+from fedsilo.wire.tensors import DTYPES, MAX_BLOCK, ModelSignature, TensorSpec, Tree, spec_of, specs_of
+from fedsilo.wire.update import UpdateBlocks, open_update, write_update
+
+__all__ = [
+    "DTYPES",
+    "FINISH",
+    "KINDS",
+    "MAX_BLOCK",
+    "MAX_ENVELOPE",
+    "REQUEST",
+    "STATUS",
+    "TASK",
+    "UPDATE",
+    "AcceptedUpdate",
+    "Authority",
+    "BlobLink",
+    "BlobRef",
+    "Contract",
+    "Expected",
+    "ExpectedBlock",
+    "MappedTensors",
+    "ModelSignature",
+    "SigningKey",
+    "Task",
+    "TensorEntry",
+    "TensorSpec",
+    "Tree",
+    "UpdateBlocks",
+    "UpdateChecker",
+    "UpdateHeader",
+    "VerifyKey",
+    "issue_server",
+    "make_authority",
+    "open_blob",
+    "open_envelope",
+    "open_task",
+    "open_update",
+    "problem_document",
+    "seal",
+    "seal_task",
+    "sign_request",
+    "spec_of",
+    "specs_of",
+    "task_digest",
+    "verify_request",
+    "write_blob",
+    "write_tensors",
+    "write_update",
+]

@@ -1,0 +1,228 @@
+"""Tensors in a file, in the safetensors layout (huggingface/safetensors, README, section Format).
+
+A blob is named by its SHA-256 and never changes. The same tree gives the same bytes, everywhere: the header
+lists tensors in the tree's order; the data lie in descending order of item size, so that each is aligned to
+its items without the gaps that the format forbids; and the header is padded so that the data begin at a
+multiple of 64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.wire.files import publish, release, temporary_file
+from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
+
+MAX_BLOB_HEADER = 4 << 20
+
+_CODES = {
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_NAMES = {code: name for name, code in _CODES.items()}
+_METADATA = "__metadata__"
+
+
+@dataclass(frozen=True)
+class BlobRef:
+    """The name of a blob.
+
+    :param digest: SHA-256 of the file, in hexadecimal.
+    :param length: of the file, in bytes.
+    """
+
+    digest: str
+    length: int
+
+
+def write_blob(tree: Mapping[str, np.ndarray], directory: Path) -> BlobRef:
+    """Write a tree to `directory/<digest>`; one that is there already is kept.
+
+    :raises Problem: as `TensorSpec`.
+    """
+    with temporary_file(directory) as (file, temporary):
+        ref = _write(tree, file)
+        path = directory / ref.digest
+        if not path.exists():
+            publish(file, temporary, path)
+    return ref
+
+
+def write_tensors(tree: Mapping[str, np.ndarray], path: Path) -> BlobRef:
+    """Write a tree to a path of the caller's choice, which it replaces in one step.
+
+    :raises Problem: as `TensorSpec`.
+    """
+    with temporary_file(path.parent) as (file, temporary):
+        ref = _write(tree, file)
+        publish(file, temporary, path)
+    return ref
+
+
+def _write(tree: Mapping[str, np.ndarray], file: BinaryIO) -> BlobRef:
+    specs = {name: spec_of(name, array) for name, array in tree.items()}
+    if _METADATA in specs:
+        raise Problem(
+            "malformed", f"tensor {_METADATA}: the name is reserved by the file format; choose another"
+        )
+    order = sorted(specs, key=lambda name: -DTYPES[specs[name].dtype].itemsize)  # stable
+    spans = {}
+    end = 0
+    for name in order:
+        spans[name] = [end, end + specs[name].nbytes]
+        end = spans[name][1]
+    table = {
+        name: {"dtype": _CODES[spec.dtype], "shape": list(spec.shape), "data_offsets": spans[name]}
+        for name, spec in specs.items()
+    }
+    header = json.dumps(table, separators=(",", ":")).encode()
+    header += b" " * (-(8 + len(header)) % 64)
+    if len(header) > MAX_BLOB_HEADER:
+        raise Problem("too-long", f"blob: header of {len(header)} bytes; {MAX_BLOB_HEADER} is the most")
+    digest = hashlib.sha256()
+    for part in (len(header).to_bytes(8, "little"), header):
+        digest.update(part)
+        file.write(part)
+    for name in order:
+        payload = raw_bytes(tree[name]).data
+        digest.update(payload)
+        file.write(payload)
+    return BlobRef(digest.hexdigest(), 8 + len(header) + end)
+
+
+def open_blob(path: Path) -> MappedTensors:
+    """Map a tensor file into memory; all of its header is checked before any data are touched.
+
+    :raises Problem: `malformed`.
+    """
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > min(MAX_BLOB_HEADER, size - 8):
+            raise _refusal(path, f"{size} bytes with a header of {length}")
+        specs, spans = _read_table(path, file.read(length), size - 8 - length)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return MappedTensors(mapped, specs, {name: 8 + length + begin for name, begin in spans.items()})
+
+
+class MappedTensors(Mapping[str, np.ndarray]):
+    """The tensors of an open file, as read-only views of the mapped file.
+
+    :ivar specs: name to spec, in the order of the file's header.
+    """
+
+    def __init__(self, mapped: mmap.mmap, specs: dict[str, TensorSpec], starts: dict[str, int]) -> None:
+        self.specs = specs
+        self._mapped = mapped
+        self._starts = starts
+
+    def tensor(self, name: str) -> np.ndarray:
+        """One tensor.
+
+        :raises KeyError: when the file has no such tensor.
+        """
+        spec, start = self.specs[name], self._starts[name]
+        dtype = DTYPES[spec.dtype]
+        return np.frombuffer(self._mapped, dtype, spec.nbytes // dtype.itemsize, start).reshape(spec.shape)
+
+    def tree(self) -> Tree:
+        """All tensors."""
+        return {name: self.tensor(name) for name in self.specs}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def __enter__(self) -> MappedTensors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back; views that are still alive stay readable."""
+        release(self._mapped)
+
+
+def _read_table(path: Path, header: bytes, size: int) -> tuple[dict[str, TensorSpec], dict[str, int]]:
+    """Specs and beginnings by name, from a header that must account for exactly `size` bytes of data."""
+    specs: dict[str, TensorSpec] = {}
+    spans: list[tuple[int, int, str]] = []
+    for name, entry in _parse(path, header).items():
+        if name == _METADATA:
+            continue
+        try:
+            spec, begin, end = _read_entry(name, entry)
+        except (Problem, KeyError, TypeError, ValueError):
+            raise _refusal(path, f"tensor {reprlib.repr(name)} is {reprlib.repr(entry)}") from None
+        specs[name] = spec
+        spans.append((begin, end, name))
+    position = 0
+    for begin, end, name in sorted(spans):
+        if begin != position:
+            raise _refusal(
+                path, f"tensor {name} begins at {begin}, not at {position}, where the one before ends"
+            )
+        position = end
+    if position != size:
+        raise _refusal(path, f"the tensors have {position} bytes, the file has {size}")
+    return specs, {name: begin for begin, _, name in spans}
+
+
+def _parse(path: Path, header: bytes) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key is given twice")
+        return dict(pairs)
+
+    try:
+        table = json.loads(header.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, f"its header is not JSON ({error})") from None
+    if not isinstance(table, dict):
+        raise _refusal(path, "its header is not a JSON object")
+    return table
+
+
+def _read_entry(name: str, entry: dict[str, Any]) -> tuple[TensorSpec, int, int]:
+    """Spec, beginning and end of one tensor; whatever it raises, the entry is bad."""
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if set(entry) != {"dtype", "shape", "data_offsets"} or any(
+        type(n) is not int for n in (begin, end, *shape)
+    ):
+        raise ValueError(name)
+    spec = TensorSpec(name, shape, _NAMES[entry["dtype"]])
+    if begin < 0 or end - begin != spec.nbytes:
+        raise ValueError(name)
+    return spec, begin, end
+
+
+def _refusal(path: Path, found: str) -> Problem:
+    return Problem(
+        "malformed", f"tensor file {path}: {found}; write it again, it is damaged or of another format"
+    )

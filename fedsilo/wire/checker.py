@@ -1,0 +1,182 @@
+"""Check an update while it arrives, in pieces of any size, and refuse it at the first byte that decides.
+
+The verdict depends on the bytes alone, never on how they were cut: a block is judged when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass
+
+from fedsilo.errors import Problem
+from fedsilo.wire.contract import Contract
+from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
+from fedsilo.wire.header import MAX_HEADER, TensorEntry, UpdateHeader, decode_header, gaps
+from fedsilo.wire.keys import SIGNATURE_SIZE, UPDATE, VerifyKey
+from fedsilo.wire.tensors import BlockContent
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the receiver knows about the update it waits for.
+
+    :param task_digest: SHA-256 of the sealed task, 32 bytes.
+    """
+
+    job: str
+    task: str
+    round: int
+    sender: str
+    contract: Contract
+    task_digest: bytes
+
+
+@dataclass(frozen=True)
+class AcceptedUpdate:
+    """The outcome of a complete check.
+
+    :param digest: SHA-256 of all bytes of the update, in hexadecimal.
+    """
+
+    header: UpdateHeader
+    digest: str
+
+
+class UpdateChecker:
+    """Takes an update's bytes one piece after another; after a refusal it repeats that refusal.
+
+    :param key: the key that the sender must have signed with.
+    :ivar header: the checked header, as soon as it is in.
+    """
+
+    def __init__(self, expected: Expected, key: VerifyKey) -> None:
+        self.header: UpdateHeader | None = None
+        self._expected = expected
+        self._key = key
+        self._whole = hashlib.sha256()
+        self._received = 0
+        self._signed = bytearray()  # header and signature, until both are complete
+        self._open: deque[_BlockCheck] = deque()
+        self._refusal: Problem | None = None
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take the next bytes.
+
+        :raises Problem: any code that docs/wire.md lists for an update, except `truncated`.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        view = memoryview(data).cast("B")
+        self._whole.update(view)
+        self._received += len(view)
+        try:
+            if self.header is None:
+                view = self._feed_signed(view)
+            while self._open:
+                view = self._open[0].feed(view)
+                if not self._open[0].complete:
+                    return
+                self._open.popleft()
+            if self.header is not None and len(view) > 0:
+                raise Problem("too-long", f"update: {len(view)} bytes after its end; nothing may follow")
+        except Problem as refusal:
+            self._refusal = refusal
+            raise
+
+    def finish(self) -> AcceptedUpdate:
+        """Say that no more bytes come.
+
+        :raises Problem: `truncated`, or what `feed` refused before.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if self.header is None or self._open:
+            where = f"block {self._open[0].name}" if self._open else "the header"
+            raise Problem(
+                "truncated", f"update: ends after {self._received} bytes, in {where}; send the rest"
+            )
+        return AcceptedUpdate(self.header, self._whole.hexdigest())
+
+    def _feed_signed(self, view: memoryview) -> memoryview:
+        """Collect header and signature, check them once complete, and return what comes after them."""
+        while self.header is None:
+            # The longest head of a msgpack bin has 5 bytes, and no update is as short as that.
+            start = bytes(self._signed[:5])
+            head = read_bin_head("update", start) if len(start) == 5 else None
+            wanted = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_SIZE if head else 5
+            if head and head[1] > MAX_HEADER:
+                raise Problem("too-long", f"update: header of {head[1]} bytes; {MAX_HEADER} is the most")
+            if head and len(self._signed) == wanted:
+                self._check_signed(head)
+                break
+            if len(view) == 0:
+                break
+            missing = wanted - len(self._signed)
+            self._signed += view[:missing]
+            view = view[missing:]
+        return view
+
+    def _check_signed(self, head: tuple[int, int]) -> None:
+        data, signature = cut_signed("update", bytes(self._signed), head)
+        self._key.verify(UPDATE, data, signature)
+        header = decode_header(data)
+        self._check_header(header)
+        before = gaps(len(self._signed), header.blocks)
+        self._open.extend(_BlockCheck(*pair) for pair in zip(header.blocks, before, strict=True))
+        self._signed.clear()
+        self.header = header
+
+    def _check_header(self, header: UpdateHeader) -> None:
+        expected = self._expected
+        contract = expected.contract.digest()
+        for code, field, found, wanted in (
+            ("signature-invalid", "keyId", header.key_id, self._key.key_id),
+            ("wrong-job", "job", header.job, expected.job),
+            ("wrong-task", "task", header.task, expected.task),
+            ("wrong-round", "round", header.round, expected.round),
+            ("wrong-sender", "sender", header.sender, expected.sender),
+            ("contract-mismatch", "contract", header.contract.hex(), contract),
+            ("task-mismatch", "taskDigest", header.task_digest.hex(), expected.task_digest.hex()),
+        ):
+            if found != wanted:
+                raise Problem(code, f"update: {field} is {found}; must be {wanted}")
+        expected.contract.check(header.blocks, header.metrics)
+
+
+class _BlockCheck:
+    """One block: the gap before it, which is known to the byte, and its payload."""
+
+    def __init__(self, entry: TensorEntry, gap: bytes) -> None:
+        self.name = entry.name
+        self.complete = False
+        self._entry = entry
+        self._gap = gap
+        self._missing = entry.length
+        self._content = BlockContent(entry.name, entry.dtype)
+
+    def feed(self, view: memoryview) -> memoryview:
+        """Take what belongs to this block and return the rest."""
+        gap, view = view[: len(self._gap)], view[len(self._gap) :]
+        if gap != self._gap[: len(gap)]:
+            raise Problem(
+                "malformed",
+                f"update: {bytes(gap[:80]).hex()} before block {self.name};"
+                f" must be {self._gap[: min(len(gap), 80)].hex()}",
+            )
+        self._gap = self._gap[len(gap) :]
+        payload, view = view[: self._missing], view[self._missing :]
+        self._content.update(payload)
+        self._missing -= len(payload)
+        if not self._gap and not self._missing:
+            self._judge()
+        return view
+
+    def _judge(self) -> None:
+        if self._content.digest() != self._entry.digest:
+            raise Problem(
+                "digest-mismatch", f"block {self.name}: not the bytes of its digest; send the update again"
+            )
+        if self._content.fault is not None:
+            raise self._content.fault
+        self.complete = True

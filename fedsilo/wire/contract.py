@@ -1,0 +1,164 @@
+"""The contract: exactly which tensors and metrics may come back for a task.
+
+Guard and aggregator derive it independently, from the job, the method's declaration and the model's
+signature; that both derived the same one is checked by its digest in every task and every update.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedsilo.errors import MethodError, Problem
+from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
+from fedsilo.wire.tensors import TensorSpec
+
+KINDS = ("model", "class_counts", "class_means", "class_covariances", "averaged_gradients")
+
+
+@dataclass(frozen=True)
+class ExpectedBlock:
+    """One tensor that a silo sends.
+
+    :param kind: one of `KINDS`; a silo's policy permits kinds one by one.
+    :param label: the class whose quantity this is; such a block may be left out, for a silo withholds the
+        statistics of a class of which it has too few samples, and its name ends in "/<label>".
+        None: the block is required.
+    :raises MethodError: when the declaration contradicts itself.
+    :raises Problem: as `TensorSpec`.
+    """
+
+    kind: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    label: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise MethodError(f"block {self.name}: kind is {self.kind!r}; use one of {', '.join(KINDS)}")
+        if self.label is not None and (self.label < 0 or not self.name.endswith(f"/{self.label}")):
+            raise MethodError(
+                f"block {self.name}: label is {self.label}; end the name in '/<label>', from 0 on"
+            )
+        _ = self.spec
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Name, shape and dtype."""
+        return TensorSpec(self.name, self.shape, self.dtype)
+
+
+class _Block(Protocol):
+    """What `Contract.check` reads of a block; an update's `TensorEntry` has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Contract:
+    """All that may come back for a task.
+
+    :param blocks: in the order in which they must come.
+    :param metrics: names of the scalar metrics allowed; none of them is required.
+    :raises MethodError: when a name is declared twice or cannot be a metric's.
+    """
+
+    blocks: tuple[ExpectedBlock, ...]
+    metrics: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
+        for what, names in (("block", [block.name for block in self.blocks]), ("metric", list(self.metrics))):
+            if len(set(names)) < len(names):
+                raise MethodError(f"contract: {what}s are {', '.join(sorted(names))}; declare each name once")
+        for metric in self.metrics:
+            if not TOKEN.fullmatch(metric):
+                raise MethodError(f"contract: metric is {metric!r}; use printable ASCII without whitespace")
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of the canonical msgpack of the contract (docs/wire.md, Contract)."""
+        blocks = [
+            [b.kind, b.name, list(b.shape), b.dtype, -1 if b.label is None else b.label] for b in self.blocks
+        ]
+        packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)})
+        return hashlib.sha256(packed).hexdigest()
+
+    def max_bytes(self) -> int:
+        """Bytes of tensor payload when every optional block is sent too."""
+        return sum(block.spec.nbytes for block in self.blocks)
+
+    def describe(self) -> list[str]:
+        """What leaves the silo, in English, one line per kind and one for the metrics."""
+        lines = [_describe(kind, [b for b in self.blocks if b.kind == kind]) for kind in self.kinds()]
+        return [*lines, f"metrics: {', '.join(self.metrics) or 'none'}"]
+
+    def kinds(self) -> list[str]:
+        """The kinds that occur, in the order of `KINDS`."""
+        used = {block.kind for block in self.blocks}
+        return [kind for kind in KINDS if kind in used]
+
+    def check(self, blocks: Sequence[_Block], metrics: Iterable[str]) -> None:
+        """Return if these blocks, in this order, and these metrics are what the contract allows.
+
+        :raises Problem: `unexpected-block` (also when out of order or given twice), `wrong-kind`,
+            `wrong-shape`, `wrong-dtype`, `missing-block` or `unexpected-metric`.
+        """
+        expected = {block.name: (place, block) for place, block in enumerate(self.blocks)}
+        last = -1
+        for found in blocks:
+            if found.name not in expected:
+                raise Problem("unexpected-block", f"block {found.name}: not in the contract; leave it out")
+            place, block = expected[found.name]
+            _compare(found, block)
+            if place <= last:
+                raise Problem(
+                    "unexpected-block",
+                    f"block {found.name}: comes after {self.blocks[last].name}; keep the contract's order",
+                )
+            last = place
+        names = {block.name for block in blocks}
+        for block in self.blocks:
+            if block.label is None and block.name not in names:
+                raise Problem("missing-block", f"block {block.name}: required by the contract; send it")
+        for metric in metrics:
+            if metric not in self.metrics:
+                allowed = ", ".join(self.metrics) or "none"
+                raise Problem(
+                    "unexpected-metric", f"metric {metric}: not in the contract; it allows {allowed}"
+                )
+
+
+def _compare(found: _Block, block: ExpectedBlock) -> None:
+    if found.kind != block.kind:
+        raise Problem("wrong-kind", f"block {found.name}: kind is {found.kind}; must be {block.kind}")
+    if tuple(found.shape) != block.shape:
+        raise Problem(
+            "wrong-shape", f"block {found.name}: shape is {list(found.shape)}; must be {list(block.shape)}"
+        )
+    if found.dtype != block.dtype:
+        raise Problem("wrong-dtype", f"block {found.name}: dtype is {found.dtype}; must be {block.dtype}")
+
+
+def _describe(kind: str, blocks: list[ExpectedBlock]) -> str:
+    labels = {block.label for block in blocks if block.label is not None}
+    size = sum(block.spec.nbytes for block in blocks)
+    tensors = "1 tensor" if len(blocks) == 1 else f"{len(blocks)} tensors"
+    classes = f", only of classes with enough samples, at most {len(labels)} of them" if labels else ""
+    return f"{kind.replace('_', ' ')}: {tensors}, {_readable(size)}{classes}"
+
+
+def _readable(size: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"

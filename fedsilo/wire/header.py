@@ -1,0 +1,226 @@
+"""The header of an update, and where it says that each block lies.
+
+    bin   header     msgpack map, canonical
+    bin   signature  64 bytes, over the header
+    nil*             padding
+    bin32 block 0    its payload begins at `base`, a multiple of 64
+    nil*             padding
+    bin32 block 1    its payload begins at base + offset, a multiple of 64
+    ...              nothing follows the last block
+
+Offsets count from `base`, so they do not depend on the size of the header that holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedsilo.errors import Problem
+from fedsilo.wire.contract import KINDS
+from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol, pack, unpack_map
+from fedsilo.wire.tensors import TensorSpec, refuse_twice
+
+ALIGNMENT = 64
+MAX_HEADER = 4 << 20
+DIGEST = "sha256"
+ENCODING = "identity"
+
+_BLOCK_HEAD = 5  # msgpack bin 32: c6 and four bytes of length
+_NIL = b"\xc0"
+_KEYS = (
+    "protocol",
+    "job",
+    "task",
+    "round",
+    "sender",
+    "keyId",
+    "digest",
+    "encoding",
+    "contract",
+    "taskDigest",
+    "samples",
+    "metrics",
+    "length",
+    "blocks",
+)
+_BLOCK_KEYS = ("name", "kind", "dtype", "shape", "offset", "length", "digest")
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One block as the header lists it.
+
+    :param offset: of its payload, in bytes from `base`.
+    :param length: of its payload, in bytes.
+    :param digest: SHA-256 of its payload, 32 bytes.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class UpdateHeader:
+    """Everything an update says about itself; the signature over it binds every byte of the file.
+
+    :param sender: the silo, as "namespace/name".
+    :param key_id: `VerifyKey.key_id` of the signing key.
+    :param contract: SHA-256 of the contract, 32 bytes.
+    :param task_digest: SHA-256 of the sealed task that this answers, 32 bytes.
+    :param samples: how many training samples stand behind it.
+    """
+
+    job: str
+    task: str
+    round: int
+    sender: str
+    key_id: str
+    contract: bytes
+    task_digest: bytes
+    samples: int
+    metrics: dict[str, float]
+    blocks: tuple[TensorEntry, ...]
+
+    @property
+    def length(self) -> int:
+        """Bytes from `base` to the end of the file."""
+        return self.blocks[-1].offset + self.blocks[-1].length if self.blocks else 0
+
+
+def encode_header(header: UpdateHeader) -> bytes:
+    """The canonical bytes, which are what is signed.
+
+    :raises Problem: as `decode_header`; what is written can be read.
+    """
+    blocks = [
+        {
+            "name": block.name,
+            "kind": block.kind,
+            "dtype": block.dtype,
+            "shape": list(block.shape),
+            "offset": block.offset,
+            "length": block.length,
+            "digest": block.digest,
+        }
+        for block in header.blocks
+    ]
+    data = pack(
+        {
+            "protocol": PROTOCOL,
+            "job": header.job,
+            "task": header.task,
+            "round": header.round,
+            "sender": header.sender,
+            "keyId": header.key_id,
+            "digest": DIGEST,
+            "encoding": ENCODING,
+            "contract": header.contract,
+            "taskDigest": header.task_digest,
+            "samples": header.samples,
+            "metrics": dict(sorted(header.metrics.items())),
+            "length": header.length,
+            "blocks": blocks,
+        }
+    )
+    decode_header(data)
+    return data
+
+
+def decode_header(data: bytes) -> UpdateHeader:
+    """Read a header, and check that its layout is the only one its blocks can have.
+
+    :raises Problem: `malformed`, `unsupported`, `wrong-dtype`, `not-finite` or `too-long`.
+    """
+    what = "update"
+    if len(data) > MAX_HEADER:
+        raise Problem("too-long", f"{what}: header of {len(data)} bytes; {MAX_HEADER} is the most")
+    value = unpack_map(what, data)
+    check_protocol(what, value)
+    fields = Fields(what, value, _KEYS)
+    fields.integer("protocol", PROTOCOL, PROTOCOL)
+    if fields.text("digest") != DIGEST:
+        raise fields.refuse("digest", DIGEST, "unsupported")
+    if fields.text("encoding") != ENCODING:
+        raise fields.refuse("encoding", ENCODING, "unsupported")
+    header = UpdateHeader(
+        job=fields.text("job"),
+        task=fields.text("task"),
+        round=fields.integer("round"),
+        sender=fields.text("sender"),
+        key_id=fields.text("keyId"),
+        contract=fields.binary("contract", 32),
+        task_digest=fields.binary("taskDigest", 32),
+        samples=fields.integer("samples"),
+        metrics=fields.scalars("metrics", (float,)),
+        blocks=tuple(_entry(index, block) for index, block in enumerate(fields.items("blocks"))),
+    )
+    _check_layout(header.blocks)
+    fields.integer("length", header.length, header.length)
+    return header
+
+
+def _entry(index: int, value: object) -> TensorEntry:
+    fields = Fields(f"update: blocks[{index}]", value, _BLOCK_KEYS)
+    spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
+    if fields.text("kind") not in KINDS:
+        raise fields.refuse("kind", f"one of {', '.join(KINDS)}", "wrong-kind")
+    return TensorEntry(
+        name=spec.name,
+        kind=fields.text("kind"),
+        dtype=spec.dtype,
+        shape=spec.shape,
+        offset=fields.integer("offset"),
+        length=fields.integer("length", spec.nbytes, spec.nbytes),
+        digest=fields.binary("digest", 32),
+    )
+
+
+def _check_layout(blocks: tuple[TensorEntry, ...]) -> None:
+    refuse_twice("update: blocks", (block.name for block in blocks))
+    for block, offset in zip(blocks, offsets(block.length for block in blocks), strict=True):
+        if block.offset != offset:
+            raise Problem(
+                "malformed", f"update: block {block.name}: offset is {block.offset}; must be {offset}"
+            )
+
+
+def base(signed: int) -> int:
+    """Where the first payload begins.
+
+    :param signed: bytes of header and signature, with their msgpack heads.
+    """
+    return _align(signed + _BLOCK_HEAD)
+
+
+def offsets(lengths: Iterable[int]) -> list[int]:
+    """Where the payloads of blocks of these lengths begin, from `base`."""
+    found = []
+    offset = 0
+    for length in lengths:
+        found.append(offset)
+        offset = _align(offset + length + _BLOCK_HEAD)
+    return found
+
+
+def gaps(signed: int, blocks: Iterable[TensorEntry]) -> list[bytes]:
+    """The bytes before each payload: padding, and the head of the payload's msgpack bin.
+
+    :param signed: bytes of header and signature, with their msgpack heads.
+    """
+    found = []
+    start, end = base(signed), signed
+    for block in blocks:
+        padding = start + block.offset - _BLOCK_HEAD - end
+        found.append(_NIL * padding + b"\xc6" + block.length.to_bytes(4, "big"))
+        end = start + block.offset + block.length
+    return found
+
+
+def _align(position: int) -> int:
+    return -(-position // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,138 @@
+"""Ed25519 keys (RFC 8032): who says it, and in what role.
+
+Every signature is over `domain`, a zero byte and the message, so that a signature made for one purpose never
+passes for another. Messages are small: they carry digests of large things, never the things.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedsilo.errors import Problem
+from fedsilo.wire.files import sync, sync_directory, temporary_file
+
+UPDATE = "fedsilo/update/v1"
+TASK = "fedsilo/task/v1"
+REQUEST = "fedsilo/request/v1"
+
+SIGNATURE_SIZE = 64
+
+_PREFIX = "ed25519:"
+
+
+@dataclass(frozen=True)
+class VerifyKey:
+    """A public key.
+
+    :param raw: the 32 bytes of RFC 8032, section 5.1.5.
+    """
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != 32:
+            raise Problem("malformed", f"public key: {len(self.raw)} bytes; an Ed25519 key has 32")
+
+    @classmethod
+    def from_text(cls, text: str) -> VerifyKey:
+        """Read `ed25519:<base64 of the raw key>`.
+
+        :raises Problem: `malformed`.
+        """
+        try:
+            raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+            key = cls(raw) if len(raw) == 32 else None
+        except ValueError:
+            key = None
+        if key is None or key.to_text() != text:
+            raise Problem(
+                "malformed",
+                f"public key {text[:80]!r}: write '{_PREFIX}' and then the base64 of its 32 raw bytes",
+            )
+        return key
+
+    def to_text(self) -> str:
+        """The form in which keys stand in manifests and statuses."""
+        return _PREFIX + base64.b64encode(self.raw).decode()
+
+    @property
+    def key_id(self) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+    def verify(self, domain: str, message: bytes, signature: bytes) -> None:
+        """Return if the signature is this key's, over this message, in this domain.
+
+        :raises Problem: `signature-invalid`.
+        """
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, _signed(domain, message))
+        except InvalidSignature:
+            raise Problem(
+                "signature-invalid",
+                f"{domain}: the signature is not by key {self.key_id} over these bytes; check that both sides"
+                " hold the same key",
+            ) from None
+
+
+class SigningKey:
+    """A private key; it never leaves the process except by `save`."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A new random key."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> SigningKey:
+        """Read an unencrypted PKCS #8 PEM file.
+
+        :raises Problem: `malformed` when the file holds anything else.
+        """
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            key = None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise Problem(
+                "malformed", f"key file {path}: not an unencrypted Ed25519 key in PKCS #8 PEM; make a new one"
+            )
+        return cls(key)
+
+    def save(self, path: Path) -> None:
+        """Write the key as PKCS #8 PEM, readable by its owner only.
+
+        :raises FileExistsError: when the path exists; a key in use is never overwritten.
+        """
+        pem = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        with temporary_file(path.parent, 0o600) as (file, temporary):
+            file.write(pem)
+            sync(file)
+            os.link(temporary, path)  # unlike a rename, this fails where another process was first
+        sync_directory(path.parent)
+
+    @property
+    def verify_key(self) -> VerifyKey:
+        """The public half."""
+        return VerifyKey(self._key.public_key().public_bytes_raw())
+
+    def sign(self, domain: str, message: bytes) -> bytes:
+        """The signature of 64 bytes over the domain and the message."""
+        return self._key.sign(_signed(domain, message))
+
+
+def _signed(domain: str, message: bytes) -> bytes:
+    return domain.encode() + b"\0" + message

@@ -1,0 +1,130 @@
+"""A task: what the aggregator asks of one silo in one round, signed by the job's key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from fedsilo.wire.envelope import open_envelope, seal
+from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol
+from fedsilo.wire.keys import TASK, SigningKey, VerifyKey
+from fedsilo.wire.tensors import refuse_twice
+
+FINISH = "finish"
+
+_KEYS = (
+    "protocol",
+    "job",
+    "silo",
+    "task",
+    "round",
+    "phase",
+    "step",
+    "specDigest",
+    "contract",
+    "blobs",
+    "settings",
+)
+_BLOB_KEYS = ("name", "digest", "length")
+
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class BlobLink:
+    """A blob to fetch, under the name by which the method knows it.
+
+    :param digest: SHA-256 of the blob, in hexadecimal.
+    :param length: in bytes.
+    """
+
+    name: str
+    digest: str
+    length: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a silo is to do.
+
+    :param silo: "namespace/name".
+    :param step: what to do within the phase; `FINISH` marks the last task of a job, which wants no update.
+    :param spec_digest: SHA-256 of the frozen job spec, 32 bytes.
+    :param contract: SHA-256 of the contract of the update, 32 bytes.
+    :param settings: flat scalars that the method's silo half reads.
+    """
+
+    job: str
+    silo: str
+    task: str
+    round: int
+    phase: str
+    step: str
+    spec_digest: bytes
+    contract: bytes
+    blobs: tuple[BlobLink, ...] = ()
+    settings: dict[str, Scalar] = field(default_factory=dict)
+
+
+def seal_task(task: Task, key: SigningKey) -> bytes:
+    """Encode and sign.
+
+    :raises Problem: as `open_task`; what is sealed can be opened.
+    """
+    blobs = [
+        {"name": link.name, "digest": bytes.fromhex(link.digest), "length": link.length}
+        for link in task.blobs
+    ]
+    fields: dict[str, object] = {
+        "protocol": PROTOCOL,
+        "job": task.job,
+        "silo": task.silo,
+        "task": task.task,
+        "round": task.round,
+        "phase": task.phase,
+        "step": task.step,
+        "specDigest": task.spec_digest,
+        "contract": task.contract,
+        "blobs": blobs,
+        "settings": dict(sorted(task.settings.items())),
+    }
+    _read(fields)
+    return seal(TASK, fields, key)
+
+
+def open_task(data: bytes, key: VerifyKey) -> Task:
+    """Verify and decode.
+
+    :raises Problem: `signature-invalid`, `unsupported`, `malformed`, `not-finite`, `truncated` or `too-long`.
+    """
+    return _read(open_envelope(TASK, data, key))
+
+
+def task_digest(data: bytes) -> bytes:
+    """SHA-256 of the sealed bytes, 32 bytes: the name by which an update says which task it answers."""
+    return hashlib.sha256(data).digest()
+
+
+def _read(value: dict[str, object]) -> Task:
+    check_protocol("task", value)
+    fields = Fields("task", value, _KEYS)
+    fields.integer("protocol", PROTOCOL, PROTOCOL)
+    task = Task(
+        job=fields.text("job"),
+        silo=fields.text("silo"),
+        task=fields.text("task"),
+        round=fields.integer("round"),
+        phase=fields.text("phase"),
+        step=fields.text("step"),
+        spec_digest=fields.binary("specDigest", 32),
+        contract=fields.binary("contract", 32),
+        blobs=tuple(_read_link(index, link) for index, link in enumerate(fields.items("blobs"))),
+        settings=fields.scalars("settings", (bool, int, float, str)),
+    )
+    refuse_twice("task: blobs", (link.name for link in task.blobs))
+    return task
+
+
+def _read_link(index: int, value: object) -> BlobLink:
+    fields = Fields(f"task: blobs[{index}]", value, _BLOB_KEYS)
+    return BlobLink(fields.text("name"), fields.binary("digest", 32).hex(), fields.integer("length"))

@@ -1,0 +1,185 @@
+"""Tensors as the wire knows them: a name, a shape, a dtype and little-endian bytes in C order.
+
+Nothing here needs torch, so the guard and the aggregator's service can describe and check a model that only
+the trainer can build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.wire.fields import MAX_INTEGER, TOKEN, Fields
+
+Tree = dict[str, np.ndarray]
+
+DTYPES: dict[str, np.dtype] = {
+    "float16": np.dtype("<f2"),
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+    "uint8": np.dtype("u1"),
+    "bool": np.dtype("?"),
+}
+MAX_BLOCK = 1 << 30
+MAX_DIMENSIONS = 8
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What one tensor looks like.
+
+    :param name: 1 to 200 printable ASCII characters without whitespace.
+    :param shape: at most 8 sizes; () is a scalar, and a size of 0 is allowed.
+    :param dtype: one of `DTYPES`.
+    :raises Problem: `wrong-dtype`, `too-long` beyond `MAX_BLOCK` bytes, else `malformed`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if not TOKEN.fullmatch(self.name):
+            raise Problem(
+                "malformed",
+                f"tensor {self.name[:80]!r}: use 1 to 200 printable ASCII characters without whitespace",
+            )
+        if self.dtype not in DTYPES:
+            raise Problem(
+                "wrong-dtype", f"tensor {self.name}: dtype is {self.dtype}; use {', '.join(DTYPES)}"
+            )
+        if len(self.shape) > MAX_DIMENSIONS or not all(0 <= size <= MAX_INTEGER for size in self.shape):
+            raise Problem(
+                "malformed",
+                f"tensor {self.name}: shape is {self.shape}; use at most {MAX_DIMENSIONS} sizes from 0",
+            )
+        if self.nbytes > MAX_BLOCK:
+            raise Problem(
+                "too-long", f"tensor {self.name}: {self.nbytes} bytes; split it, {MAX_BLOCK} is the most"
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of payload."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True)
+class ModelSignature:
+    """What a model looks like, without torch: enough to derive every contract from.
+
+    :param tensors: in state-dict order.
+    :param classes: how many classes the classifier tells apart.
+    :param feature: width of the classifier's input, that is, of the encoder's output.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    classes: int
+    feature: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for JSON or msgpack; `from_dict` reads them back."""
+        tensors = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in self.tensors]
+        return {"tensors": tensors, "classes": self.classes, "feature": self.feature}
+
+    @classmethod
+    def from_dict(cls, value: object) -> ModelSignature:
+        """Read what `to_dict` wrote, and nothing else.
+
+        :raises Problem: as `TensorSpec`, and `malformed` for any other field, type or a name given twice.
+        """
+        what = "model signature"
+        fields = Fields(what, value, ("tensors", "classes", "feature"), ordered=False)
+        tensors = []
+        for index, item in enumerate(fields.items("tensors")):
+            tensor = Fields(f"{what}: tensors[{index}]", item, ("name", "shape", "dtype"), ordered=False)
+            tensors.append(TensorSpec(tensor.text("name"), tensor.shape("shape"), tensor.text("dtype")))
+        refuse_twice(what, (tensor.name for tensor in tensors))
+        return cls(tuple(tensors), fields.integer("classes", 1), fields.integer("feature", 1))
+
+
+def refuse_twice(what: str, names: Iterable[str]) -> None:
+    """Raise `malformed` when a name is given twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Problem("malformed", f"{what}: {name} is given twice; names must differ")
+        seen.add(name)
+
+
+def spec_of(name: str, array: np.ndarray) -> TensorSpec:
+    """The spec of an array as it is.
+
+    :raises Problem: as `TensorSpec`.
+    """
+    return TensorSpec(name, array.shape, array.dtype.name)
+
+
+def specs_of(tree: Mapping[str, np.ndarray]) -> tuple[TensorSpec, ...]:
+    """The specs of all arrays of a tree, in its order."""
+    return tuple(spec_of(name, array) for name, array in tree.items())
+
+
+def raw_bytes(array: np.ndarray) -> np.ndarray:
+    """The little-endian bytes of an array in C order, flat, without a copy where it already has that form."""
+    little = np.ascontiguousarray(array, dtype=DTYPES[array.dtype.name])
+    return little.reshape(-1).view(np.uint8)
+
+
+class BlockContent:
+    """Hash and inspect the bytes of one tensor as they pass, in pieces of any size.
+
+    Each byte is looked at once, so that a writer may take it from memory that others can still change.
+
+    :ivar fault: the first value that the tensor may not hold, or None: NaN or infinity (`not-finite`), or a
+        bool that is neither 0 nor 1 (`malformed`).
+    """
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.fault: Problem | None = None
+        self._name = name
+        self._dtype = DTYPES[dtype]
+        self._hash = hashlib.sha256()
+        self._part = b""  # the beginning of an item that the last piece cut through
+
+    def update(self, piece: memoryview) -> None:
+        """Take the next bytes."""
+        self._hash.update(piece)
+        if self.fault is not None or self._dtype.kind not in "fb":
+            return
+        if self._part:
+            missing = self._dtype.itemsize - len(self._part)
+            self._part += bytes(piece[:missing])
+            piece = piece[missing:]
+            if len(self._part) < self._dtype.itemsize:
+                return
+            self._inspect(memoryview(self._part))
+        whole = len(piece) - len(piece) % self._dtype.itemsize
+        for start in range(0, whole, _CHUNK):
+            self._inspect(piece[start : min(start + _CHUNK, whole)])
+        self._part = bytes(piece[whole:])
+
+    def digest(self) -> bytes:
+        """SHA-256 of all bytes so far."""
+        return self._hash.digest()
+
+    def _inspect(self, piece: memoryview) -> None:
+        if self._dtype.kind == "b":
+            if np.frombuffer(piece, np.uint8).max(initial=0) > 1:
+                self.fault = Problem(
+                    "malformed", f"block {self._name}: a bool is neither 0 nor 1; send only these"
+                )
+        elif not np.isfinite(np.frombuffer(piece, self._dtype)).all():
+            self.fault = Problem(
+                "not-finite",
+                f"block {self._name}: holds NaN or infinity; lower the learning rate or clip gradients",
+            )

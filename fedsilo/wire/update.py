@@ -1,0 +1,190 @@
+"""Write an update to a file in one pass, and open an accepted one block by block."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.wire.contract import Contract, ExpectedBlock
+from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
+from fedsilo.wire.fields import pack
+from fedsilo.wire.files import publish, release, temporary_file
+from fedsilo.wire.header import (
+    MAX_HEADER,
+    TensorEntry,
+    UpdateHeader,
+    base,
+    decode_header,
+    encode_header,
+    gaps,
+    offsets,
+)
+from fedsilo.wire.keys import SIGNATURE_SIZE, UPDATE, SigningKey
+from fedsilo.wire.tensors import DTYPES, BlockContent, raw_bytes, spec_of
+
+_CHUNK = 1 << 20
+
+
+def write_update(
+    path: Path,
+    *,
+    job: str,
+    task: str,
+    round: int,
+    sender: str,
+    contract: Contract,
+    task_digest: bytes,
+    samples: int,
+    metrics: Mapping[str, float],
+    blocks: Iterable[tuple[ExpectedBlock, np.ndarray]],
+    key: SigningKey,
+) -> str:
+    """Write, sign and publish an update; the path appears only when all of it is on disk.
+
+    The arrays may be memory that others can still change: each byte is copied once, and what is hashed,
+    inspected and written is that copy.
+
+    :returns: SHA-256 of the whole file, in hexadecimal.
+    :raises Problem: whatever a receiver that holds the same contract would refuse.
+    """
+    payloads = list(blocks)
+    header = UpdateHeader(
+        job=job,
+        task=task,
+        round=round,
+        sender=sender,
+        key_id=key.verify_key.key_id,
+        contract=bytes.fromhex(contract.digest()),
+        task_digest=task_digest,
+        samples=samples,
+        metrics={name: float(value) for name, value in metrics.items()},
+        blocks=_lay_out(payloads),
+    )
+    contract.check(header.blocks, header.metrics)
+    # Digests have a fixed size, so the header's size, and with it every position, is known before any is.
+    signed = len(_signed(header, key))
+    with temporary_file(path.parent) as (file, temporary):
+        file.seek(signed)
+        entries = []
+        for entry, gap, (_, array) in zip(header.blocks, gaps(signed, header.blocks), payloads, strict=True):
+            file.write(gap)
+            entries.append(replace(entry, digest=_copy(entry, array, file)))
+        file.seek(0)
+        file.write(_signed(replace(header, blocks=tuple(entries)), key))
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        publish(file, temporary, path)
+    return digest
+
+
+def _lay_out(payloads: list[tuple[ExpectedBlock, np.ndarray]]) -> tuple[TensorEntry, ...]:
+    """The blocks as the header lists them, with digests of zeros."""
+    specs = [spec_of(block.name, array) for block, array in payloads]
+    return tuple(
+        TensorEntry(spec.name, block.kind, spec.dtype, spec.shape, offset, spec.nbytes, bytes(32))
+        for (block, _), spec, offset in zip(
+            payloads, specs, offsets(spec.nbytes for spec in specs), strict=True
+        )
+    )
+
+
+def _signed(header: UpdateHeader, key: SigningKey) -> bytes:
+    data = encode_header(header)
+    return pack(data) + SIGNATURE_HEAD + key.sign(UPDATE, data)
+
+
+def _copy(entry: TensorEntry, array: np.ndarray, file: BinaryIO) -> bytes:
+    content = BlockContent(entry.name, entry.dtype)
+    source = raw_bytes(array)
+    for start in range(0, entry.length, _CHUNK):
+        chunk = source[start : start + _CHUNK].tobytes()
+        content.update(memoryview(chunk))
+        file.write(chunk)
+    if content.fault is not None:
+        raise content.fault
+    return content.digest()
+
+
+def open_update(path: Path) -> UpdateBlocks:
+    """Open an update that was checked before; neither its signature nor any digest is checked again.
+
+    :raises Problem: when the header cannot be read or the file does not have the length that it says.
+    """
+    with path.open("rb") as file:
+        start = file.read(5)
+        head = read_bin_head(str(path), start) if len(start) == 5 else None
+        if head is None or head[1] > MAX_HEADER:
+            raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
+        signed = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_SIZE
+        start += file.read(signed - len(start))
+        header = decode_header(cut_signed(f"update {path}", start, head)[0])
+    size = path.stat().st_size
+    wanted = base(signed) + header.length if header.blocks else signed
+    if size != wanted:
+        raise Problem("malformed", f"update {path}: {size} bytes; must be {wanted}, fetch the update again")
+    return UpdateBlocks(path, header, base(signed))
+
+
+class UpdateBlocks:
+    """The blocks of one accepted update, mapped into memory one at a time.
+
+    :ivar header: what the update says about itself.
+    """
+
+    def __init__(self, path: Path, header: UpdateHeader, start: int) -> None:
+        self.header = header
+        self._path = path
+        self._start = start
+        self._entries = {entry.name: entry for entry in header.blocks}
+        self._file = path.open("rb")
+
+    def __enter__(self) -> UpdateBlocks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def names(self, kind: str) -> list[str]:
+        """The names of the blocks of one kind, in the order of the file."""
+        return [entry.name for entry in self.header.blocks if entry.kind == kind]
+
+    @contextlib.contextmanager
+    def map(self, name: str) -> Iterator[np.ndarray]:
+        """One block as a read-only array, whose memory is given back at the end of the `with` block.
+
+        :raises Problem: `missing-block`.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise Problem(
+                "missing-block", f"update {self._path}: no block {name}; it has {', '.join(self._entries)}"
+            )
+        if entry.length == 0:
+            yield _read_only(np.empty(entry.shape, DTYPES[entry.dtype]))
+            return
+        start = self._start + entry.offset
+        within = start % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(
+            self._file.fileno(), within + entry.length, access=mmap.ACCESS_READ, offset=start - within
+        )
+        dtype = DTYPES[entry.dtype]
+        try:
+            yield np.frombuffer(mapped, dtype, entry.length // dtype.itemsize, within).reshape(entry.shape)
+        finally:
+            release(mapped)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array

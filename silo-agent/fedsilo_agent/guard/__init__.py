@@ -1,0 +1,1 @@
+"""The guard: has the key and the network, never the data."""

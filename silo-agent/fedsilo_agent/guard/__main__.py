@@ -1,0 +1,57 @@
+"""`fedsilo-guard`: answer one job's tasks for one silo, with its key, until the job ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import uvloop
+
+from fedsilo.engine.volume import Volume
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.loading import load_document
+from fedsilo.manifests.silo import Silo
+from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.wire import SigningKey
+from fedsilo_agent.guard.admission import Admission
+from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.loop import Guard
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="fedsilo-guard", description="Guard one silo's part of one job.")
+    parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (YAML)")
+    parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML), with the silo's policy")
+    parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
+    parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
+    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    if args.exit_with_parent:
+        exit_with_parent()
+    return run_until_done(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> None:
+    agent = load_document(args.agent, SiloAgent)
+    admission = Admission(agent, load_document(args.silo, Silo))
+    volume = Volume(args.volume)
+    volume.prepare()
+    key = SigningKey.load(args.key)
+    trust = agent.spec.trust
+    peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, admission.reference, key)
+
+    async def guarding() -> None:
+        async with AggregatorClient(peer) as client:
+            await Guard(admission, volume, key, client).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(guarding())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

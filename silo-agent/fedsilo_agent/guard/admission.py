@@ -1,0 +1,98 @@
+"""Whether a task may be answered: signature, job, contract, and the silo's own policy.
+
+The contract is derived here, from the immutable SiloAgent, the method's declaration and the model's signature as
+this silo's own trainer computed it; a task that asks for anything else is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedsilo.errors import MethodError, PolicyRefused, Problem
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.silo import Silo
+from fedsilo.methods import registry
+from fedsilo.methods.contract import derive_contract
+from fedsilo.methods.interface import FINISH
+from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The rules of one job in one silo."""
+
+    agent: SiloAgent
+    silo: Silo
+
+    @property
+    def reference(self) -> str:
+        """`namespace/name` of the silo."""
+        return f"{self.silo.metadata.namespace}/{self.silo.metadata.name}"
+
+    @property
+    def min_samples_per_class(self) -> int:
+        """Samples below which a class is left out: the larger of the job's and the silo's minimum."""
+        return max(
+            self.agent.spec.job.spec.privacy.min_samples_per_class,
+            self.silo.spec.policy.min_samples_per_class,
+        )
+
+    def open(self, sealed: bytes) -> Task:
+        """A task that the job's aggregator really gave to this silo.
+
+        :raises Problem: when it is not signed by the job's key, or is of another job, silo or specification.
+        """
+        trust, job = self.agent.spec.trust, self.agent.spec.job
+        task = open_task(sealed, VerifyKey.from_text(trust.task_key))
+        if task.job != job.uid:
+            raise Problem("wrong-job", f"the task is of job {task.job}, this agent is of job {job.uid}")
+        if task.silo != self.reference:
+            raise Problem("wrong-sender", f"the task is for silo {task.silo}, this is {self.reference}")
+        if task.spec_digest.hex() != job.spec_digest:
+            raise Problem(
+                "task-mismatch", f"the task is of specification {task.spec_digest.hex()[:12]}, not ours"
+            )
+        return task
+
+    def contract(self, task: Task, signature: ModelSignature) -> Contract:
+        """What may leave in answer to the task.
+
+        :raises PolicyRefused: naming what the contract or the silo's policy forbids.
+        """
+        spec = self.agent.spec.job.spec
+        method = registry.get(spec.method.name)
+        try:
+            contract = derive_contract(method, task.step, signature, registry.config_of(method, spec))
+        except MethodError as error:
+            raise PolicyRefused(f"task {task.task}: {error}") from error
+        if bytes.fromhex(contract.digest()) != task.contract:
+            raise PolicyRefused(
+                f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
+                f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
+            )
+        self._check_policy(contract)
+        return contract
+
+    def is_finish(self, task: Task) -> bool:
+        """Whether the job has ended."""
+        return task.step == FINISH
+
+    def _check_policy(self, contract: Contract) -> None:
+        policy, job = self.silo.spec.policy, self.agent.spec.job
+        name = self.silo.metadata.name
+        if policy.methods is not None and job.spec.method.name not in policy.methods:
+            raise PolicyRefused(
+                f"silo {name}: policy.methods allows {', '.join(policy.methods)}, not {job.spec.method.name}"
+            )
+        if policy.job_namespaces is not None and job.namespace not in policy.job_namespaces:
+            raise PolicyRefused(
+                f"silo {name}: policy.jobNamespaces allows {', '.join(policy.job_namespaces)}, not {job.namespace}"
+            )
+        forbidden = sorted({block.kind for block in contract.blocks} - set(policy.payload_kinds))
+        if forbidden:
+            raise PolicyRefused(f"silo {name}: policy.payloadKinds does not allow {', '.join(forbidden)}")
+        limit = policy.max_bytes_per_round
+        if limit is not None and contract.max_bytes() > limit.value:
+            raise PolicyRefused(
+                f"silo {name}: the step may send {contract.max_bytes()} bytes, policy.maxBytesPerRound is {limit}"
+            )

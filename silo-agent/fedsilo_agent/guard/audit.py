@@ -1,0 +1,88 @@
+"""The hash-chained audit log: every departure and every refusal, one line each.
+
+Each line carries the SHA-256 of the line before it, so that no line can be changed, dropped or inserted later
+without breaking the chain. A line is on the disk before what it speaks of leaves the silo.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedsilo.durable import append_durably
+from fedsilo.errors import FedsiloError
+
+GENESIS = "0" * 64
+
+
+class AuditBroken(FedsiloError):
+    """The audit log is not the one that was written."""
+
+    reason = "AuditBroken"
+
+
+class AuditLog:
+    """Append-only log in `directory/log.jsonl`.
+
+    :raises AuditBroken: when the chain of an existing log does not hold.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / "log.jsonl"
+        _cut_torn_line(self.path)
+        self._sequence, self._previous = verify(self.path)
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Append one event durably."""
+        line = {
+            "seq": self._sequence,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": event,
+            **facts,
+            "previous": self._previous,
+        }
+        text = json.dumps(line, sort_keys=True)
+        append_durably(self.path, text)
+        self._sequence += 1
+        self._previous = _digest(text)
+
+
+def verify(path: Path) -> tuple[int, str]:
+    """Check the whole chain; number of lines and digest of the last.
+
+    :raises AuditBroken: naming the first line that does not follow from the one before.
+    """
+    previous = GENESIS
+    sequence = 0
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for sequence, text in enumerate(lines, start=1):
+        try:
+            line = json.loads(text)
+            follows = line["previous"] == previous and line["seq"] == sequence - 1
+        except (ValueError, KeyError, TypeError):
+            follows = False
+        if not follows:
+            raise AuditBroken(
+                f"{path}: line {sequence} does not follow from the line before it; the log was changed"
+            )
+        previous = _digest(text)
+    return sequence, previous
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Drop a last line without its end: a crash cut it off before anything left under it."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end != len(content):
+        with path.open("r+b") as file:
+            file.truncate(end)

@@ -1,0 +1,221 @@
+"""The guard's work: fetch a task, let the trainer answer it, check and sign the answer, send it until it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.engine.volume import Volume
+from fedsilo.errors import FedsiloError, PolicyRefused, Problem
+from fedsilo.methods.interface import FINISH
+from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, task_digest
+from fedsilo_agent.guard.admission import Admission
+from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.inspection import read_failure, read_signature, sign_reply
+
+log = logging.getLogger("fedsilo.guard")
+
+LOOK = 0.05
+"""Seconds between looks at the trainer's drop."""
+
+LONG_POLL = 25.0
+"""Seconds that the aggregator may hold a request for the next task."""
+
+UNTRUSTED_PAUSE = 1.0
+"""Seconds before asking again after a task that was not the aggregator's."""
+
+
+class TrainerFailed(FedsiloError):
+    """The trainer says that it cannot answer."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Given:
+    """A verified task and the digest of its sealed bytes."""
+
+    task: Task
+    digest: bytes
+
+
+class Guard:
+    """One silo's guard for one job, over the shared volume."""
+
+    def __init__(
+        self, admission: Admission, volume: Volume, key: SigningKey, client: AggregatorClient
+    ) -> None:
+        self._admission = admission
+        self._volume = volume
+        self._key = key
+        self._client = client
+        self._audit = AuditLog(volume.audit)
+        self._acknowledged: str | None = read_json(volume.guard / "acknowledged.json")
+
+    async def run(self) -> bool:
+        """Answer tasks until the job ends; whether it ended with a model."""
+        await self._send_pending()
+        next_task = asyncio.ensure_future(self._next(after=""))
+        work: asyncio.Task[None] | None = None
+        try:
+            while True:
+                given = await next_task
+                if work is not None:
+                    await _cancelled(work)
+                if given.task.step == FINISH:
+                    return self._finish(given.task)
+                work = asyncio.create_task(self._answer(given))
+                next_task = asyncio.ensure_future(self._next(after=given.task.task))
+                # A newer task ends the wait for an older one: the round was closed without this silo.
+                done, _ = await asyncio.wait({work, next_task}, return_when=asyncio.FIRST_COMPLETED)
+                if work in done:
+                    await work
+        finally:
+            next_task.cancel()
+            if work is not None:
+                work.cancel()
+
+    async def _next(self, after: str) -> Given:
+        while True:
+            sealed = await self._client.task(after, LONG_POLL)
+            if sealed is None:
+                continue
+            try:
+                return Given(self._admission.open(sealed), task_digest(sealed))
+            except Problem as problem:
+                log.error("refused a task: %s", problem)
+                self._audit.write("task-refused", code=problem.code, detail=problem.detail)
+                await asyncio.sleep(UNTRUSTED_PAUSE)
+
+    async def _answer(self, given: Given) -> None:
+        task = given.task
+        try:
+            update = self._volume.outbox / f"{task.task}.update"
+            if not update.exists():
+                await self._give_to_trainer(task)
+                contract = await self._contract(task)
+                drop = await self._wait_for_drop(task)
+                await asyncio.to_thread(self._sign, given, contract, drop, update)
+            await self._send(update)
+        except PolicyRefused as refusal:
+            log.error("refused: %s", refusal)
+            self._audit.write("refused", task=task.task, round=task.round, detail=str(refusal))
+            await self._report(task, refusal.reason, str(refusal))
+        except TrainerFailed as failure:
+            self._audit.write(
+                "failed", task=task.task, round=task.round, reason=failure.reason, detail=str(failure)
+            )
+            await self._report(task, failure.reason, str(failure))
+        except Problem as problem:
+            log.warning("task %s: %s", task.task, problem)
+            self._audit.write("not-accepted", task=task.task, round=task.round, code=problem.code)
+
+    async def _give_to_trainer(self, task: Task) -> None:
+        wanted = {link.digest for link in task.blobs}
+        for path in self._volume.blobs.iterdir():
+            if path.name not in wanted and path.name.removeprefix(".").removesuffix(".part") not in wanted:
+                path.unlink()
+        for link in task.blobs:
+            path = self._volume.blobs / link.digest
+            if not path.exists():
+                await self._client.download(link, path)
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
+        document = {
+            "task": task.task,
+            "step": task.step,
+            "phase": task.phase,
+            "round": task.round,
+            "trees": {link.name: link.digest for link in task.blobs},
+            "settings": dict(task.settings),
+            "acknowledged": self._acknowledged,
+        }
+        write_json(self._volume.task, document)
+
+    async def _contract(self, task: Task) -> Contract:
+        path = self._volume.drop / "signature.json"
+        while not path.exists():
+            self._raise_failure(self._volume.drop / "failed.json")
+            await asyncio.sleep(LOOK)
+        document, _ = read_signature(path)
+        try:
+            signature = ModelSignature.from_dict(document)
+        except Problem as problem:
+            raise PolicyRefused(f"signature.json: {problem}") from problem
+        return self._admission.contract(task, signature)
+
+    async def _wait_for_drop(self, task: Task) -> Path:
+        drop = self._volume.drop / task.task
+        while not (drop / "reply.json").exists():
+            self._raise_failure(drop / "failed.json")
+            self._raise_failure(self._volume.drop / "failed.json")
+            await asyncio.sleep(LOOK)
+        return drop
+
+    @staticmethod
+    def _raise_failure(path: Path) -> None:
+        if path.exists():
+            raise TrainerFailed(*read_failure(path))
+
+    def _sign(self, given: Given, contract: Contract, drop: Path, update: Path) -> None:
+        task = given.task
+        minimum = self._admission.min_samples_per_class
+        # It becomes an update that may leave only once the log has it.
+        signed = update.with_suffix(".signed")
+        leaving = sign_reply(drop, signed, task, given.digest, contract, minimum, self._key)
+        self._audit.write(
+            "departure",
+            task=task.task,
+            round=task.round,
+            step=task.step,
+            digest=leaving.digest,
+            bytes=leaving.bytes,
+            samples=leaving.samples,
+            metrics=dict(leaving.metrics),
+            kinds={kind: dict(count) for kind, count in leaving.kinds.items()},
+        )
+        signed.replace(update)
+
+    async def _send_pending(self) -> None:
+        """Settle what an earlier guard signed and did not see acknowledged."""
+        for update in sorted(self._volume.outbox.glob("*.update")):
+            try:
+                await self._send(update)
+            except Problem as problem:
+                self._audit.write("not-accepted", task=update.stem, code=problem.code)
+                update.unlink(missing_ok=True)
+
+    async def _send(self, update: Path) -> None:
+        with update.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        await self._client.upload(update.stem, update, digest)
+        self._acknowledged = update.stem
+        write_json(self._volume.guard / "acknowledged.json", self._acknowledged)
+        self._audit.write("acknowledged", task=update.stem, digest=digest)
+        update.unlink()
+
+    async def _report(self, task: Task, reason: str, message: str) -> None:
+        try:
+            await self._client.report_failure(task.task, reason, message)
+        except Problem as problem:
+            log.warning("the failure of task %s was not taken: %s", task.task, problem)
+
+    def _finish(self, task: Task) -> bool:
+        succeeded = bool(task.settings.get("succeeded"))
+        self._put(task)
+        self._audit.write("finished", succeeded=succeeded)
+        return succeeded
+
+
+async def _cancelled(work: asyncio.Task[Any]) -> None:
+    work.cancel()
+    await asyncio.wait({work})

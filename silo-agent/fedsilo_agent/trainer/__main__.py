@@ -1,0 +1,110 @@
+"""`fedsilo-trainer`: answer one job's tasks with one silo's data, until the job ends.
+
+Nothing heavy is imported before the process has taken its own network away: namespaces are per thread, and
+numerical libraries start threads when they are imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedsilo.engine.volume import Volume
+from fedsilo.errors import FedsiloError
+from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo_agent.trainer.isolation import isolate
+
+if TYPE_CHECKING:
+    from fedsilo.engine.runner import TaskRunner
+    from fedsilo_agent.trainer.desk import Desk, Order
+
+log = logging.getLogger("fedsilo.trainer")
+
+LOOK = 0.05
+"""Seconds between looks into the inbox: no notification works on every shared volume."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="fedsilo-trainer", description="Train one silo's part of one job.")
+    parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (YAML)")
+    parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML)")
+    parser.add_argument("--volume", type=Path, required=True, help="directory shared with the guard")
+    parser.add_argument(
+        "--data-root", type=Path, default=Path.cwd(), help="where relative dataset paths start"
+    )
+    parser.add_argument("--isolate", action="store_true", help="enter an empty network namespace first")
+    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    volume = Volume(args.volume)
+    volume.prepare()
+    isolation = isolate(volume.guard) if args.isolate else "isolated by the cluster"
+    if args.exit_with_parent:
+        exit_with_parent()
+    return run_until_done(lambda: _run(args, volume, isolation))
+
+
+def _run(args: argparse.Namespace, volume: Volume, isolation: str) -> None:
+    from fedsilo.engine.runner import TaskRunner
+    from fedsilo.learning.devices import prepare_torch
+    from fedsilo.manifests.agent import SiloAgent
+    from fedsilo.manifests.loading import load_document
+    from fedsilo.manifests.silo import Silo
+    from fedsilo.methods import registry
+    from fedsilo_agent.trainer.desk import Desk
+
+    spec = load_document(args.agent, SiloAgent).spec.job.spec
+    silo = load_document(args.silo, Silo)
+    method = registry.get(spec.method.name)
+    phases = method.phases(spec, registry.config_of(method, spec))
+    desk = Desk(volume, rounds=sum(phase.rounds for phase in phases))
+    desk.clear_failures()
+    prepare_torch(spec.training.threads)
+    try:
+        runner = TaskRunner(spec, silo, args.data_root)
+    except FedsiloError as error:
+        desk.give_up(error.reason, str(error))
+        raise
+    desk.announce(runner.context.signature, isolation)
+    log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
+    _work(desk, runner)
+
+
+def _sizes(runner: TaskRunner) -> tuple[int, int]:
+    return len(runner.context.train), len(runner.context.validation)
+
+
+def _work(desk: Desk, runner: TaskRunner) -> None:
+    while not desk.is_finished():
+        order = desk.order()
+        if order is None:
+            time.sleep(LOOK)
+        else:
+            _answer(desk, runner, order)
+
+
+def _answer(desk: Desk, runner: TaskRunner, order: Order) -> None:
+    private = desk.private(order)
+    try:
+        reply = runner.run(order.task, private)
+    except FedsiloError as error:
+        log.error("task %s: %s", order.id, error)
+        desk.fail(order, error.reason, str(error))
+    except Exception as error:
+        # Whatever a third party's method or model raises: the silo says so and stays for the next round.
+        log.exception("task %s", order.id)
+        desk.fail(order, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
+    else:
+        desk.hand_over(order, reply, private)
+        log.info(
+            "task %s: answered with %d tensors, metrics %s", order.id, len(reply.tensors), dict(reply.metrics)
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The trainer's side of the shared directory: read the current task, keep private state, drop replies."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.engine.volume import Volume
+from fedsilo.methods.interface import FINISH, Reply, SiloTask
+from fedsilo.methods.state import State
+from fedsilo.wire import ModelSignature, open_blob, write_tensors
+
+
+@dataclass(frozen=True)
+class Order:
+    """A task as the guard put it into the inbox.
+
+    :param acknowledged: the last task whose reply the aggregator has accepted.
+    """
+
+    id: str
+    task: SiloTask
+    acknowledged: str | None
+
+
+class Desk:
+    """Files between trainer and guard, from the trainer's side.
+
+    :param rounds: rounds of the whole job, which schedules of the learning rate refer to.
+    """
+
+    def __init__(self, volume: Volume, rounds: int) -> None:
+        self._volume = volume
+        self._rounds = rounds
+
+    def clear_failures(self) -> None:
+        """Forget what an earlier trainer could not do: this one tries again."""
+        for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
+            path.unlink(missing_ok=True)
+
+    def announce(self, signature: ModelSignature, isolation: str) -> None:
+        """Say what the model looks like, before round 1."""
+        document = {"signature": signature.to_dict(), "isolation": isolation}
+        write_json(self._volume.drop / "signature.json", document)
+
+    def is_finished(self) -> bool:
+        """Whether the job has ended and nothing more will be asked."""
+        document = read_json(self._volume.task)
+        return document is not None and document["step"] == FINISH
+
+    def order(self) -> Order | None:
+        """The current task, unless it was answered already."""
+        document = read_json(self._volume.task)
+        if document is None or self._is_answered(document["task"]):
+            return None
+        trees = {
+            name: open_blob(self._volume.blobs / digest).tree() for name, digest in document["trees"].items()
+        }
+        task = SiloTask(
+            step=document["step"],
+            phase=document["phase"],
+            round=document["round"],
+            rounds=self._rounds,
+            trees=trees,
+            settings=document["settings"],
+        )
+        return Order(document["task"], task, document["acknowledged"])
+
+    def private(self, order: Order) -> State:
+        """The silo's state after its last acknowledged reply; anything newer or older is dropped."""
+        for path in self._volume.state.iterdir():
+            if path.name != order.acknowledged and path.is_dir():
+                shutil.rmtree(path)
+        if order.acknowledged is None:
+            return State()
+        directory = self._volume.state / order.acknowledged
+        document = read_json(directory / "state.json")
+        return State() if document is None else State.from_json(document, directory)
+
+    def hand_over(self, order: Order, reply: Reply, before: State) -> None:
+        """Store the private state, then the reply; `reply.json` is last and completes the drop."""
+        self._keep(order.id, before if reply.private is None else reply.private)
+        directory = self._fresh(order.id)
+        write_tensors(reply.tensors, directory / "tensors")
+        document = {
+            "samples": reply.samples,
+            "metrics": dict(reply.metrics),
+            "support": dict(reply.support),
+        }
+        write_json(directory / "reply.json", document)
+
+    def fail(self, order: Order, reason: str, message: str) -> None:
+        """Say why this task has no reply."""
+        write_json(self._fresh(order.id) / "failed.json", {"reason": reason, "message": message})
+
+    def give_up(self, reason: str, message: str) -> None:
+        """Say why no task will ever have a reply."""
+        write_json(self._volume.drop / "failed.json", {"reason": reason, "message": message})
+
+    def _is_answered(self, task: str) -> bool:
+        directory = self._volume.drop / task
+        return (directory / "reply.json").exists() or (directory / "failed.json").exists()
+
+    def _keep(self, task: str, state: State) -> None:
+        if not state.trees and not state.values:
+            return
+        directory = self._volume.state / task
+        directory.mkdir(exist_ok=True)
+        # A tree that did not change lies in the directory of an earlier task, which will be dropped: copy it.
+        whole = State({name: state.tree(name) for name in state.trees}, state.values)
+        write_json(directory / "state.json", whole.store(directory).to_json())
+
+    def _fresh(self, task: str) -> Path:
+        for path in self._volume.drop.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+        directory = self._volume.drop / task
+        directory.mkdir()
+        return directory

@@ -1,0 +1,46 @@
+"""Networks as a job's own package would bring them, good and bad."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+Shape = tuple[int, ...]
+
+
+def good(input_shape: Shape, classes: int, width: int = 7) -> SimpleNamespace:
+    return SimpleNamespace(encoder=nn.Linear(input_shape[0], width), classifier=nn.Linear(width, classes))
+
+
+def no_encoder(input_shape: Shape, classes: int) -> nn.Module:
+    return nn.Linear(input_shape[0], classes)
+
+
+def wrong_classes(input_shape: Shape, classes: int) -> SimpleNamespace:
+    return SimpleNamespace(encoder=nn.Linear(input_shape[0], 3), classifier=nn.Linear(3, classes + 1))
+
+
+def wrong_width(input_shape: Shape, classes: int) -> SimpleNamespace:
+    return SimpleNamespace(encoder=nn.Linear(input_shape[0], 3), classifier=nn.Linear(4, classes))
+
+
+def wrong_input(input_shape: Shape, classes: int) -> SimpleNamespace:
+    return SimpleNamespace(encoder=nn.Linear(input_shape[0] + 1, 3), classifier=nn.Linear(3, classes))
+
+
+def failing(input_shape: Shape, classes: int) -> SimpleNamespace:
+    raise RuntimeError(f"no weights for {classes} classes of {input_shape}")
+
+
+def bfloat16(input_shape: Shape, classes: int) -> SimpleNamespace:
+    encoder = nn.Linear(input_shape[0], 3, dtype=torch.bfloat16)
+    return SimpleNamespace(encoder=encoder, classifier=nn.Linear(3, classes))
+
+
+def huge(input_shape: Shape, classes: int) -> SimpleNamespace:
+    with torch.device("meta"):
+        return SimpleNamespace(
+            encoder=nn.Linear(input_shape[0], 1 << 28), classifier=nn.Linear(1 << 28, classes)
+        )

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+import fedsilo
+from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.learning.models import build_model, to_tree
+from tests.unit.learning.specs import data_spec, model_spec
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A model as the aggregator leaves it, its tensors written by the safetensors library."""
+    model = build_model(model_spec("lenet", padding=2), data_spec(1, 8, 8), seed=7)
+    path = tmp_path / "model.safetensors"
+    save_file(to_tree(model), path)
+    describe(path)
+    return path
+
+
+def describe(path: Path, **changes: Any) -> None:
+    description = {
+        "model": {"name": "lenet", "config": {"padding": 2}},
+        "data": {"inputShape": [1, 8, 8], "classes": 10},
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "job": "federation/digits",
+        **changes,
+    }
+    path.with_name("model.json").write_text(
+        json.dumps({k: v for k, v in description.items() if v is not None})
+    )
+
+
+def test_the_model_comes_back_in_evaluation_mode(saved: Path) -> None:
+    expected = to_tree(build_model(model_spec("lenet", padding=2), data_spec(1, 8, 8), seed=7))
+    model = fedsilo.load_model(saved)
+    assert not any(module.training for module in model.modules())
+    for name, array in to_tree(model).items():
+        assert np.array_equal(array, expected[name]), name
+
+
+def test_the_weights_outlive_the_file(saved: Path) -> None:
+    model = fedsilo.load_model(str(saved))
+    before = model(torch.ones(1, 1, 8, 8))
+    saved.write_bytes(bytes(saved.stat().st_size))
+    saved.unlink()
+    assert torch.equal(model(torch.ones(1, 1, 8, 8)), before)
+    model.classifier.weight.data.zero_()
+
+
+def test_missing_files(saved: Path) -> None:
+    saved.with_name("model.json").unlink()
+    with pytest.raises(ManifestInvalid, match=r"model\.json: there is no such file; keep"):
+        fedsilo.load_model(saved)
+    with pytest.raises(ManifestInvalid, match=r"other\.safetensors: there is no such file; give"):
+        fedsilo.load_model(saved.with_name("other.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"sha256": "0" * 64},
+            ManifestInvalid,
+            f"sha256: [0-9a-f]{{64}}: model.json says {'0' * 64}; fetch both",
+        ),
+        ({"sha256": None}, ManifestInvalid, "'sha256': is missing"),
+        (
+            {"model": {"name": "lennet"}},
+            ManifestInvalid,
+            "'lennet': is not a known model; did you mean lenet?",
+        ),
+        ({"data": {"inputShape": [1, 8, 8]}}, ManifestInvalid, "classes"),
+        ({"data": [1, 8, 8]}, ManifestInvalid, "use the model.json that the job wrote"),
+        (
+            {"data": {"inputShape": [1, 8, 8], "classes": 9}},
+            MethodError,
+            r"'classifier.weight': shape \(10, 64\)",
+        ),
+    ],
+)
+def test_files_that_do_not_fit(
+    saved: Path, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    describe(saved, **changes)
+    with pytest.raises(error, match=message):
+        fedsilo.load_model(saved)
+
+
+def test_not_json(saved: Path) -> None:
+    saved.with_name("model.json").write_text("{")
+    with pytest.raises(
+        ManifestInvalid, match=r"model\.json: Expecting .*; use the model.json that the job wrote"
+    ):
+        fedsilo.load_model(saved)
+
+
+def test_only_the_public_names_exist() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        fedsilo.nothing  # noqa: B018

@@ -1,0 +1,119 @@
+"""Bad manifests: passages of the good one, and what a person wrote there instead.
+
+What is said about each stands in `bad.golden` under the same name. A new case is added to both.
+"""
+
+from __future__ import annotations
+
+Edit = tuple[str, str]
+
+REFS = """    refs:
+      - {namespace: silo-west, name: west}
+      - {namespace: silo-north, name: north}
+      - {namespace: silo-south, name: south}
+"""
+LAST_REF = "{namespace: silo-south, name: south}\n"
+JOB = "metadata: {name: digits, namespace: federation}"
+DATA = "data: {dataset: digits, classes: 10, inputShape: [1, 8, 8], validationFraction: 0.1}"
+NORTH = '    - {name: digits, loader: "sklearn:digits", config: {split: train}}\n'
+WEST = '    - {name: digits, loader: "sklearn:digits"}\n'
+TEST_SET = '    datasets:\n      - {name: digits-test, loader: "sklearn:digits", config: {split: test}}\n'
+NAMESPACE = "apiVersion: v1\nkind: Namespace"
+LONG = "a-federation-of-very-many-hospitals-in-europe"
+
+FIELDS: dict[str, Edit] = {
+    "misspelt field": ("localEpochs: 2", "localEpoch: 2"),
+    "unknown field far from any": ("batchSize: 32", "batchSize: 32\n    flux: {a: 1}"),
+    "misspelt field in a list entry": ("name: digits-test, loader", "nmae: digits-test, loader"),
+    "misspelt section": ("  participation:", "  participations:"),
+    "misspelt metadata": (JOB, "metadata: {name: digits, namespce: federation}"),
+    "missing field": ("inputShape: [1, 8, 8], ", ""),
+    "missing section": ("  model: {name: lenet, config: {padding: 2}}\n", ""),
+    "string for a whole number": ("rounds: 10", 'rounds: "10"'),
+    "fraction for a whole number": ("rounds: 10", "rounds: 10.5"),
+    "truth value for a whole number": ("batchSize: 32", "batchSize: yes"),
+    "string for a number": ("learningRate: 0.05", "learningRate: fast"),
+    "infinite number": ("learningRate: 0.05", "learningRate: .inf"),
+    "no number in a configuration": ("config: {padding: 2}", "config: {padding: [1, .nan]}"),
+    "string for a truth value": ("suspend: false", 'suspend: "false"'),
+    "number for a string": ("{name: lenet,", "{name: 7,"),
+    "null for a string": ("{name: lenet,", "{name: null,"),
+    "list for a mapping": ("aggregation: {weights: samples}", "aggregation: [samples]"),
+    "string for a mapping": ("method: {name: fedavg, config: {}}", "method: fedavg"),
+    "null for a mapping": (DATA, "data:"),
+    "mapping for a list": ("inputShape: [1, 8, 8]", "inputShape: {channels: 1}"),
+    "number for a configuration": ("config: {padding: 2}", "config: 2"),
+    "no rounds": ("rounds: 10", "rounds: 0"),
+    "negative rounds": ("rounds: 10", "rounds: -3"),
+    "too many rounds": ("rounds: 10", "rounds: 10001"),
+    "one class": ("classes: 10", "classes: 1"),
+    "no learning rate": ("learningRate: 0.05", "learningRate: 0"),
+    "nothing left to train on": ("validationFraction: 0.1", "validationFraction: 1.0"),
+    "fraction above one": ("fraction: 1.0", "fraction: 1.5"),
+    "empty shape": ("inputShape: [1, 8, 8]", "inputShape: []"),
+    "shape with a batch": ("inputShape: [1, 8, 8]", "inputShape: [32, 1, 8, 8]"),
+    "zero in a shape": ("inputShape: [1, 8, 8]", "inputShape: [1, 0, 8]"),
+    "unknown choice": ("schedule: constant", "schedule: cosin"),
+    "unknown optimiser": ("name: sgd", "name: adam"),
+    "unknown partition": ("scheme: dirichlet", "scheme: dirichlett"),
+    "part that there is not": ("index: 1", "index: 3"),
+    "unknown payload kind": ("[model]", "[model, gradients]"),
+    "words for a duration": ("1h30m", "ten minutes"),
+    "duration of nothing": ("1h30m", "0s"),
+    "number for a duration": ("1h30m", "600"),
+    "clock time for a duration": ("1h30m", "10:00"),
+    "unknown unit": ("size: 10Gi", "size: 10 GB"),
+    "misspelt limits": ("limits: {nvidia", "limit: {nvidia"),
+    "name too long": (JOB, JOB.replace("digits", LONG)),
+    "name with capitals": (JOB, JOB.replace("digits", "Digits")),
+    "volume without a source": ("volume: {hostPath: /data}", "volume: {readOnly: true}"),
+    "image by tag": ("[model],", "[model], trainerImages: ['registry.example/trainer:1'],"),
+    "address without TLS": ("storage: {size: 10Gi}", "url: http://aggregator.example"),
+    "two datasets of one name": (WEST, f"    - {{name: digits, loader: npz}}\n{WEST}"),
+}
+"""Faults within one document."""
+
+FEDERATIONS: dict[str, Edit] = {
+    "refs and selector": ("  silos:\n", "  silos:\n    selector: {matchLabels: {region: sea}}\n"),
+    "neither refs nor selector": (REFS, "    refs: []\n"),
+    "selector without labels": (REFS, "    selector: {matchLabels: {}}\n"),
+    "selector that matches nothing": (REFS, "    selector: {matchLabels: {region: hill}}\n"),
+    "selector of too few silos": (
+        f"{REFS}  participation: {{fraction: 1.0, minSilos: 2,",
+        "    selector: {matchLabels: {region: sea}}\n  participation: {fraction: 1.0, minSilos: 3,",
+    ),
+    "reference given twice": (LAST_REF, "{namespace: silo-west, name: west}\n"),
+    "two references of one name": (LAST_REF, "{namespace: silo-south, name: west}\n"),
+    "reference without a Silo": (LAST_REF, "{namespace: silo-east, name: east}\n"),
+    "reference into another namespace": (LAST_REF, "{name: south}\n"),
+    "two Silos of one name": ("{name: south, namespace: silo-south}", "{name: north, namespace: silo-south}"),
+    "silo without the dataset": (NORTH, '    - {name: letters, loader: "sklearn:digits"}\n'),
+    "misspelt test dataset": ("testDataset: digits-test", "testDataset: digits-tset"),
+    "test dataset of nobody": (TEST_SET, ""),
+    "quorum above the silos": ("minSilos: 2", "minSilos: 5"),
+    "quorum above the sample": ("fraction: 1.0, minSilos: 2", "fraction: 0.5, minSilos: 3"),
+    "quorum of nobody": ("minSilos: 2", "minSilos: 0"),
+    "unknown kind": ("kind: FederatedJob", "kind: FederatedJobs"),
+    "missing kind": ("kind: FederatedJob\n", ""),
+    "unknown version": ("v1alpha1\nkind: FederatedJob", "v1\nkind: FederatedJob"),
+    "missing version": (NAMESPACE, "kind: Namespace"),
+    "document of the operator": (NAMESPACE, "apiVersion: fedsilo.io/v1alpha1\nkind: SiloAgent"),
+    "document that is a list": (f"{NAMESPACE}\nmetadata: {{name: federation}}", "[1, 2]"),
+}
+"""Faults between documents."""
+
+YAML: dict[str, Edit] = {
+    "key given twice": ("rounds: 10", "rounds: 10\n    rounds: 20"),
+    "key that is a number": ("config: {padding: 2}", "config: {2: padding}"),
+    "key that is a list": ("config: {padding: 2}", "config: {[a]: padding}"),
+    "unclosed brace": (JOB, JOB.removesuffix("}")),
+    "tab": ("    batchSize: 32", "\tbatchSize: 32"),
+    "binary value": ("config: {padding: 2}", "config: {padding: !!binary aGk=}"),
+    "object of a language": ("config: {padding: 2}", "config: !!python/object/apply:os.getcwd []"),
+    "unknown alias": ("config: {padding: 2}", "config: *padding"),
+    "alias that contains itself": ("config: {padding: 2}", "config: &config {padding: *config}"),
+    "control character": ("{padding: 2}", "{padding: \x07}"),
+}
+"""Faults of the file itself."""
+
+CASES = FIELDS | FEDERATIONS | YAML

@@ -1,0 +1,244 @@
+"""Tensor specs, contracts and tensor files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo.errors import MethodError, Problem
+from fedsilo.wire import (
+    DTYPES,
+    Contract,
+    ExpectedBlock,
+    ModelSignature,
+    TensorSpec,
+    Tree,
+    open_blob,
+    specs_of,
+    write_blob,
+    write_tensors,
+)
+from tests.unit.wire.examples import BLOCKS, CONTRACT, refusal
+
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Tree:
+    found: Tree = {}
+    for name in draw(st.lists(names, unique=True, max_size=6)):
+        dtype = DTYPES[draw(st.sampled_from(sorted(DTYPES)))]
+        shape = draw(shapes)
+        count = int(np.prod(shape)) * dtype.itemsize
+        content = np.frombuffer(draw(st.binary(min_size=count, max_size=count)), np.uint8)
+        found[name] = (content % 2 if dtype.kind == "b" else content).view(dtype).reshape(shape)
+    return found
+
+
+def same(found: Tree, wanted: Tree) -> None:
+    assert list(found) == list(wanted)
+    for name, array in wanted.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        assert found[name].tobytes() == array.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(tree=trees())
+def test_a_blob_is_read_back_by_us_and_by_safetensors(
+    tree: Tree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("blobs")
+    ref = write_blob(tree, directory)
+    path = directory / ref.digest
+    assert [found.name for found in directory.iterdir()] == [ref.digest]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == ref.digest
+    assert path.stat().st_size == ref.length
+    with open_blob(path) as blob:
+        same(blob.tree(), tree)
+        assert tuple(blob.specs.values()) == specs_of(tree)
+    theirs = safetensors.numpy.load_file(path)
+    same({name: theirs[name] for name in tree}, tree)
+
+
+@settings(max_examples=30, deadline=None)
+@given(tree=trees())
+def test_we_read_what_safetensors_writes(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("blobs") / "theirs"
+    safetensors.numpy.save_file(tree, path, metadata={"format": "np"})
+    with open_blob(path) as blob:
+        same({name: blob[name] for name in tree}, tree)
+
+
+def test_views_are_aligned_read_only_and_outlive_the_file(tmp_path: Path) -> None:
+    tree = {"flag": np.array([True]), "w": np.ones((3, 3), np.float32), "n": np.array(5, np.int64)}
+    write_tensors(tree, tmp_path / "model")
+    with open_blob(tmp_path / "model") as blob:
+        views = blob.tree()
+        assert len(blob) == 3
+    assert all(view.flags.aligned and not view.flags.writeable for view in views.values())
+    assert views["w"].sum() == 9
+    assert views["n"].ctypes.data % 64 == 0  # the widest comes first, where the data begin
+
+
+def test_a_blob_that_is_there_is_kept_and_a_chosen_path_is_replaced(tmp_path: Path) -> None:
+    tree = {"w": np.ones(3, np.float32)}
+    first = write_blob(tree, tmp_path)
+    before = (tmp_path / first.digest).stat().st_ino
+    assert write_blob({"w": np.ones((2, 3), np.float32)[0]}, tmp_path) == first
+    assert (tmp_path / first.digest).stat().st_ino == before
+    path = tmp_path / "model"
+    write_tensors({}, path)
+    assert write_tensors(tree, path) == first
+    assert path.read_bytes() == (tmp_path / first.digest).read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_trees_that_cannot_travel_are_refused(tmp_path: Path) -> None:
+    for code, tree in (
+        ("wrong-dtype", {"w": np.ones(2, np.complex64)}),
+        ("malformed", {"a b": np.ones(2)}),
+        ("malformed", {"__metadata__": np.ones(2)}),
+        ("too-long", {"w": np.broadcast_to(np.float64(0), (1 << 28,))}),
+    ):
+        with refusal(code):
+            write_blob(tree, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def tensor_file(table: object, data: bytes = b"", length: int | None = None) -> bytes:
+    header = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return (len(header) if length is None else length).to_bytes(8, "little") + header + data
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes
+
+
+BAD_FILES = {
+    "empty": b"",
+    "no header": b"\1\0\0\0",
+    "header longer than the file": tensor_file({}, length=1000),
+    "header of 2**63 bytes": tensor_file({}, length=1 << 63),
+    "not JSON": tensor_file(b"{"),
+    "deep JSON": tensor_file(b'{"a":' * 100_000),
+    "a list": tensor_file([1]),
+    "a long number": tensor_file(b'{"w":' + b"9" * 5000 + b"}"),
+    "one name twice": tensor_file(b'{"w":1,"w":1}'),
+    "an entry that is no map": tensor_file({"w": 3}),
+    "unknown dtype": tensor_file({"w": entry(dtype="F8")}, bytes(8)),
+    "dtype that is a list": tensor_file({"w": entry(dtype=[])}, bytes(8)),
+    "negative shape": tensor_file({"w": entry(shape=[-2, -1])}, bytes(8)),
+    "shape of bools": tensor_file({"w": entry(shape=[True, 2])}, bytes(8)),
+    "shape that overflows": tensor_file({"w": entry(shape=[1 << 62, 4])}, bytes(8)),
+    "one more key": tensor_file({"w": entry(more=1)}, bytes(8)),
+    "span of another length": tensor_file({"w": entry(data_offsets=[0, 4])}, bytes(8)),
+    "a hole": tensor_file({"w": entry(data_offsets=[4, 12])}, bytes(12)),
+    "an overlap": tensor_file({"v": entry(), "w": entry(data_offsets=[4, 12])}, bytes(12)),
+    "data missing": tensor_file({"w": entry()}, bytes(7)),
+    "data left over": tensor_file({"w": entry()}, bytes(9)),
+    "a name with a space": tensor_file({"w w": entry()}, bytes(8)),
+}
+
+
+@pytest.mark.parametrize("data", BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_bad_tensor_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(data)
+    with refusal("malformed"):
+        open_blob(path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(noise=st.binary(max_size=80))
+def test_noise_raises_nothing_but_problems(noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "noise"
+    for data in (noise, tensor_file(noise)):
+        path.write_bytes(data)
+        with pytest.raises(Problem):
+            open_blob(path)
+
+
+def test_a_model_signature_survives_json() -> None:
+    signature = ModelSignature((TensorSpec("w", (2, 3), "float32"), TensorSpec("n", (), "int64")), 10, 84)
+    assert ModelSignature.from_dict(json.loads(json.dumps(signature.to_dict(), sort_keys=True))) == signature
+    assert [spec.nbytes for spec in signature.tensors] == [24, 8]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"classes": 0},
+        {"feature": 1.5},
+        {"more": 1},
+        {"tensors": {}},
+        {"tensors": [{"name": "w", "shape": 3, "dtype": "float32"}]},
+        {"tensors": [{"name": "w", "shape": [3], "dtype": "float32"}] * 2},
+    ],
+)
+def test_a_model_signature_is_read_strictly(changes: dict[str, Any]) -> None:
+    with refusal("malformed"):
+        ModelSignature.from_dict({"tensors": [], "classes": 2, "feature": 3} | changes)
+
+
+def test_a_contract_is_named_by_its_content() -> None:
+    assert CONTRACT.digest() == Contract(BLOCKS, ("accuracy", "loss")).digest()
+    others = (
+        Contract(BLOCKS),
+        Contract(BLOCKS[::-1], CONTRACT.metrics),
+        Contract(BLOCKS[1:], CONTRACT.metrics),
+    )
+    assert len({CONTRACT.digest(), *(other.digest() for other in others)}) == 4
+    unlabelled = ExpectedBlock("class_counts", "counts/0", (1,), "int64")
+    optional = ExpectedBlock("class_counts", "counts/0", (1,), "int64", 0)
+    assert Contract((unlabelled,)).digest() != Contract((optional,)).digest()
+
+
+def test_a_contract_says_what_leaves() -> None:
+    assert CONTRACT.max_bytes() == 60 + 8 + 8 + 14 + 14
+    assert CONTRACT.describe() == [
+        "model: 2 tensors, 68 bytes",
+        "class counts: 1 tensor, 8 bytes, only of classes with enough samples, at most 1 of them",
+        "class means: 2 tensors, 28 bytes, only of classes with enough samples, at most 2 of them",
+        "metrics: accuracy, loss",
+    ]
+
+
+@given(kept=st.sets(st.integers(0, len(BLOCKS) - 1)))
+def test_blocks_of_a_class_may_be_left_out_and_others_may_not(kept: set[int]) -> None:
+    blocks = [BLOCKS[index] for index in sorted(kept)]
+    if {0, 1} <= kept:
+        CONTRACT.check(blocks, ())
+    else:
+        with refusal("missing-block"):
+            CONTRACT.check(blocks, ())
+
+
+@given(order=st.permutations(range(len(BLOCKS))))
+def test_the_order_is_the_contracts(order: list[int]) -> None:
+    if order != sorted(order):
+        with refusal("unexpected-block"):
+            CONTRACT.check([BLOCKS[index] for index in order], ())
+
+
+def test_a_block_comes_once() -> None:
+    with refusal("unexpected-block"):
+        CONTRACT.check([*BLOCKS, BLOCKS[-1]], ())
+
+
+def test_contracts_that_contradict_themselves_are_not_made() -> None:
+    for arguments in (("weights", "w", (1,), "float32"), ("class_counts", "counts", (1,), "int64", 0)):
+        with pytest.raises(MethodError):
+            ExpectedBlock(*arguments)
+    with pytest.raises(MethodError):
+        Contract((BLOCKS[0], BLOCKS[0]))
+    with pytest.raises(MethodError):
+        Contract((), ("a b",))

@@ -1,0 +1,216 @@
+"""Updates as a stream from somebody who may be hostile."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedsilo.errors import Problem
+from fedsilo.wire import Contract, SigningKey, UpdateChecker, open_update
+from fedsilo.wire.fields import pack, unpack_map
+from fedsilo.wire.header import encode_header
+from fedsilo.wire.keys import UPDATE
+from tests.unit.wire.examples import (
+    EXPECTED,
+    KEY,
+    changed,
+    check,
+    contents_of,
+    forge,
+    forge_signed,
+    payloads,
+    refusal,
+    verdict,
+    write,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write(tmp_path_factory.mktemp("update") / "update")
+
+
+def test_an_update_without_blocks_ends_after_the_signature(tmp_path: Path) -> None:
+    contract = Contract((), ("loss",))
+    data = write(tmp_path / "update", contract=contract, blocks=[], metrics={})
+    expected = dataclasses.replace(EXPECTED, contract=contract)
+    assert check(data, expected=expected).header.length == 0
+    with refusal("too-long"):
+        check(data + b"\xc0", expected=expected)
+    with open_update(tmp_path / "update") as update:
+        assert update.names("model") == []
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, 400), max_size=12))
+def test_any_chunking_gives_the_same_verdict(data: bytes, cuts: list[int]) -> None:
+    flipped = bytearray(data)
+    flipped[-1] ^= 1
+    assert verdict(data, *cuts) == hashlib.sha256(data).hexdigest()
+    assert verdict(bytes(flipped), *cuts) == "digest-mismatch"
+    assert verdict(data + b"\xc0", *cuts) == "too-long"
+
+
+def test_byte_by_byte_is_accepted(data: bytes) -> None:
+    assert verdict(data, *[1] * len(data)) == hashlib.sha256(data).hexdigest()
+
+
+def test_every_flipped_byte_is_refused(data: bytes) -> None:
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << (position % 8)
+        assert re.fullmatch(r"[a-z-]+", verdict(bytes(damaged))), position
+
+
+def test_every_truncation_is_refused(data: bytes) -> None:
+    assert {verdict(data[:length]) for length in range(len(data))} == {"truncated"}
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(noise=st.binary(max_size=300), at=st.integers(0, 2000), keep=st.booleans())
+def test_noise_raises_nothing_but_problems(data: bytes, noise: bytes, at: int, keep: bool) -> None:
+    mixed = data[:at] + noise + (data[at:] if keep else b"")
+    if mixed != data:
+        assert "-" in verdict(mixed) or verdict(mixed) in ("malformed", "truncated")
+
+
+@settings(max_examples=200)
+@given(noise=st.binary(max_size=200))
+def test_signed_noise_raises_nothing_but_problems(noise: bytes) -> None:
+    signed = pack(noise) + b"\xc4\x40" + KEY.sign(UPDATE, noise)
+    assert verdict(signed) == "malformed"
+
+
+def test_a_refusal_is_final(data: bytes) -> None:
+    checker = UpdateChecker(EXPECTED, SigningKey.generate().verify_key)
+    with refusal("signature-invalid"):
+        checker.feed(data)
+    with refusal("signature-invalid"):
+        checker.feed(b"")
+    with refusal("signature-invalid"):
+        checker.finish()
+    assert checker.header is None
+
+
+def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
+    header = check(data).header
+    forged = forge(changed(header, round=4), contents_of(data, header))
+    checker = UpdateChecker(EXPECTED, KEY.verify_key)
+    with refusal("wrong-round"):
+        checker.feed(forged[: len(forged) - header.length])
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("wrong-job", {"job": "another"}),
+        ("wrong-task", {"task": "task-2"}),
+        ("wrong-round", {"round": 2}),
+        ("wrong-sender", {"sender": "silo-south/south"}),
+        ("contract-mismatch", {"contract": bytes(32)}),
+        ("task-mismatch", {"task_digest": bytes(32)}),
+        ("signature-invalid", {"key_id": "0" * 16}),
+        ("unexpected-metric", {"metrics": {"age": 1.0}}),
+    ],
+)
+def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, changes: dict[str, Any]) -> None:
+    header = check(data).header
+    assert verdict(forge(changed(header, **changes), contents_of(data, header))) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "value"),
+    [
+        ("unsupported", "protocol", 2),
+        ("unsupported", "digest", "blake3"),
+        ("unsupported", "encoding", "gzip"),
+        ("malformed", "protocol", True),
+        ("malformed", "samples", -1),
+        ("malformed", "samples", True),
+        ("malformed", "round", 1 << 63),
+        ("malformed", "job", "two words"),
+        ("malformed", "task", ""),
+        ("malformed", "contract", bytes(31)),
+        ("malformed", "length", 0),
+        ("malformed", "metrics", {"loss": 1}),
+        ("malformed", "metrics", {"loss": 1.0, "accuracy": 1.0}),
+        ("malformed", "blocks", {}),
+        ("malformed", "blocks", [7]),
+        ("not-finite", "metrics", {"loss": float("inf")}),
+    ],
+)
+def test_fields_are_read_strictly(data: bytes, code: str, field: str, value: object) -> None:
+    header = check(data).header
+    fields = unpack_map("test", encode_header(header)) | {field: value}
+    assert verdict(forge_signed(pack(fields), header, contents_of(data, header))) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "value"),
+    [
+        ("malformed", "offset", 64),
+        ("malformed", "length", 61),
+        ("malformed", "shape", [5, 4]),
+        ("malformed", "shape", [-3, -5]),
+        ("malformed", "shape", [True, 15]),
+        ("malformed", "name", "a b"),
+        ("wrong-dtype", "dtype", "complex64"),
+        ("wrong-dtype", "dtype", "int32"),
+        ("wrong-shape", "shape", [5, 3]),
+        ("wrong-kind", "kind", "raw_data"),
+        ("wrong-kind", "kind", "averaged_gradients"),
+        ("unexpected-block", "name", "patients"),
+        ("digest-mismatch", "digest", bytes(32)),
+    ],
+)
+def test_block_entries_are_read_strictly(data: bytes, code: str, field: str, value: object) -> None:
+    header = check(data).header
+    fields = unpack_map("test", encode_header(header))
+    fields["blocks"][0][field] = value
+    assert verdict(forge_signed(pack(fields), header, contents_of(data, header))) == code
+
+
+def test_a_header_has_one_encoding_only(data: bytes) -> None:
+    header = check(data).header
+    fields = unpack_map("test", encode_header(header))
+    reordered = pack(dict(sorted(fields.items())))
+    longer = encode_header(header).replace(b"\xa5round\x03", b"\xa5round\xcc\x03")
+    extended = pack(fields | {"note": 1})
+    shortened = pack({key: value for key, value in fields.items() if key != "samples"})
+    for forged in (reordered, longer, extended, shortened):
+        assert verdict(forge_signed(forged, header, contents_of(data, header))) == "malformed"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["encoder.weight", "means/0"])
+def test_values_that_are_not_finite_are_refused_on_both_sides(
+    tmp_path: Path, data: bytes, value: float, name: str
+) -> None:
+    header = check(data).header
+    blocks = [(b, np.full_like(a, value) if b.name == name else a) for b, a in payloads()]
+    with pytest.raises(Problem, match=f"^not-finite: block {name}"):
+        write(tmp_path / "update", blocks=blocks)
+    assert list(tmp_path.iterdir()) == []
+    contents = [array.tobytes() for _, array in blocks]
+    entries = tuple(
+        dataclasses.replace(entry, digest=hashlib.sha256(content).digest())
+        for entry, content in zip(header.blocks, contents, strict=True)
+    )
+    forged = forge(changed(header, blocks=entries), contents)
+    assert verdict(forged) == verdict(forged, *[3] * (len(forged) // 3)) == "not-finite"
+
+
+def test_padding_carries_nothing(data: bytes) -> None:
+    header = check(data).header
+    gap_end = len(data) - header.length + header.blocks[1].offset - 5
+    assert data[gap_end - 1 : gap_end] == b"\xc0"
+    hidden = data[: gap_end - 1] + b"\x2a" + data[gap_end:]
+    assert verdict(hidden) == "malformed"

@@ -1,0 +1,180 @@
+"""Updates as files: what the writer makes and the reader maps."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import hashlib
+import re
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from fedsilo.errors import Problem
+from fedsilo.wire import Contract, ExpectedBlock, open_update
+from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
+from fedsilo.wire.tensors import BlockContent
+from tests.unit.wire.examples import (
+    EXPECTED,
+    check,
+    contents_of,
+    payloads,
+    refusal,
+    write,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write(tmp_path_factory.mktemp("update") / "update")
+
+
+def test_the_receiver_gets_what_the_sender_wrote(tmp_path: Path) -> None:
+    data = write(tmp_path / "update")
+    accepted = check(data)
+    assert accepted.digest == hashlib.sha256(data).hexdigest()
+    assert accepted.header.samples == 41
+    assert accepted.header.metrics == {"accuracy": 0.25, "loss": 0.5}
+    with open_update(tmp_path / "update") as update:
+        assert update.header == accepted.header
+        assert update.names("model") == ["encoder.weight", "encoder.steps"]
+        for block, array in payloads():
+            with update.map(block.name) as found:
+                assert found.dtype == array.dtype
+                assert not found.flags.writeable
+                np.testing.assert_array_equal(found, array)
+
+
+def test_writing_twice_gives_the_same_bytes_and_their_digest(tmp_path: Path, data: bytes) -> None:
+    assert write(tmp_path / "again") == data
+    assert [path.name for path in tmp_path.iterdir()] == ["again"]
+
+
+def test_any_msgpack_reader_can_walk_the_file(data: bytes) -> None:
+    parts = [part for part in msgpack.Unpacker(BytesIO(data)) if part is not None]
+    assert parts[0] == encode_header(check(data).header)
+    assert len(parts[1]) == 64
+    assert parts[2:] == contents_of(data, check(data).header)
+
+
+def test_payloads_are_aligned(data: bytes) -> None:
+    header = check(data).header
+    start = len(data) - header.length
+    assert all((start + block.offset) % ALIGNMENT == 0 for block in header.blocks)
+    assert data[start:][:60] == payloads()[0][1].tobytes()
+
+
+def test_an_empty_tensor_travels(tmp_path: Path) -> None:
+    block = ExpectedBlock("model", "empty", (0, 4), "float32")
+    contract = Contract((block,))
+    blocks = [(block, np.empty((0, 4), np.float32))]
+    data = write(tmp_path / "update", contract=contract, blocks=blocks, metrics={})
+    check(data, len(data) - 1, expected=dataclasses.replace(EXPECTED, contract=contract))
+    with open_update(tmp_path / "update") as update, update.map("empty") as array:
+        assert array.shape == (0, 4)
+
+
+def test_a_bool_is_zero_or_one(tmp_path: Path) -> None:
+    block = ExpectedBlock("model", "mask", (4,), "bool")
+    mask = np.array([0, 1, 2, 1], np.uint8).view(np.bool_)
+    with refusal("malformed"):
+        write(tmp_path / "update", contract=Contract((block,)), blocks=[(block, mask)], metrics={})
+
+
+def test_the_writer_refuses_what_the_contract_does(tmp_path: Path) -> None:
+    first, *rest = payloads()
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("missing-block", {"blocks": rest}),
+        ("unexpected-block", {"blocks": [*rest[:1], first, *rest[1:]]}),
+        ("wrong-shape", {"blocks": [(first[0], first[1].T), *rest]}),
+        ("wrong-dtype", {"blocks": [(first[0], first[1].astype(np.float64)), *rest]}),
+        ("wrong-dtype", {"blocks": [(first[0], first[1].astype(np.complex64)), *rest]}),
+        ("unexpected-metric", {"metrics": {"age": 1.0}}),
+        ("not-finite", {"metrics": {"loss": float("nan")}}),
+        ("malformed", {"sender": "two words"}),
+    ]
+    for code, changes in cases:
+        with refusal(code):
+            write(tmp_path / "update", **changes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_big_endian_and_strided_arrays_are_written_as_the_format_wants_them(
+    tmp_path: Path, data: bytes
+) -> None:
+    (block, array), *rest = payloads()
+    for same in (array.astype(">f4"), np.asfortranarray(array), array[::-1][::-1]):
+        assert write(tmp_path / "update", blocks=[(block, same), *rest]) == data
+
+
+def test_a_source_that_changes_while_it_is_written_is_still_signed_as_it_was_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may still change the source: hash and file must come from the same single read of it."""
+    size = 1 << 18
+    block = ExpectedBlock("model", "w", (2 * size,), "float32")
+    source = np.zeros(2 * size, np.float32)
+
+    class Meddled(BlockContent):
+        def update(self, piece: memoryview) -> None:
+            source[:] += 1
+            super().update(piece)
+
+    monkeypatch.setattr("fedsilo.wire.update.BlockContent", Meddled)
+    contract = Contract((block,))
+    data = write(tmp_path / "update", contract=contract, blocks=[(block, source)], metrics={})
+    check(data, expected=dataclasses.replace(EXPECTED, contract=contract))
+    with open_update(tmp_path / "update") as update, update.map("w") as array:
+        assert [array[0], array[-1]] == [0, 1]
+
+
+def test_a_block_is_unmapped_after_use(tmp_path: Path) -> None:
+    block = ExpectedBlock("model", "w", (1 << 20,), "float32")
+    path = tmp_path / "update"
+    write(path, contract=Contract((block,)), blocks=[(block, np.ones(1 << 20, np.float32))], metrics={})
+    with open_update(path) as update:
+        with update.map("w") as array:
+            assert array.sum() == 1 << 20
+            assert (_resident(path) or 0) >= 4096
+        assert _resident(path) == 0
+        assert array[17] == 1  # a view that is kept too long is slow, not wrong
+        del array
+        gc.collect()
+        assert _resident(path) is None
+
+
+def _resident(path: Path) -> int | None:
+    """KiB of a file that this process holds in memory, None when it does not map it."""
+    found = re.search(
+        rf"{re.escape(str(path))}\n(?:.+\n)*?Rss: +(\d+) kB", Path("/proc/self/smaps").read_text()
+    )
+    return int(found[1]) if found else None
+
+
+def test_open_update_refuses_what_is_not_an_update(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "update"
+    for bad in (b"", b"\xc4", data[:200], data[:-1], data + b"\xc0", b"\xc6\xff\xff\xff\xff" + data):
+        path.write_bytes(bad)
+        with pytest.raises(Problem):
+            open_update(path)
+    path.write_bytes(data)
+    with open_update(path) as update, refusal("missing-block"), update.map("patients"):
+        pass
+
+
+def test_decoding_is_the_inverse_of_encoding(data: bytes) -> None:
+    header = check(data).header
+    assert decode_header(encode_header(header)) == header
+
+
+def test_an_unwritable_directory_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path / "absent" / "update")
+
+
+def test_blocks_may_be_an_iterator(tmp_path: Path, data: bytes) -> None:
+    assert write(tmp_path / "update", blocks=iter(payloads())) == data

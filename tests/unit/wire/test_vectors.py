@@ -1,0 +1,115 @@
+"""The committed vectors, read as another implementation would read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.wire import (
+    Contract,
+    Expected,
+    ExpectedBlock,
+    UpdateChecker,
+    VerifyKey,
+    open_blob,
+    open_task,
+    open_update,
+    task_digest,
+    verify_request,
+)
+from tests.paths import ROOT
+from tests.unit.wire.examples import refusal
+from tests.vectors.make import make
+
+VECTORS = ROOT / "tests" / "vectors"
+DOCUMENT: dict[str, Any] = json.loads((VECTORS / "vectors.json").read_text())
+KEYS = {name: VerifyKey.from_text(key["public"]) for name, key in DOCUMENT["keys"].items()}
+TASK = open_task((VECTORS / "task.bin").read_bytes(), KEYS["aggregator"])
+CONTRACT = Contract(
+    tuple(
+        ExpectedBlock(**(block | {"shape": tuple(block["shape"])}))
+        for block in DOCUMENT["contract"]["blocks"]
+    ),
+    tuple(DOCUMENT["contract"]["metrics"]),
+)
+EXPECTED = Expected(
+    TASK.job, TASK.task, TASK.round, TASK.silo, CONTRACT, bytes.fromhex(DOCUMENT["task"]["digest"])
+)
+
+
+def check(data: bytes) -> str:
+    checker = UpdateChecker(EXPECTED, KEYS["silo"])
+    checker.feed(data)
+    return checker.finish().digest
+
+
+def test_the_task_means_what_it_should() -> None:
+    means = DOCUMENT["task"]["means"]
+    found = dataclasses.asdict(TASK)
+    found |= {"spec_digest": TASK.spec_digest.hex(), "contract": TASK.contract.hex()}
+    assert json.loads(json.dumps(found)) == means
+    assert task_digest((VECTORS / "task.bin").read_bytes()).hex() == DOCUMENT["task"]["digest"]
+    assert CONTRACT.digest() == DOCUMENT["contract"]["digest"] == TASK.contract.hex()
+    assert {name: key.key_id for name, key in KEYS.items()} == {
+        n: k["keyId"] for n, k in DOCUMENT["keys"].items()
+    }
+
+
+@pytest.mark.parametrize("vector", DOCUMENT["updates"], ids=lambda vector: vector["file"])
+def test_updates_are_accepted_and_mean_what_they_should(vector: dict[str, Any]) -> None:
+    path = VECTORS / vector["file"]
+    assert check(path.read_bytes()) == vector["digest"]
+    with open_update(path) as update:
+        assert (update.header.samples, update.header.metrics) == (vector["samples"], vector["metrics"])
+        assert [block.name for block in update.header.blocks] == list(vector["blocks"])
+        for name, content in vector["blocks"].items():
+            with update.map(name) as array:
+                assert array.tobytes().hex() == content
+
+
+def test_the_blob_means_what_it_should() -> None:
+    path = VECTORS / DOCUMENT["blob"]["file"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == DOCUMENT["blob"]["digest"]
+    with open_blob(path) as blob:
+        assert {name: array.tobytes().hex() for name, array in blob.items()} == DOCUMENT["blob"]["tensors"]
+
+
+@pytest.mark.parametrize("vector", DOCUMENT["refused"], ids=lambda vector: vector["file"])
+def test_what_must_be_refused_is_refused(vector: dict[str, Any]) -> None:
+    data = (VECTORS / vector["file"]).read_bytes()
+    with refusal(vector["code"]):
+        if vector["as"] == "update":
+            check(data)
+        else:
+            open_task(data, KEYS["aggregator"])
+
+
+@pytest.mark.parametrize("vector", DOCUMENT["requests"])
+def test_requests_are_judged_as_they_should(vector: dict[str, Any]) -> None:
+    request = vector["request"] | {}
+    request["body"] = None if request["body"] is None else request["body"].encode()
+    if "sender" in vector:
+        assert (
+            verify_request(vector["authorization"], {TASK.silo: KEYS["silo"]}, **request) == vector["sender"]
+        )
+    else:
+        with refusal(vector["code"]):
+            verify_request(vector["authorization"], {TASK.silo: KEYS["silo"]}, **request)
+
+
+def test_there_are_enough_refusals_and_no_file_is_left_over() -> None:
+    assert len(DOCUMENT["refused"]) > 40
+    named = {entry["file"] for entry in (*DOCUMENT["refused"], *DOCUMENT["updates"])}
+    assert {path.name for path in VECTORS.glob("*.bin")} == named | {"task.bin"}
+
+
+def test_the_generator_makes_the_committed_files(tmp_path: Path) -> None:
+    make(tmp_path)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    committed = {name: (VECTORS / name).read_bytes() for name in made}
+    assert made == committed

@@ -1,0 +1,78 @@
+"""The one federation, task and update that all vectors are about."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedsilo.wire import (
+    BlobLink,
+    Contract,
+    ExpectedBlock,
+    SigningKey,
+    Task,
+    UpdateHeader,
+    seal_task,
+    task_digest,
+)
+
+SEEDS = {
+    "aggregator": "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+    "silo": "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+}
+KEYS = {
+    name: SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
+    for name, seed in SEEDS.items()
+}
+SILO = KEYS["silo"]
+SENDER = "silo-north/north"
+NOW = 1_800_000_000
+
+BLOCKS = (
+    ExpectedBlock("model", "classifier.weight", (2, 3), "float32"),
+    ExpectedBlock("model", "encoder.steps", (), "int64"),
+    ExpectedBlock("class_counts", "counts/0", (1,), "int64", 0),
+    ExpectedBlock("class_counts", "counts/1", (1,), "int64", 1),
+)
+CONTRACT = Contract(BLOCKS, ("loss",))
+ARRAYS: tuple[np.ndarray, ...] = (
+    np.array([[0, 1, -2], [0.5, 1e-3, 3e8]], np.float32),
+    np.array(12, np.int64),
+    np.array([41], np.int64),
+    np.array([7], np.int64),
+)
+CONTENTS = [array.tobytes() for array in ARRAYS]
+TASK_MESSAGE = Task(
+    job="1f0c3f0a-digits",
+    silo=SENDER,
+    task="3-north",
+    round=3,
+    phase="training",
+    step="train",
+    spec_digest=hashlib.sha256(b"spec").digest(),
+    contract=bytes.fromhex(CONTRACT.digest()),
+    blobs=(BlobLink("global", hashlib.sha256(b"blob").hexdigest(), 4),),
+    settings={"cluster": 1, "final": False, "mu": 0.01, "rule": "mean"},
+)
+TASK_BYTES = seal_task(TASK_MESSAGE, KEYS["aggregator"])
+HEADER = UpdateHeader(
+    job=TASK_MESSAGE.job,
+    task=TASK_MESSAGE.task,
+    round=3,
+    sender=SENDER,
+    key_id=SILO.verify_key.key_id,
+    contract=bytes.fromhex(CONTRACT.digest()),
+    task_digest=task_digest(TASK_BYTES),
+    samples=48,
+    metrics={"loss": 0.75},
+    blocks=(),
+)
+REQUEST: dict[str, Any] = {
+    "job": HEADER.job,
+    "method": "GET",
+    "path": "/v1/jobs/digits/task?wait=30",
+    "body": None,
+}

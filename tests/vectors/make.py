@@ -1,0 +1,152 @@
+"""Make the test vectors of the wire format: `python -m tests.vectors.make`.
+
+Everything comes from the two key pairs of RFC 8032, section 7.1, so it always makes the same bytes. Other
+implementations read `vectors.json` and the files it names; they need nothing from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fedsilo.wire import (
+    sign_request,
+    task_digest,
+    write_tensors,
+    write_update,
+)
+from tests.vectors.example import (
+    ARRAYS,
+    BLOCKS,
+    CONTENTS,
+    CONTRACT,
+    HEADER,
+    KEYS,
+    NOW,
+    REQUEST,
+    SEEDS,
+    SENDER,
+    SILO,
+    TASK_BYTES,
+    TASK_MESSAGE,
+)
+from tests.vectors.refused import refused_tasks, refused_updates
+
+
+def update(path: Path, count: int) -> bytes:
+    """A whole update with the first `count` blocks, as the package writes it."""
+    write_update(
+        path,
+        job=HEADER.job,
+        task=HEADER.task,
+        round=HEADER.round,
+        sender=HEADER.sender,
+        contract=CONTRACT,
+        task_digest=HEADER.task_digest,
+        samples=HEADER.samples,
+        metrics=HEADER.metrics,
+        blocks=list(zip(BLOCKS, ARRAYS, strict=True))[:count],
+        key=SILO,
+    )
+    return path.read_bytes()
+
+
+def requests() -> list[dict[str, Any]]:
+    """Proofs with the request that each came with, and the sender or the code."""
+    proof = sign_request(SILO, sender=SENDER, now=NOW, **REQUEST)
+    bound = sign_request(SILO, sender=SENDER, now=NOW, **REQUEST | {"method": "POST", "body": b"{}"})
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (proof, {}, SENDER),
+        (bound, {"method": "POST", "body": b"{}"}, SENDER),
+        (proof, {"now": NOW + 91}, "proof-expired"),
+        (proof, {"now": NOW - 31}, "proof-expired"),
+        (proof, {"path": "/v1/jobs/digits/task?wait=31"}, "signature-invalid"),
+        (proof, {"method": "HEAD"}, "signature-invalid"),
+        (bound, {"method": "POST", "body": b"[]"}, "signature-invalid"),
+        (proof, {"job": "another"}, "wrong-job"),
+        (proof + "=", {}, "malformed"),
+        ("Bearer " + proof[8:], {}, "malformed"),
+    ]
+    found = []
+    for value, changes, outcome in cases:
+        request = {"now": NOW} | REQUEST | changes
+        request["body"] = None if request["body"] is None else request["body"].decode()
+        found.append(
+            {"authorization": value, "request": request, "sender" if "/" in outcome else "code": outcome}
+        )
+    return found
+
+
+def make(directory: Path) -> None:
+    """Write `vectors.json` and the files it names."""
+    files = {
+        f"update-{count}-blocks.bin": update(directory / f"update-{count}-blocks.bin", count)
+        for count in (2, 4)
+    }
+    good = files["update-4-blocks.bin"]
+    (directory / "task.bin").write_bytes(TASK_BYTES)
+    tensors = {block.name: array for block, array in zip(BLOCKS[::-1], ARRAYS[::-1], strict=True)}
+    blob = write_tensors(tensors, directory / "model.safetensors")
+    refused = []
+    for kind, cases in (("update", refused_updates(good)), ("task", refused_tasks())):
+        for name, code, data, why in cases:
+            file = f"refused-{kind}-{name}.bin"
+            (directory / file).write_bytes(data)
+            refused.append({"file": file, "as": kind, "code": code, "why": why})
+    document = {
+        "keys": {
+            name: {"seed": SEEDS[name], "public": key.verify_key.to_text(), "keyId": key.verify_key.key_id}
+            for name, key in KEYS.items()
+        },
+        "contract": {
+            "blocks": [dataclasses.asdict(block) for block in BLOCKS],
+            "metrics": list(CONTRACT.metrics),
+            "digest": CONTRACT.digest(),
+        },
+        "task": {
+            "file": "task.bin",
+            "digest": task_digest(TASK_BYTES).hex(),
+            "means": dataclasses.asdict(TASK_MESSAGE)
+            | {"spec_digest": TASK_MESSAGE.spec_digest.hex(), "contract": TASK_MESSAGE.contract.hex()},
+        },
+        "updates": [
+            {
+                "file": file,
+                "digest": hashlib.sha256(data).hexdigest(),
+                "sender": SENDER,
+                "samples": HEADER.samples,
+                "metrics": HEADER.metrics,
+                "blocks": {
+                    b.name: c.hex() for b, c in list(zip(BLOCKS, CONTENTS, strict=True))[: int(file[7])]
+                },
+            }
+            for file, data in files.items()
+        ],
+        "blob": {
+            "file": "model.safetensors",
+            "digest": blob.digest,
+            "tensors": {name: array.tobytes().hex() for name, array in tensors.items()},
+        },
+        "requests": requests(),
+        "refused": refused,
+    }
+    (directory / "vectors.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    """Replace the committed vectors."""
+    here = Path(__file__).parent
+    with tempfile.TemporaryDirectory(dir=here) as made:
+        make(Path(made))
+        for old in (*here.glob("*.bin"), *here.glob("*.safetensors")):
+            old.unlink()
+        for path in Path(made).iterdir():
+            path.replace(here / path.name)
+
+
+if __name__ == "__main__":
+    main()
