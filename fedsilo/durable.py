@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
+from collections.abc import Iterator
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def write_durably(path: Path, content: bytes) -> None:
     """Replace a file: new content, flushed to the disk, then renamed into place."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+    with temporary_file(path.parent) as (file, temporary):
+        file.write(content)
+        publish(file, temporary, path)
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -38,15 +34,45 @@ def read_json(path: Path) -> Any:
 
 def append_durably(path: Path, line: str) -> None:
     """Append one line and flush it to the disk."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with path.open("ab") as file:
+        file.write(line.encode() + b"\n")
+        sync(file)
+
+
+@contextlib.contextmanager
+def temporary_file(directory: Path, mode: int = 0o666) -> Iterator[tuple[BufferedRandom, Path]]:
+    """A new file, open for writing and reading, that is removed at the end unless `publish` moved it.
+
+    Its name cannot be foretold and must be new, so that two writers never share one, and nobody else who may
+    write into the directory can plant a link for the content to follow.
+
+    :param mode: permissions, less the process's umask.
+    """
+    path = directory / f".{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file, path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def publish(file: BinaryIO, temporary: Path, path: Path) -> None:
+    """Give a temporary file its name, in the same directory, once all of it is on disk."""
+    sync(file)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync(file: BinaryIO) -> None:
+    """Return when everything written to the file is on disk."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames and new names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    """Return when the directory's entries, new names and renames, are on disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

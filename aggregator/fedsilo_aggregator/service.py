@@ -17,7 +17,7 @@ from fedsilo.errors import Problem
 from fedsilo.methods.interface import FINISH
 from fedsilo.wire import VerifyKey, problem_document, verify_request
 from fedsilo.wire.problems import STATUS
-from fedsilo_aggregator.uploads import UploadRange, Uploads
+from fedsilo_aggregator.uploads import FULL, UploadRange, Uploads
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -71,19 +71,25 @@ class Service:
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except Problem as problem:
-            self.refused[problem.code] += 1
-            log.warning(
-                "refused %s %s from %s: %s", request.method, request.path, request.get(SILO, "-"), problem
-            )
-            return problem_response(problem)
+        except Problem as found:
+            problem = found
+        except web.HTTPException as found:
+            problem = Problem("malformed", f"{request.method} {request.raw_path}: {found.reason}")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
+        self.refused[problem.code] += 1
+        sender = request.get(SILO, "-")
+        log.warning("refused %s %s from %s: %s", request.method, request.raw_path, sender, one_line(problem))
+        return problem_response(problem)
 
     @web.middleware
     async def _proofs(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == "/healthz":
             return await handler(request)
         if not request.path.startswith(f"/v1/jobs/{self.federation.identity.uid}/"):
-            raise Problem("wrong-job", f"{request.path} is not of job {self.federation.identity.uid}")
+            raise Problem("wrong-job", f"{request.raw_path} is not of job {self.federation.identity.uid}")
         body = await _small_body(request) if request.method == "POST" else None
         request[SILO] = verify_request(
             request.headers.get("Authorization", ""),
@@ -131,7 +137,7 @@ class Service:
         task, part = request.match_info["task"], _upload_range(request)
         known = self.uploads.is_accepted(task, part.digest)
         body = request.content.iter_any()
-        if not await self.uploads.receive(task, request[SILO], part, body):
+        if not await self.uploads.receive(task, request[SILO], part, body, _hang_up(request)):
             offset = await self.uploads.offset(task, request[SILO])
             return web.Response(status=204, headers={"Upload-Offset": str(offset)})
         return web.json_response({"task": task, "digest": part.digest}, status=200 if known else 201)
@@ -142,7 +148,7 @@ class Service:
         if self.federation.accepted(task) is None:
             self.federation.expected(task, silo)
             assert self.federation.current is not None
-            log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
+            log.warning("silo %s failed task %s: %s: %s", silo, task, reason, one_line(message))
             self.federation.current.fail(silo, reason, message)
             self.change()
         return web.Response(status=204)
@@ -156,6 +162,21 @@ def problem_response(problem: Problem) -> web.Response:
         content_type="application/problem+json",
         headers={"Problem": problem.code},
     )
+
+
+def one_line(text: object) -> str:
+    """Text from outside as the log may have it: a line of it cannot look like a line of ours."""
+    return str(text).encode("unicode_escape").decode()
+
+
+def _hang_up(request: web.Request) -> Callable[[], None]:
+    transport = request.transport
+
+    def hang_up() -> None:
+        if transport is not None:
+            transport.abort()
+
+    return hang_up
 
 
 async def _small_body(request: web.Request) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round import Verdict
 from fedsilo_aggregator.service import Service
 from fedsilo_aggregator.status import StatusSink, status_of
 from fedsilo_aggregator.uploads import FULL
@@ -55,16 +55,14 @@ async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: s
 
 async def drive(service: Service, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
-    federation = service.federation
-    before, message = time.monotonic(), ""
+    federation, message = service.federation, ""
     while not federation.ended:
+        # Serving time is the time in which silos can answer: neither folding nor a full disk counts.
+        before = time.monotonic()
         await service.changed(TICK)
+        served = time.monotonic() - before
         try:
-            _pass_time(federation, time.monotonic() - before)
-            before = time.monotonic()
-            if await asyncio.to_thread(federation.settle):
-                service.uploads.forget_closed()
-                service.change()
+            await _advance(service, served)
             message = ""
         except OSError as error:
             if error.errno not in FULL:
@@ -78,9 +76,16 @@ async def drive(service: Service, sink: StatusSink) -> None:
     await _drain(service)
 
 
-def _pass_time(federation: Federation, seconds: float) -> None:
-    if federation.current is not None:
-        federation.current.wait(seconds)
+async def _advance(service: Service, seconds: float) -> None:
+    """Let serving time go by, and settle the exchange when it is over."""
+    current = service.federation.current
+    if current is not None:
+        current.wait(seconds)
+        if current.round.verdict is Verdict.OPEN:
+            return
+        await service.uploads.close()
+    await asyncio.to_thread(service.federation.settle)
+    service.change()
 
 
 async def _drain(service: Service) -> None:

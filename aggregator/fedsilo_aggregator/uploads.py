@@ -3,6 +3,9 @@
 A partial upload is a file beside the exchange's updates. Its bytes were checked as they came; after a restart the
 file is fed to a fresh checker, and the silo goes on from the offset that it is told. Whatever is refused is
 removed at once, so that nothing half-written stays.
+
+A task has one upload at a time. When the silo comes again, the connection before is dead, whatever this side of
+it believes: it is hung up, so that a silo whose network was cut need not wait for a timeout.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ class UploadRange:
     digest: str
 
 
+def _nobody() -> None:
+    """Nobody is sending."""
+
+
 @dataclass
 class _Partial:
     task: str
@@ -46,6 +53,7 @@ class _Partial:
     checker: UpdateChecker
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    hang_up: Callable[[], None] = field(default=_nobody)
 
 
 class Uploads:
@@ -68,28 +76,43 @@ class Uploads:
         partial = await self._partial(expected)
         return partial.size
 
-    async def receive(self, task: str, sender: str, part: UploadRange, body: AsyncIterable[bytes]) -> bool:
+    async def receive(
+        self,
+        task: str,
+        sender: str,
+        part: UploadRange,
+        body: AsyncIterable[bytes],
+        hang_up: Callable[[], None],
+    ) -> bool:
         """Take bytes of an update; whether the update is now whole, durable and accepted.
 
+        :param hang_up: breaks the connection that the body comes over.
         :raises Problem: as the update's check says, `offset-mismatch`, `too-long`, `already-accepted`, or
             `storage-full` when the disk is.
         """
         if self.is_accepted(task, part.digest):
             return True
-        expected = self._federation.expected(task, sender)
-        partial = await self._partial(expected)
+        partial = await self._partial(self._federation.expected(task, sender))
+        partial.hang_up()
         async with partial.lock:
+            # Whoever held the lock before may have finished or lost this upload, and the round may be over.
             if self.is_accepted(task, part.digest):
                 return True
-            if part.offset != partial.size:
+            expected = self._federation.expected(task, sender)
+            if self._partials.get(task) is not partial or part.offset != partial.size:
                 raise Problem(
-                    "offset-mismatch", f"task {task}: bytes from {part.offset}, but {partial.size} are here"
+                    "offset-mismatch",
+                    f"task {task}: bytes from {part.offset} do not follow; ask for the offset",
                 )
-            # A connection that breaks here leaves what has come so far: the silo goes on from there.
-            await self._append(partial, part, body)
+            partial.hang_up = hang_up
+            try:
+                # A connection that breaks here leaves what has come so far: the silo goes on from there.
+                await self._append(partial, part, body)
+            finally:
+                partial.hang_up = _nobody
             if partial.size < part.length:
                 return False
-            with self._dropping(task):
+            with self._dropping(partial):
                 await self._accept(partial, expected, part)
         return True
 
@@ -105,12 +128,12 @@ class Uploads:
             )
         return found is not None
 
-    def forget_closed(self) -> None:
-        """Drop partial uploads of exchanges that are no longer open."""
-        current = self._federation.current
-        open_tasks = {task.id for task in current.tasks.values()} if current else set()
-        for task in set(self._partials) - open_tasks:
-            self._drop(task)
+    async def close(self) -> None:
+        """End the uploads of an exchange that is over: from now on nothing writes into its directory."""
+        for partial in list(self._partials.values()):
+            partial.hang_up()
+            async with partial.lock:
+                self._drop(partial)
 
     async def _partial(self, expected: Expected) -> _Partial:
         partial = self._partials.get(expected.task)
@@ -118,11 +141,10 @@ class Uploads:
             current = self._federation.current
             assert current is not None
             path = current.update_path(expected.task).with_suffix(".part")
-            partial = _Partial(expected.task, path, UpdateChecker(expected, self._keys[expected.sender]))
-            self._partials[expected.task] = partial
-            async with partial.lock:
-                with self._dropping(expected.task):
-                    await asyncio.to_thread(_refeed, partial)
+            fresh = _Partial(expected.task, path, UpdateChecker(expected, self._keys[expected.sender]))
+            with self._dropping(fresh):
+                await asyncio.to_thread(_refeed, fresh)
+            partial = self._partials.setdefault(expected.task, fresh)
         return partial
 
     async def _append(self, partial: _Partial, part: UploadRange, body: AsyncIterable[bytes]) -> None:
@@ -130,7 +152,7 @@ class Uploads:
         async for piece in body:
             buffer += piece
             if partial.size + len(buffer) > part.length:
-                self._drop(partial.task)
+                self._drop(partial)
                 raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
             if len(buffer) >= CHUNK:
                 await self._flush(partial, buffer)
@@ -138,7 +160,7 @@ class Uploads:
         await self._flush(partial, buffer)
 
     async def _flush(self, partial: _Partial, buffer: bytearray) -> None:
-        with self._dropping(partial.task):
+        with self._dropping(partial):
             await asyncio.to_thread(_check_and_write, partial, buffer)
 
     async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
@@ -159,24 +181,24 @@ class Uploads:
         self._changed()
 
     @contextmanager
-    def _dropping(self, task: str) -> Iterator[None]:
+    def _dropping(self, partial: _Partial) -> Iterator[None]:
         """Whatever goes wrong inside, the partial upload is gone afterwards."""
         try:
             yield
         except OSError as error:
-            self._drop(task)
+            self._drop(partial)
             if error.errno in FULL:
                 text = "the aggregator's disk is full; the update was dropped, send it again later"
                 raise Problem("storage-full", text) from error
             raise
         except Problem:
-            self._drop(task)
+            self._drop(partial)
             raise
 
-    def _drop(self, task: str) -> None:
-        partial = self._partials.pop(task, None)
-        if partial is not None:
-            partial.path.unlink(missing_ok=True)
+    def _drop(self, partial: _Partial) -> None:
+        if self._partials.get(partial.task) is partial:
+            del self._partials[partial.task]
+        partial.path.unlink(missing_ok=True)
 
 
 def _refeed(partial: _Partial) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, ManifestInvalid
 
 COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
@@ -21,6 +21,9 @@ COMMANDS = {
     "methods": "list the methods that jobs can name",
 }
 """Sub-command -> what it does; the module of the same name holds it."""
+
+LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
+"""What the base installation lacks and the commands that compute import."""
 
 _INTERRUPTED = 130
 
@@ -37,6 +40,11 @@ def main(argv: list[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"fedsilo: {line}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as missing:
+        if missing.name not in LOCAL:
+            raise
+        print(f"fedsilo: this command needs {missing.name}; pip install 'fedsilo[local]'", file=sys.stderr)
+        return ManifestInvalid.exit_code
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)
         return _INTERRUPTED

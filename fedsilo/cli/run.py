@@ -8,7 +8,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from fedsilo.process import TERMINATED
+from fedsilo.process import INTERRUPTED, TERMINATED
 from fedsilo.validation import load_and_validate
 
 
@@ -37,17 +37,19 @@ def run(args: argparse.Namespace) -> int:
     workdir = Workdir((args.workdir or default).resolve())
     data_root = args.file.resolve().parent
     stream = sys.stderr if args.json else sys.stdout
+    alone = []
     try:
         outcome = run_federation(federation, workdir, data_root, args.resume, display_for(stream))
-    except Terminated:
-        print("fedsilo: terminated; add --resume to go on", file=sys.stderr)
-        return TERMINATED
-    alone = []
-    if args.alone and outcome.exit_code == 0:
-        print("training each silo alone, for comparison", file=stream, flush=True)
-        alone = train_alone(workdir, args.file.resolve(), data_root)
+        if args.alone and outcome.exit_code == 0:
+            print("training each silo alone, for comparison", file=stream, flush=True)
+            alone = train_alone(workdir, args.file.resolve(), data_root)
+    except (KeyboardInterrupt, Terminated) as signal:
+        interrupted = isinstance(signal, KeyboardInterrupt)
+        word = "interrupted" if interrupted else "terminated"
+        print(f"fedsilo: {word}; go on with --workdir {workdir.root} --resume", file=sys.stderr)
+        return INTERRUPTED if interrupted else TERMINATED
     if args.json:
         print(json.dumps(outcome.document | ({"alone": alone} if alone else {})))
     else:
-        show_result(outcome.document, outcome.document["silos"], alone)
+        show_result(outcome.document, alone)
     return outcome.exit_code

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from fedsilo.errors import ManifestInvalid
+from fedsilo.manifests.faults import Fault, ManifestFaults
+from fedsilo.manifests.words import closest, faults_of
 
 if TYPE_CHECKING:
     from fedsilo.manifests.silo import DatasetSpec, PartitionSpec
 
 Finding = tuple[str, object, str, str]
-"""Path relative to the dataset, the value found there, what is wrong with it, and the remedy."""
+"""Path relative to the dataset, the value found there or `ABSENT`, what is wrong with it, and the remedy."""
 
 LOADER_NAMES = (
     "sklearn:digits",
@@ -206,7 +207,7 @@ def _loader_model(loader: str) -> type[LoaderConfig] | None:
 def _check_partition(partition: PartitionSpec, prefix: str) -> list[Finding]:
     model = _SCHEMES.get(partition.scheme)
     if model is None:
-        remedy = f"use one of {', '.join(_SCHEMES)}"
+        remedy = closest(partition.scheme, list(_SCHEMES))
         return [(f"{prefix}scheme", partition.scheme, "is not a known partition scheme", remedy)]
     return _findings(model, partition.config, f"{prefix}config")
 
@@ -215,27 +216,13 @@ def _findings(model: type[Config], config: dict[str, Any], path: str) -> list[Fi
     try:
         model.model_validate(config)
     except ValidationError as error:
-        described = {field.alias: field.description for field in model.model_fields.values()}
-        findings: list[Finding] = []
-        for problem in error.errors(include_url=False):
-            name = str(problem["loc"][0])
-            where = ".".join([path, *map(str, problem["loc"])])
-            if problem["type"] == "extra_forbidden":
-                known = ", ".join(str(alias) for alias in described) or "none"
-                findings.append((where, problem["input"], "is not a known field", f"known fields: {known}"))
-            elif problem["type"] == "missing":
-                findings.append((where, None, "is missing", f"give {described[name]}"))
-            else:
-                message = problem["msg"][0].lower() + problem["msg"][1:]
-                findings.append((where, problem["input"], message, f"give {described[name]}"))
-        return findings
+        return [
+            (fault.path, fault.value, fault.problem, fault.remedy)
+            for fault in faults_of(error, model, file="", document="", under=path.split("."))
+        ]
     return []
 
 
 def _refuse(findings: list[Finding], what: str) -> None:
     if findings:
-        raise ManifestInvalid(
-            "\n".join(
-                f"{what}: {path}: {value!r}: {problem}; {remedy}" for path, value, problem, remedy in findings
-            )
-        )
+        raise ManifestFaults(Fault("", what, *finding) for finding in findings)

@@ -7,7 +7,9 @@ instant: opened again over the same directory it asks the same silos for the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,19 @@ from typing import Any
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import OpenExchange, SealedTask
 from fedsilo.engine.fold import StoredUpdates, mean_metrics
+from fedsilo.engine.memory import release_free_memory
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, Verdict
 from fedsilo.engine.schedule import exchange_id, is_evaluated, participants, quorum, schedule, task_id
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobStore, Progress
-from fedsilo.errors import JobFailed, Problem
+from fedsilo.errors import FedsiloError, MethodError, Problem
 from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.interface import EVALUATE, FINISH, Assignment, Exchange, Method
-from fedsilo.methods.state import State
+from fedsilo.methods.state import State, Tree
 from fedsilo.wire import BlobLink, BlobRef, Contract, Expected, SigningKey, Task, seal_task, write_blob
+
+log = logging.getLogger("fedsilo.engine")
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Federation:
     :param key: the job's task-signing key.
     :param evaluation: the test set, where the aggregator holds one.
     :raises WorkdirConflict: when the store belongs to another job.
+    :raises MethodError: when the method's server half fails.
     """
 
     def __init__(
@@ -60,7 +66,7 @@ class Federation:
     ) -> None:
         self.identity = identity
         self.result: Result | None = None
-        self._lost: JobFailed | None = None
+        self._lost: FedsiloError | None = None
         self._current: OpenExchange | None = None
         self._store = store
         self._method = method
@@ -71,7 +77,7 @@ class Federation:
         self._schedule = schedule(context.spec, method.phases(context.spec, context.config))
         self.rounds = self._schedule[-1].round
         store.claim(identity.uid, identity.spec_digest)
-        self._progress = store.load() or store.commit(Progress(0, self._half.start(context)), None)
+        self._progress = store.load() or store.commit(Progress(0, self._start()), None)
         records = [*store.history(), self._progress.record]
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
@@ -80,11 +86,11 @@ class Federation:
 
     @property
     def current(self) -> OpenExchange | None:
-        """The open exchange; None once there is a model."""
+        """The open exchange; None once there is a model, and while the next one cannot be opened."""
         return self._current
 
     @property
-    def failure(self) -> JobFailed | None:
+    def failure(self) -> FedsiloError | None:
         """Why the job failed, once it has."""
         return self._lost or (self._current.failure if self._current else None)
 
@@ -116,15 +122,15 @@ class Federation:
 
         :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`.
         """
-        if self.ended or self._current is None:
+        if self.ended:
             raise Problem("job-finished", f"the job has ended; task {task} is not awaited any more")
-        expected = self._current.expected(task, sender)
+        expected = self._current.expected(task, sender) if self._current else None
         if expected is None:
             past = self._schedule[: self._progress.position]
             known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
-            name = exchange_id(self._current.exchange)
+            name = exchange_id(self._current.exchange) if self._current else "that follows"
             raise Problem(
-                "round-closed" if known else "unknown-task", f"task {task} is not of the open round {name}"
+                "round-closed" if known else "unknown-task", f"task {task} is not of the round {name}"
             )
         return expected
 
@@ -133,22 +139,36 @@ class Federation:
 
         :raises OSError: when the disk is full; nothing is half-written and calling again is safe.
         """
+        if self.ended:
+            return False
+        try:
+            return self._settle()
+        except FedsiloError as error:
+            self._lost = error
+            return True
+
+    def _settle(self) -> bool:
         current = self._current
-        if self.ended or current is None or current.round.verdict is Verdict.OPEN:
+        if current is None:
+            # An earlier call stored the round's outcome, and then the disk was too full to open what follows.
+            self._enter(self._progress)
+            return True
+        if current.round.verdict is Verdict.OPEN:
             return False
         if current.round.verdict is not Verdict.CLOSED:
-            self._lost = current.round.loss()
-            return True
+            raise current.round.loss()
         state, record = self._fold(current)
         position = self._progress.position + 1
         complete = position == len(self._schedule) or self._schedule[position].round != current.exchange.round
         progress = Progress(position, state, {} if complete else record)
         self._progress = self._store.commit(progress, record if complete else None)
         self._past |= current.accepted
+        self._current = None
         self._enter(self._progress)
         return True
 
     def _fold(self, current: OpenExchange) -> tuple[State, dict[str, Any]]:
+        release_free_memory()
         exchange, before = current.exchange, self._progress.record
         answered = [silo for silo in self.identity.silos if silo in current.round.answered]
         paths = {silo: current.update_path(current.tasks[silo].id) for silo in answered}
@@ -168,10 +188,12 @@ class Federation:
             return self._progress.state, record | {"metrics": mean_metrics(updates)}
         record["samples"] = {silo: updates.samples(silo) for silo in updates.silos}
         record["training"] = mean_metrics(updates)
-        state = self._half.aggregate(self._context, self._progress.state, exchange, updates)
+        with self._blaming("aggregate"):
+            state = self._half.aggregate(self._context, self._progress.state, exchange, updates)
         state = state.store(self._store.blobs)
         if self._evaluation and is_evaluated(self._context.spec, exchange.round, self.rounds):
-            record["metrics"] = self._evaluation.score(self._half.model(self._context, state))
+            release_free_memory()
+            record["metrics"] = self._evaluation.score(self._model(state))
         return state, record
 
     def _enter(self, progress: Progress) -> None:
@@ -194,10 +216,11 @@ class Federation:
         contract = derive_contract(self._method, exchange.phase.step, context.signature, context.config)
         trees = state.refs()
         if exchange.phase.step == EVALUATE:
-            trees[EVALUATE] = write_blob(self._half.model(context, state), self._store.blobs)
+            trees[EVALUATE] = write_blob(self._model(state), self._store.blobs)
             assignments: Mapping[str, Assignment] = {silo: Assignment({"model": EVALUATE}) for silo in silos}
         else:
-            assignments = self._half.assign(context, state, exchange, silos)
+            with self._blaming("assign"):
+                assignments = self._half.assign(context, state, exchange, silos)
         return OpenExchange(
             job=self.identity.uid,
             exchange=exchange,
@@ -249,8 +272,28 @@ class Federation:
         )
         return SealedTask(FINISH, seal_task(task, self._key))
 
+    def _start(self) -> State:
+        with self._blaming("start"):
+            return self._half.start(self._context)
+
+    def _model(self, state: State) -> Tree:
+        with self._blaming("model"):
+            return self._half.model(self._context, state)
+
+    @contextmanager
+    def _blaming(self, function: str) -> Iterator[None]:
+        """Say that it was the method, which may be a third party's, and not the engine that failed."""
+        try:
+            yield
+        except (FedsiloError, OSError):
+            raise
+        except Exception as error:
+            log.exception("%s of method %s", function, self._method.name)
+            text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
+            raise MethodError(text) from error
+
     def _write_result(self) -> Result:
-        tree = self._half.model(self._context, self._progress.state)
+        tree = self._model(self._progress.state)
         architecture = self._method.architecture(self._context.spec, self._context.config)
         history = self._store.history()
         return write_result(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +33,42 @@ class GlobalEvaluation:
     def score(self, tree: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Accuracy and mean cross-entropy of these weights on the test set."""
         model = build_model(self._architecture, self._spec.data, seed=0)
-        load_tree(model, tree)
+        load_tree(model, ReadOnce(tree))
         evaluation = evaluate(model.to(self._device), self._examples)
         return {"accuracy": evaluation.accuracy, "loss": evaluation.loss}
+
+
+class ReadOnce(Mapping[str, np.ndarray]):
+    """A tree that is read tensor by tensor, each leaving memory when the next is asked for.
+
+    A stored tree is a mapped file, whose pages would otherwise all be in memory beside the copy that is made of
+    them. What is read later all the same comes from the file again.
+    """
+
+    def __init__(self, tree: Mapping[str, np.ndarray]) -> None:
+        self._tree = tree
+        self._last: np.ndarray | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        mapped = _mapping_of(self._last)
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+        self._last = self._tree[name]
+        return self._last
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tree)
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+
+def _mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    return owner if isinstance(owner, mmap.mmap) else None
 
 
 def load_test_set(spec: FederatedJobSpec, root: Path, device: torch.device) -> Examples:

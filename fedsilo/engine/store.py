@@ -44,6 +44,7 @@ class JobStore:
         self.blobs = directory / "blobs"
         self._open = directory / "open"
         self._history = directory / "history.jsonl"
+        self._committed = 0  # bytes of the history that `state.json` vouches for
 
     def claim(self, job: str, digest: str) -> None:
         """Make the directory this job's, or check that it is.
@@ -53,6 +54,8 @@ class JobStore:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.blobs.mkdir(exist_ok=True)
         self._open.mkdir(exist_ok=True)
+        for path in self.directory.glob(".*.tmp"):  # a crash's unfinished files
+            path.unlink()
         mine = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
         found = read_json(path)
@@ -67,33 +70,41 @@ class JobStore:
     def load(self) -> Progress | None:
         """The last complete state, with the history cut back to it; None before the first."""
         document = read_json(self.directory / "state.json")
+        self._committed = document["historyBytes"] if document else 0
+        self._cut_history()
         if document is None:
-            self._cut_history(0)
             return None
-        self._cut_history(document["historyBytes"])
         return Progress(
             document["position"], State.from_json(document["state"], self.blobs), document["record"]
         )
 
     def commit(self, progress: Progress, line: dict[str, Any] | None) -> Progress:
-        """Store everything new, then move the commit point; the completed round's line goes into the history."""
+        """Store everything new, then move the commit point; the completed round's line goes into the history.
+
+        :raises OSError: when the disk is full; the same can be committed again.
+        """
         stored = Progress(progress.position, progress.state.store(self.blobs), progress.record)
+        self._cut_history()
         if line is not None:
             append_durably(self._history, json.dumps(line, sort_keys=True))
+        length = self._history.stat().st_size if self._history.exists() else 0
         document = {
             "position": stored.position,
             "state": stored.state.to_json(),
             "record": stored.record,
-            "historyBytes": self._history.stat().st_size if self._history.exists() else 0,
+            "historyBytes": length,
         }
         write_json(self.directory / "state.json", document)
+        self._committed = length
         return stored
 
     def history(self) -> list[dict[str, Any]]:
         """Lines of the completed rounds."""
         if not self._history.exists():
             return []
-        return [json.loads(line) for line in self._history.read_text(encoding="utf-8").splitlines()]
+        with self._history.open("rb") as file:
+            lines = file.read(self._committed).decode().splitlines()
+        return [json.loads(line) for line in lines]
 
     def exchange(self, name: str) -> Path:
         """Directory of the open exchange."""
@@ -110,7 +121,8 @@ class JobStore:
             if path.name not in keep:
                 path.unlink()
 
-    def _cut_history(self, length: int) -> None:
-        if self._history.exists() and self._history.stat().st_size > length:
+    def _cut_history(self) -> None:
+        """Drop what a try that did not come to its commit point has left."""
+        if self._history.exists() and self._history.stat().st_size > self._committed:
             with self._history.open("r+b") as file:
-                file.truncate(length)
+                file.truncate(self._committed)

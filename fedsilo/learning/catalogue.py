@@ -6,7 +6,6 @@ what is listed here.
 
 from __future__ import annotations
 
-import difflib
 import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.manifests.words import closest, faults_of
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""
@@ -136,12 +136,15 @@ def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
         return _check_factory(model.name)
     architecture = ARCHITECTURES.get(model.name)
     if architecture is None:
-        return [("spec.model.name", model.name, "is not a known model", _suggestion(model.name))]
+        known = [*ARCHITECTURES, "python:package.module:factory"]
+        return [("spec.model.name", model.name, "is not a known model", closest(model.name, known))]
     try:
         config = architecture.config.model_validate(model.config)
     except ValidationError as invalid:
+        where = ("spec", "model", "config")
         return [
-            _config_finding(model.name, architecture, error) for error in invalid.errors(include_url=False)
+            (fault.path, fault.value, fault.problem, fault.remedy)
+            for fault in faults_of(invalid, architecture.config, file="", document="", under=where)
         ]
     return _check_shape(architecture, config, data.input_shape)
 
@@ -151,48 +154,6 @@ def _check_factory(name: str) -> list[Finding]:
         return []
     remedy = "write python:package.module:factory, for example python:hospital.networks:make"
     return [("spec.model.name", name, "does not name a Python factory", remedy)]
-
-
-def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-    known = f"known models are {', '.join(ARCHITECTURES)} and python:package.module:factory"
-    return f"did you mean {close[0]}? {known}" if close else known
-
-
-def _config_finding(name: str, architecture: Architecture, error: Any) -> Finding:
-    path = "spec.model.config"
-    for part in error["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    fields = list(architecture.config.model_fields)
-    if error["type"] == "extra_forbidden":
-        field = str(error["loc"][-1])
-        close = difflib.get_close_matches(field, fields, n=1)
-        remedy = f"did you mean {close[0]}?" if close else f"remove it; {name} takes {', '.join(fields)}"
-        return path, error["input"], f"is not a setting of {name}", remedy
-    return path, error["input"], "is not valid", _remedy(error)
-
-
-def _remedy(error: Any) -> str:
-    context = error.get("ctx", {})
-    match error["type"]:
-        case "literal_error":
-            return f"use {context['expected']}"
-        case "bool_type":
-            return "use true or false"
-        case "int_type":
-            return "use a whole number"
-        case "list_type":
-            return "use a list of whole numbers, for example [200, 200]"
-        case "greater_than_equal":
-            return f"use {context['ge']} or more"
-        case "less_than_equal":
-            return f"use {context['le']} or less"
-        case "too_short":
-            return f"give at least {context['min_length']} entry"
-        case "too_long":
-            return f"give at most {context['max_length']} entries"
-        case _:
-            return str(error["msg"])
 
 
 def _check_shape(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from fedsilo.errors import DataInvalid
-from fedsilo.learning.models import evaluating
+from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.training import Examples
 
 
@@ -51,3 +52,11 @@ def evaluate(model: nn.Module, examples: Examples, batch_size: int = 512) -> Eva
             )
     samples, hits = len(examples), int(correct.item())
     return Evaluation(accuracy=hits / samples, loss=loss.item() / samples, samples=samples, correct=hits)
+
+
+def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.ndarray:
+    """Features of all examples in evaluation mode, (n, feature), float32, in the order of the examples."""
+    index = torch.arange(len(examples), device=examples.labels.device)
+    with evaluating(model), torch.inference_mode():
+        parts = [model.features(examples.batch(part)[0]).float().cpu() for part in index.split(batch_size)]
+    return torch.cat(parts).numpy() if parts else np.empty((0, model.feature), np.float32)

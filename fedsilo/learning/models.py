@@ -18,6 +18,9 @@ from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
 
+CONCATENATED = "concatenated"
+
+
 class Model(nn.Module):
     """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes).
 
@@ -45,12 +48,27 @@ class Model(nn.Module):
         return logits
 
 
+class Concatenated(nn.ModuleList):
+    """Encoders side by side: x -> [E_1(x); ...; E_K(x)], (n, sum of their widths)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *input shape) -> (n, sum of widths)."""
+        return torch.cat([encoder(x) for encoder in self], dim=1)
+
+
 def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
     """The job's network on the CPU with initial weights drawn from `seed`, and from no other generator.
+
+    The name `concatenated` is of models that a method made, with config {encoders: K, base: a model}: K encoders of
+    the base's architecture and one linear classifier with bias.
 
     :raises ManifestInvalid: unknown name, wrong configuration, unsuitable inputs, or a missing factory.
     :raises MethodError: a factory that fails or whose product is not a model as described here.
     """
+    if model.name == CONCATENATED:
+        parts = [build_model(ModelSpec(**model.config["base"]), data, seed) for _ in range(model.config["encoders"])]
+        width = sum(part.feature for part in parts)
+        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, data.classes))
     if findings := check_model(model, data):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):

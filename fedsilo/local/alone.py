@@ -6,6 +6,8 @@ only a machine that holds them all can do; a real federation cannot and need not
 
 from __future__ import annotations
 
+import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.loading import Federation, load
+from fedsilo.process import exit_with_parent, run_until_done
 
 
 def train_alone(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:
@@ -55,12 +58,24 @@ def scores(federation: Federation, root: Path) -> list[dict[str, object]]:
     return found
 
 
-def main(manifest: Path, root: Path, output: Path) -> None:
-    """Write every silo's score."""
+def main(argv: list[str] | None = None) -> int:
+    """Write every silo's score; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("manifest", "root", "output"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    if args.exit_with_parent:
+        exit_with_parent()
+    return run_until_done(lambda: _run(args.manifest, args.root, args.output))
+
+
+def _run(manifest: Path, root: Path, output: Path) -> None:
     federation = load(manifest)
     prepare_torch(federation.job.spec.training.threads)
     write_json(output, scores(federation, root))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    sys.exit(main())

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedsilo.local.progress import Progress
@@ -107,39 +107,37 @@ class LiveDisplay:
         return Group(*lines)
 
 
-def show_result(
-    outcome: Mapping[str, Any],
-    progress_silos: Sequence[Mapping[str, Any]],
-    alone: Sequence[Mapping[str, Any]],
-) -> None:
+def show_result(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) -> None:
     """The table at the end, with each silo's accuracy when it trains alone where that was asked for."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     if outcome["phase"] != "Succeeded":
-        console.print(
-            f"[red]{outcome['phase']}[/red]: {outcome['reason']}: {outcome['message']}", soft_wrap=True
-        )
+        # Text and not markup: messages quote shapes such as [height, width].
+        message = f": {outcome['reason']}: {outcome['message']}"
+        console.print(Text(outcome["phase"], style="red").append(message, style="default"), soft_wrap=True)
         return
-    accuracy = outcome["metrics"].get("accuracy")
-    scores = {score["name"]: score for score in alone}
-    table = Table(
-        title=f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
-    )
-    table.add_column("")
-    for column in ("samples", "classes", "accuracy"):
-        table.add_column(column, justify="right")
-    for silo in progress_silos:
-        score = scores.get(silo["name"])
-        shown = ("", "") if score is None else (_classes(score["classes"]), f"{score['accuracy']:.1%}")
-        suffix = " alone" if score is not None else ""
-        table.add_row(f"{silo['name']}{suffix}", _count(silo["samples"]), *shown)
-    table.add_section()
-    total = sum(silo["samples"] or 0 for silo in progress_silos)
-    table.add_row(
-        "federated", f"{total:,}", "", "-" if accuracy is None else f"{accuracy:.1%}", style="bold green"
-    )
-    console.print(table)
+    head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
+    console.print(head, style="bold", soft_wrap=True)
+    console.print(_result_table(outcome, alone))
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
+
+
+def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("trained on", Column("samples", justify="right"))
+    if alone:
+        table.add_column("classes", overflow="fold")
+    table.add_column("accuracy", justify="right")
+    scores = {score["name"]: score for score in alone}
+    for silo in outcome["silos"]:
+        score = scores.get(silo["name"])
+        shown = [] if score is None else [_classes(score["classes"]), f"{score['accuracy']:.1%}"]
+        table.add_row(f"{silo['name']} alone" if alone else silo["name"], _count(silo["samples"]), *shown)
+    table.add_section()
+    samples = f"{sum(silo['samples'] or 0 for silo in outcome['silos']):,}"
+    accuracy = outcome["metrics"].get("accuracy")
+    shown = [*([""] if alone else []), "-" if accuracy is None else f"{accuracy:.1%}"]
+    table.add_row("all, federated", samples, *shown, style="bold green")
+    return table
 
 
 def _headline(progress: Progress) -> str:

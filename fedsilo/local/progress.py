@@ -89,17 +89,13 @@ class Progress:
         return words
 
     def outcome(self, seconds: float) -> dict[str, Any]:
-        """The result as one document."""
+        """The result as one document; `message` is there where the job failed."""
         job = self.federation.job
         succeeded = self.status["phase"] == "Succeeded"
         model = self.status.get("model") if succeeded else None
-        crashed = not succeeded and self.status["phase"] != "Failed"
         return {
             "phase": "Succeeded" if succeeded else "Failed",
-            "reason": "AggregatorLost" if crashed else self.status["reason"],
-            "message": f"the aggregator ended; see {self.workdir.logs / 'aggregator.log'}"
-            if crashed
-            else self.status["message"],
+            **({"reason": "Succeeded"} if succeeded else self._failure()),
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
@@ -113,6 +109,12 @@ class Progress:
             else None,
             "seconds": round(seconds, 3),
         }
+
+    def _failure(self) -> dict[str, str]:
+        if self.status["phase"] == "Failed":
+            return {"reason": self.status["reason"], "message": self.status["message"]}
+        log_file = self.workdir.logs / "aggregator.log"
+        return {"reason": "AggregatorLost", "message": f"the aggregator ended without a word; see {log_file}"}
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from fedsilo.durable import read_json, write_json
+from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.processes import Part, end_all
 from fedsilo.local.progress import Progress
@@ -57,11 +56,11 @@ def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool,
     :raises WorkdirConflict: when the directory is another job's, or in use.
     """
     began = time.monotonic()
-    with workdir.held(), _terminated_by_signal():
-        uid = workdir.claim(federation, resume)
+    with workdir.claimed(federation, resume) as uid, _terminated_by_signal():
         port = _free_port()
         workdir.furnish(federation, uid, port)
         progress = Progress(federation, workdir)
+        progress.read()
         parts = _parts(federation, workdir, data_root, port)
         try:
             with display.showing(progress):
@@ -79,14 +78,17 @@ def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[
 
     Possible only here, where one machine holds every silo's data.
     """
-    output = workdir.root / "alone.json"
-    with (workdir.logs / "alone.log").open("wb") as log_file:
-        subprocess.run(
-            [sys.executable, "-m", "fedsilo.local.alone", str(manifest), str(data_root), str(output)],
-            stdout=log_file,
-            stderr=log_file,
-            check=True,
-        )
+    output, log_file = workdir.root / "alone.json", workdir.logs / "alone.log"
+    part = Part("alone", "fedsilo.local.alone", [str(manifest), str(data_root), str(output)], log_file, 0)
+    with _terminated_by_signal():
+        try:
+            while not part.ended:
+                part.look_after()
+                time.sleep(LOOK)
+        finally:
+            end_all([part])
+    if part.exit_code != 0:
+        raise FedsiloError(f"training alone ended with exit code {part.exit_code}; see {log_file}")
     found: list[dict[str, Any]] = read_json(output)
     return found
 
@@ -100,8 +102,8 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
     arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
     log_file = workdir.logs / "aggregator.log"
     parts = [Part("aggregator", "fedsilo_aggregator", arguments, log_file, spec.backoff_limit)]
-    for silo in federation.silos:
-        name = silo.metadata.name
+    names = [silo.metadata.name for silo in federation.silos]
+    for name in names:
         directory = workdir.silo(name)
         common = ["--agent", str(directory / "agent.yaml"), "--silo", str(directory / "silo.yaml")]
         common += ["--volume", str(directory)]
@@ -111,7 +113,8 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
             Part(f"{name} guard", "fedsilo_agent.guard", [*common, *key], log_file, spec.backoff_limit)
         )
         log_file = workdir.logs / f"{name}-trainer.log"
-        trainer = [*common, *root, "--isolate"]
+        hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]
+        trainer = [*common, *root, "--isolate", *(f"--hide={path}" for path in hidden)]
         parts.append(Part(f"{name} trainer", "fedsilo_agent.trainer", trainer, log_file, spec.backoff_limit))
     return parts
 
@@ -119,13 +122,17 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
 def _look_after(parts: list[Part], workdir: Workdir, progress: Progress, display: Display) -> None:
     aggregator, agents = parts[0], parts[1:]
     mourned: set[str] = set()
+    known: dict[str, int | None] = {}
     while not aggregator.ended:
         for part in parts:
             part.look_after()
             if part.ended and part.name not in mourned:
                 mourned.add(part.name)
                 _report_end(part, workdir, progress)
-        write_json(workdir.root / "processes.json", {part.name: part.pid for part in parts})
+        pids = {part.name: part.pid for part in parts}
+        if pids != known:
+            write_json(workdir.root / "processes.json", pids)
+            known = pids
         progress.read()
         display.update(progress)
         time.sleep(LOOK)
@@ -146,7 +153,8 @@ def _report_end(part: Part, workdir: Workdir, progress: Progress) -> None:
     silo, _, role = part.name.partition(" ")
     failed = workdir.volume(silo).drop / "failed.json"
     if role == "trainer" and not failed.exists():
-        message = f"the trainer ended {part.crashes} times, last with exit code {part.exit_code}"
+        crashed = f"crashed {part.crashes} times, last" if part.crashes > 1 else "ended"
+        message = f"the trainer {crashed} with exit code {part.exit_code}; see its log"
         write_json(failed, {"reason": "TrainerLost", "message": message})
 
 

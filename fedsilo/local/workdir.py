@@ -1,8 +1,10 @@
 """The directory of a local run: whose it is, that only one run uses it, and what each process finds in it.
 
 run.json                 the job's uid and specification
-lock                     held while a run is alive
-aggregator/              the aggregator's directory, its keys and certificate
+lock                     held while a run is alive; its process id
+processes.json           process ids of the run's parts
+aggregator/              the aggregator's directory
+aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    what each process said
 model.safetensors, model.json, history.jsonl      the result
@@ -65,11 +67,13 @@ class Workdir:
         return Volume(self.silo(name))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the directory against a second run.
+    def claimed(self, federation: Federation, resume: bool) -> Iterator[str]:
+        """Hold the directory for this job against any other run; the job's uid.
 
-        :raises WorkdirConflict: when another run holds it.
+        :raises WorkdirConflict: when it holds something else, a run that is not to be resumed or one that goes on;
+            nothing in it was changed then.
         """
+        self._refuse_strangers(resume)
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / "lock").open("a+") as file:
             try:
@@ -80,24 +84,38 @@ class Workdir:
                     f"{self.root}: another run (process {file.read().strip() or 'unknown'}) is using it; "
                     "wait for its end or name another directory with --workdir"
                 ) from None
+            uid = self._uid(federation, resume)
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            yield
+            yield uid
 
-    def claim(self, federation: Federation, resume: bool) -> str:
-        """Make the directory this job's; the job's uid.
+    def _refuse_strangers(self, resume: bool) -> None:
+        """Nothing may be created, not even the lock, in a directory that is no run's."""
+        if self.root.exists() and not self.root.is_dir():
+            raise WorkdirConflict(f"{self.root}: is not a directory; name another with --workdir")
+        if (self.root / "run.json").exists():
+            return
+        if resume:
+            raise WorkdirConflict(f"{self.root}: holds no run to resume; leave out --resume to begin one")
+        names = sorted(path.name for path in self.root.iterdir()) if self.root.exists() else []
+        strangers = [name for name in names if name != "lock"]
+        if strangers:
+            raise WorkdirConflict(
+                f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory with --workdir"
+            )
 
-        :raises WorkdirConflict: when it holds something else, or a run that is not to be resumed.
-        """
-        digest = spec_digest(federation.job)
+    def _uid(self, federation: Federation, resume: bool) -> str:
+        digest, job = spec_digest(federation.job), str(federation.job)
         found = read_json(self.root / "run.json")
         if found is None:
-            return self._begin(federation, digest, resume)
-        if found["specDigest"] != digest or found["job"] != str(federation.job):
+            uid = str(uuid.uuid4())
+            write_json(self.root / "run.json", {"job": job, "uid": uid, "specDigest": digest})
+            return uid
+        if found["specDigest"] != digest or found["job"] != job:
             raise WorkdirConflict(
                 f"{self.root}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, not to "
-                f"{federation.job} with {digest[:12]}; name another directory with --workdir"
+                f"{job} with {digest[:12]}; name another directory with --workdir"
             )
         if not resume:
             raise WorkdirConflict(
@@ -105,18 +123,6 @@ class Workdir:
                 "directory with --workdir"
             )
         return str(found["uid"])
-
-    def _begin(self, federation: Federation, digest: str, resume: bool) -> str:
-        strangers = sorted(path.name for path in self.root.iterdir() if path.name != "lock")
-        if strangers:
-            raise WorkdirConflict(
-                f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory"
-            )
-        if resume:
-            raise WorkdirConflict(f"{self.root}: holds no run to resume; leave out --resume to begin one")
-        uid = str(uuid.uuid4())
-        write_json(self.root / "run.json", {"job": str(federation.job), "uid": uid, "specDigest": digest})
-        return uid
 
     def furnish(self, federation: Federation, uid: str, port: int) -> None:
         """Write what each process needs: keys where there are none, the job, the trust between both sides."""
@@ -133,6 +139,9 @@ class Workdir:
             volume = self.volume(silo.metadata.name)
             volume.prepare()
             volume.guard.chmod(0o700)
+            # What failed in an earlier run is tried again, and the guard may start before the trainer.
+            for failure in volume.drop.rglob("failed.json"):
+                failure.unlink()
             public_key = _key(volume.guard / "key.pem").verify_key.to_text()
             trust = TrustBundle(
                 url=f"https://127.0.0.1:{port}",

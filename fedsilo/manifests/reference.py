@@ -51,7 +51,7 @@ def _add_section(sections: dict[str, str], name: str, schema: dict[str, Any], kn
         default = "required" if field in required else _default(content)
         # A description that only repeats that of the model it refers to is left out of the schema.
         meaning = content.get("description") or known[next(_children(content))]["description"]
-        rows.append(f"| `{field}` | {_type(content)} | {default} | {meaning} |")
+        rows.append(f"| `{field}` | {type_words(content)} | {default} | {meaning} |")
     sections[name] = "\n".join([f"\n### {name}\n", schema["description"], "", *rows, ""])
     for child in _children(schema["properties"]):
         _add_section(sections, child, known[child], known)
@@ -78,11 +78,12 @@ def _default(content: dict[str, Any]) -> str:
     return f"`{json.dumps(default)}`"
 
 
-def _type(content: dict[str, Any]) -> str:
+def type_words(content: dict[str, Any]) -> str:
+    """What may stand in a field, from its JSON schema, in Markdown."""
     if content.get("pattern") in _WORDS:
         return _WORDS[content["pattern"]]
     if "anyOf" in content:
-        return " or ".join(_type(choice) for choice in content["anyOf"])
+        return " or ".join(type_words(choice) for choice in content["anyOf"])
     if "$ref" in content:
         name = content["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -91,10 +92,10 @@ def _type(content: dict[str, Any]) -> str:
     match content["type"]:
         case "array":
             length = _between(content, "minItems", "maxItems")
-            return f"list{' of ' if length else ''}{length}: {_type(content['items'])}"
+            return f"list{' of ' if length else ''}{length}: {type_words(content['items'])}"
         case "object":
             values = content.get("additionalProperties")
-            return f"mapping to {_type(values)}" if isinstance(values, dict) else "mapping"
+            return f"mapping to {type_words(values)}" if isinstance(values, dict) else "mapping"
         case "integer" | "number" as number:
             bounds = (_between(content, "minimum", "maximum"), *_strictly(content))
             return " ".join((number, *(bound for bound in bounds if bound)))

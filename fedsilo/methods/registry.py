@@ -14,7 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.words import faults_of
 from fedsilo.methods.interface import Method
 
 GROUP = "fedsilo.methods"
@@ -55,9 +57,12 @@ def get(name: str) -> Method:
 def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
     """The job's method configuration, parsed.
 
-    :raises ManifestInvalid: when it does not fit the method's `Config`.
+    :raises ManifestFaults: with one line for each field that does not fit the method's `Config`.
     """
     try:
         return method.Config.model_validate(dict[str, Any](spec.method.config))
     except ValidationError as error:
-        raise ManifestInvalid(f"spec.method.config of method {method.name}: {error}") from error
+        where = ("spec", "method", "config")
+        raise ManifestFaults(
+            faults_of(error, method.Config, file="", document=f"method {method.name}", under=where)
+        ) from error

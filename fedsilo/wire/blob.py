@@ -20,8 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import Problem
-from fedsilo.wire.files import publish, release, temporary_file
+from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
 
 MAX_BLOB_HEADER = 4 << 20

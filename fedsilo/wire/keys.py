@@ -16,8 +16,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from fedsilo.durable import sync, sync_directory, temporary_file
 from fedsilo.errors import Problem
-from fedsilo.wire.files import sync, sync_directory, temporary_file
 
 UPDATE = "fedsilo/update/v1"
 TASK = "fedsilo/task/v1"

@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
 from fedsilo.wire.fields import pack
-from fedsilo.wire.files import publish, release, temporary_file
 from fedsilo.wire.header import (
     MAX_HEADER,
     TensorEntry,
@@ -29,6 +29,7 @@ from fedsilo.wire.header import (
     offsets,
 )
 from fedsilo.wire.keys import SIGNATURE_SIZE, UPDATE, SigningKey
+from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, BlockContent, raw_bytes, spec_of
 
 _CHUNK = 1 << 20

@@ -6,6 +6,7 @@ this silo's own trainer computed it; a task that asks for anything else is refus
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from fedsilo.errors import MethodError, PolicyRefused, Problem
@@ -15,6 +16,9 @@ from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.interface import FINISH
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
+
+TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Tasks name files and directories of the volume; a name with a slash would lead out of it."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,13 @@ class Admission:
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.
 
-        :raises Problem: when it is not signed by the job's key, or is of another job, silo or specification.
+        :raises Problem: when it is not signed by the job's key, is of another job, silo or specification, or has
+            a name that is not one of a file.
         """
         trust, job = self.agent.spec.trust, self.agent.spec.job
         task = open_task(sealed, VerifyKey.from_text(trust.task_key))
+        if not TASK_NAME.fullmatch(task.task):
+            raise Problem("malformed", f"the task is called {task.task!r}, which is not the name of a file")
         if task.job != job.uid:
             raise Problem("wrong-job", f"the task is of job {task.job}, this agent is of job {job.uid}")
         if task.silo != self.reference:
@@ -61,9 +68,13 @@ class Admission:
         """
         spec = self.agent.spec.job.spec
         method = registry.get(spec.method.name)
+        if signature.classes != spec.data.classes:
+            raise PolicyRefused(
+                f"the trainer's model has {signature.classes} classes, the job {spec.data.classes}"
+            )
         try:
             contract = derive_contract(method, task.step, signature, registry.config_of(method, spec))
-        except MethodError as error:
+        except (MethodError, Problem) as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         if bytes.fromhex(contract.digest()) != task.contract:
             raise PolicyRefused(

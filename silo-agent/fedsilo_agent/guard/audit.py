@@ -1,19 +1,25 @@
 """The hash-chained audit log: every departure and every refusal, one line each.
 
-Each line carries the SHA-256 of the line before it, so that no line can be changed, dropped or inserted later
-without breaking the chain. A line is on the disk before what it speaks of leaves the silo.
+Each line carries the digest of the line before it and its own, so that no line can be changed, dropped or inserted
+without breaking the chain. Only whoever writes everything after it anew, or cuts the end off, leaves a chain that
+holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk
+before what it speaks of leaves the silo.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import append_durably
 from fedsilo.errors import FedsiloError
+
+log = logging.getLogger("fedsilo.guard")
 
 GENESIS = "0" * 64
 
@@ -45,10 +51,11 @@ class AuditLog:
             **facts,
             "previous": self._previous,
         }
-        text = json.dumps(line, sort_keys=True)
-        append_durably(self.path, text)
+        digest = _digest(line)
+        append_durably(self.path, json.dumps({**line, "hash": digest}, sort_keys=True))
         self._sequence += 1
-        self._previous = _digest(text)
+        self._previous = digest
+        log.info("audit line %d, %s: %s", line["seq"], event, digest)
 
 
 def verify(path: Path) -> tuple[int, str]:
@@ -56,25 +63,25 @@ def verify(path: Path) -> tuple[int, str]:
 
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    previous = GENESIS
-    sequence = 0
+    previous, sequence = GENESIS, 0
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for sequence, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)
-            follows = line["previous"] == previous and line["seq"] == sequence - 1
-        except (ValueError, KeyError, TypeError):
+            digest = line.pop("hash")
+            follows = line["previous"] == previous and line["seq"] == sequence - 1 and digest == _digest(line)
+        except (ValueError, KeyError, TypeError, AttributeError):
             follows = False
         if not follows:
             raise AuditBroken(
                 f"{path}: line {sequence} does not follow from the line before it; the log was changed"
             )
-        previous = _digest(text)
+        previous = digest
     return sequence, previous
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(line: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +20,7 @@ import aiohttp
 
 from fedsilo.durable import sync_directory
 from fedsilo.errors import Problem
-from fedsilo.wire import BlobLink, SigningKey, sign_request
+from fedsilo.wire import MAX_ENVELOPE, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import STATUS
 
 log = logging.getLogger("fedsilo.guard")
@@ -81,7 +82,7 @@ class AggregatorClient:
 
         async def once() -> bytes | None:
             async with self._request("GET", path) as response:
-                return None if response.status == 204 else await response.read()
+                return None if response.status == 204 else await _at_most(response, MAX_ENVELOPE)
 
         return await self._retry(f"task after {after or 'the start'}", once)
 
@@ -133,8 +134,13 @@ class AggregatorClient:
             with part.open("ab" if response.status == 206 else "wb") as file:
                 async for piece in response.content.iter_chunked(CHUNK):
                     file.write(piece)
-        if part.stat().st_size != link.length:
-            raise Unavailable(f"{part.stat().st_size} of {link.length} bytes arrived")
+                    if file.tell() > link.length:
+                        break
+        size = part.stat().st_size
+        if size > link.length:
+            part.unlink()
+        if size != link.length:
+            raise Unavailable(f"{size} of {link.length} bytes arrived")
 
     async def _upload_rest(self, task: str, path: Path, digest: str) -> None:
         length = path.stat().st_size
@@ -142,7 +148,7 @@ class AggregatorClient:
         async with self._request("HEAD", url, headers={"Upload-Digest": digest}) as response:
             if response.headers.get("Upload-Complete") == "?1":
                 return
-            offset = int(response.headers["Upload-Offset"])
+            offset = _offset(response, length)
         headers = {
             "Upload-Offset": str(offset),
             "Upload-Length": str(length),
@@ -168,8 +174,13 @@ class AggregatorClient:
             peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=proven, now=time.time()
         )
         return _Answer(
+            # Without redirects: the guard talks to the aggregator that the silo admitted and to nobody else.
             self._session.request(
-                method, f"{peer.url}{path}", headers={"Authorization": proof, **(headers or {})}, data=data
+                method,
+                f"{peer.url}{path}",
+                headers={"Authorization": proof, **(headers or {})},
+                data=data,
+                allow_redirects=False,
             )
         )
 
@@ -197,7 +208,7 @@ class _Answer:
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
         response: aiohttp.ClientResponse = await self._request.__aenter__()  # type: ignore[attr-defined]
-        if response.status >= 400:
+        if response.status >= 300:
             try:
                 raise await _problem(response)
             finally:
@@ -210,15 +221,32 @@ class _Answer:
 
 async def _problem(response: aiohttp.ClientResponse) -> Exception:
     try:
-        document = json.loads(await response.read())
+        document = json.loads(await _at_most(response, MAX_ENVELOPE))
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unavailable):
         # HEAD has no body to carry a document; a proxy may answer in words of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
         return Problem(code, str(detail))
     return Unavailable(f"status {response.status} {response.reason}")
+
+
+async def _at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """A small body; whoever sends more does not get the guard's memory for it."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > limit:
+            raise Unavailable(f"an answer of more than {limit} bytes")
+    return bytes(body)
+
+
+def _offset(response: aiohttp.ClientResponse, length: int) -> int:
+    text = response.headers.get("Upload-Offset", "")
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) > length:
+        raise Unavailable(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
+    return int(text)
 
 
 async def _pieces(path: Path, offset: int) -> AsyncIterator[bytes]:

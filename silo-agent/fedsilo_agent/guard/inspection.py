@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.wire import Contract, ExpectedBlock, MappedTensors, SigningKey, Task, open_blob, write_update
+from fedsilo.wire.blob import MAX_BLOB_HEADER
 
 MAX_JSON = 4 << 20
+CHUNK = 1 << 20
+MAX_COUNT = 2**63 - 1  # the largest integer of the wire
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,8 @@ def sign_reply(
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = _read_reply(drop / "reply.json")
-    _require_plain_file(drop / "tensors")
     try:
-        with open_blob(drop / "tensors") as tensors:
+        with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
             blocks = _expected_blocks(tensors, contract, reply, min_samples)
             digest = write_update(
                 update,
@@ -125,27 +129,32 @@ def _expected_blocks(
 def _read_reply(path: Path) -> DroppedReply:
     document = _read_json(path)
     samples, metrics, support = (document.get(key) for key in ("samples", "metrics", "support"))
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 0:
-        raise PolicyRefused(f"reply.json: samples {samples!r} is not a count")
+    if not isinstance(samples, int) or isinstance(samples, bool) or not 0 <= samples <= MAX_COUNT:
+        raise PolicyRefused(f"reply.json: samples {str(samples)[:80]} is not a count")
     return DroppedReply(samples, _numbers("metrics", metrics), _numbers("support", support))
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
-    plain = isinstance(value, dict) and all(
-        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-        for number in value.values()
-    )
-    if not plain:
-        raise PolicyRefused(f"reply.json: {name} {str(value)[:80]} are not finite numbers by name")
-    return {key: float(number) for key, number in value.items()}
+    try:
+        numbers = {key: _finite(number) for key, number in value.items()}
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise PolicyRefused(f"reply.json: {name} {str(value)[:80]} are not finite numbers by name") from None
+    return numbers
+
+
+def _finite(number: Any) -> float:
+    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
+        raise ValueError(number)
+    return float(number)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    _require_plain_file(path)
-    if path.stat().st_size > MAX_JSON:
+    with _plain_file(path) as file:
+        content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
         raise PolicyRefused(f"{path.name}: larger than {MAX_JSON} bytes")
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise PolicyRefused(f"{path.name}: not JSON") from None
     if not isinstance(document, dict):
@@ -153,11 +162,43 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _require_plain_file(path: Path) -> None:
-    """A link or a device in the drop would make the guard read what the trainer may not."""
+@contextmanager
+def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Path]:
+    """The trainer's file in a place that only the guard writes, for as long as it is needed.
+
+    Whoever maps a file that the trainer can cut dies when it does; and what is checked must be what is sent.
+    """
+    limit = contract.max_bytes() + MAX_BLOB_HEADER + 8
+    copy = directory / "drop.copy"
     try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        raise PolicyRefused(f"{path.name}: missing in the trainer's drop") from None
-    if not stat.S_ISREG(mode):
-        raise PolicyRefused(f"{path.name}: not a plain file")
+        with _plain_file(source) as file, copy.open("wb") as own:
+            while own.tell() <= limit and (piece := file.read(CHUNK)):
+                own.write(piece)
+            size = own.tell()
+        if size > limit:
+            raise PolicyRefused(f"{source.name}: larger than the {limit} bytes that the contract can fill")
+        yield copy
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+@contextmanager
+def _plain_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of the trainer's; a link, a pipe or a device would make the guard read, or wait for, another.
+
+    :raises PolicyRefused: when it is anything but a plain file in a plain directory.
+    """
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise PolicyRefused(f"{where}: not a plain file of the trainer's ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PolicyRefused(f"{where}: not a plain file of the trainer's")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file

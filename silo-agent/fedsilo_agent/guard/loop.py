@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,10 @@ LOOK = 0.05
 LONG_POLL = 25.0
 """Seconds that the aggregator may hold a request for the next task."""
 
-UNTRUSTED_PAUSE = 1.0
+LAST_WORD = 3.0
+"""Seconds to ask after an update that was on its way when the job ended; the aggregator may be gone already."""
+
+UNTRUSTED_PAUSE = 0.5
 """Seconds before asking again after a task that was not the aggregator's."""
 
 
@@ -62,7 +67,10 @@ class Guard:
 
     async def run(self) -> bool:
         """Answer tasks until the job ends; whether it ended with a model."""
-        await self._send_pending()
+        for path in self._volume.outbox.iterdir():
+            if path.suffix != ".update":  # what a crash left on the way to one
+                path.unlink()
+        await self._settle_outbox()
         next_task = asyncio.ensure_future(self._next(after=""))
         work: asyncio.Task[None] | None = None
         try:
@@ -70,7 +78,12 @@ class Guard:
                 given = await next_task
                 if work is not None:
                     await _cancelled(work)
-                if given.task.step == FINISH:
+                finished = given.task.step == FINISH
+                # The answer to an upload may have been overtaken by the next task: what was accepted must count.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORD if finished else None):
+                        await self._settle_outbox()
+                if finished:
                     return self._finish(given.task)
                 work = asyncio.create_task(self._answer(given))
                 next_task = asyncio.ensure_future(self._next(after=given.task.task))
@@ -84,6 +97,7 @@ class Guard:
                 work.cancel()
 
     async def _next(self, after: str) -> Given:
+        refused = ""
         while True:
             sealed = await self._client.task(after, LONG_POLL)
             if sealed is None:
@@ -91,17 +105,21 @@ class Guard:
             try:
                 return Given(self._admission.open(sealed), task_digest(sealed))
             except Problem as problem:
-                log.error("refused a task: %s", problem)
-                self._audit.write("task-refused", code=problem.code, detail=problem.detail)
+                # Once, however often it is offered: whoever offers it must not fill the silo's disk.
+                if str(problem) != refused:
+                    log.error("refused a task: %s", problem)
+                    self._audit.write("task-refused", code=problem.code, detail=problem.detail)
+                refused = str(problem)
                 await asyncio.sleep(UNTRUSTED_PAUSE)
 
     async def _answer(self, given: Given) -> None:
         task = given.task
+        update = self._volume.outbox / f"{task.task}.update"
         try:
-            update = self._volume.outbox / f"{task.task}.update"
             if not update.exists():
-                await self._give_to_trainer(task)
+                # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
+                await self._give_to_trainer(task)
                 drop = await self._wait_for_drop(task)
                 await asyncio.to_thread(self._sign, given, contract, drop, update)
             await self._send(update)
@@ -117,6 +135,7 @@ class Guard:
         except Problem as problem:
             log.warning("task %s: %s", task.task, problem)
             self._audit.write("not-accepted", task=task.task, round=task.round, code=problem.code)
+            update.unlink(missing_ok=True)
 
     async def _give_to_trainer(self, task: Task) -> None:
         wanted = {link.digest for link in task.blobs}
@@ -155,7 +174,7 @@ class Guard:
 
     async def _wait_for_drop(self, task: Task) -> Path:
         drop = self._volume.drop / task.task
-        while not (drop / "reply.json").exists():
+        while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
             await asyncio.sleep(LOOK)
@@ -163,7 +182,7 @@ class Guard:
 
     @staticmethod
     def _raise_failure(path: Path) -> None:
-        if path.exists():
+        if os.path.lexists(path):
             raise TrainerFailed(*read_failure(path))
 
     def _sign(self, given: Given, contract: Contract, drop: Path, update: Path) -> None:
@@ -185,8 +204,8 @@ class Guard:
         )
         signed.replace(update)
 
-    async def _send_pending(self) -> None:
-        """Settle what an earlier guard signed and did not see acknowledged."""
+    async def _settle_outbox(self) -> None:
+        """Settle what was signed and not seen acknowledged: it was accepted, or is now, or its round is over."""
         for update in sorted(self._volume.outbox.glob("*.update")):
             try:
                 await self._send(update)

@@ -38,12 +38,15 @@ def main(argv: list[str] | None = None) -> int:
         "--data-root", type=Path, default=Path.cwd(), help="where relative dataset paths start"
     )
     parser.add_argument("--isolate", action="store_true", help="enter an empty network namespace first")
+    parser.add_argument(
+        "--hide", type=Path, action="append", default=[], help="with --isolate: one more directory not to see"
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     volume = Volume(args.volume)
     volume.prepare()
-    isolation = isolate(volume.guard) if args.isolate else "isolated by the cluster"
+    isolation = isolate([volume.guard, *args.hide]) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
     return run_until_done(lambda: _run(args, volume, isolation))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -16,12 +17,13 @@ CLONE_NEWNET = 0x40000000
 MS_RDONLY, MS_REC, MS_PRIVATE = 1, 16384, 1 << 18
 
 
-def isolate(hidden: Path) -> str:
+def isolate(hidden: Sequence[Path]) -> str:
     """Enter empty namespaces; what was achieved, in words.
 
     Must run before the process has a second thread: a user namespace cannot be entered otherwise.
 
-    :param hidden: directory of the guard, covered by an empty read-only file system.
+    :param hidden: directories to cover with empty read-only file systems: the guard's, and whatever else job code
+        on this machine has no business with.
     """
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -46,10 +48,11 @@ def _unshare(libc: ctypes.CDLL) -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _cover(libc: ctypes.CDLL, hidden: Path) -> None:
-    # Without this, the mount below would appear outside too.
+def _cover(libc: ctypes.CDLL, hidden: Sequence[Path]) -> None:
+    # Without this, the mounts below would appear outside too.
     _check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
-    _check(libc.mount(b"none", os.fsencode(hidden), b"tmpfs", MS_RDONLY, b"size=4k"), f"mount over {hidden}")
+    for path in hidden:
+        _check(libc.mount(b"none", os.fsencode(path), b"tmpfs", MS_RDONLY, b"size=4k"), f"mount over {path}")
 
 
 def _check(result: int, what: str) -> None:

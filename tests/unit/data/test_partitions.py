@@ -173,9 +173,7 @@ def test_dirichlet_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_configuration_is_the_manifests_fault() -> None:
-    with pytest.raises(
-        ManifestInvalid, match=r"partition 'dirichlet': config.beta: None: is missing; give the Dir"
-    ):
+    with pytest.raises(ManifestInvalid, match=r"partition 'dirichlet': config.beta: is missing; add it"):
         partition(BALANCED, part("dirichlet", 2))
 
 

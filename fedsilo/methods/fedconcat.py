@@ -1,0 +1,180 @@
+"""FedConcat and FedConcat-ID: clusters of similar silos train encoders, which are then concatenated.
+
+Diao, Li, He, "Exploiting Label Skews in Federated Learning with Model Concatenation", AAAI 2024: stage 1 clusters
+the silos by label distribution, stage 2 is FedAvg inside each cluster, stage 3 trains one linear classifier on the
+concatenated features of all encoders, which stay fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.methods.interface import (
+    Assignment,
+    Exchange,
+    Method,
+    MethodConfig,
+    Payload,
+    Phase,
+    ServerContext,
+    ServerHalf,
+    SiloStep,
+    Snapshot,
+    Step,
+    Updates,
+)
+from fedsilo.methods.pieces import concatenation, distributions
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import Scalar, State
+
+
+class FedConcatConfig(MethodConfig):
+    """Settings of both forms."""
+
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: stage 3 is FedAvg by samples over localEpochs. released: three mini-batches, uniform.",
+    )
+    clusters: int = Field(default=5, ge=1, le=1000, description="Number of clusters K; run.sh uses 5.")
+    choice: Literal["fixed", "elbow"] = Field(
+        default="fixed", description="elbow: K where the inertia curve bends, at most `clusters`."
+    )
+    size_capped: bool = Field(
+        default=False, description="At most floor(1.2 N / K) silos in a cluster; for data with many classes."
+    )
+    encoder_rounds: int = Field(ge=1, description="Rounds of stage 2, T_e.")
+    classifier_rounds: int = Field(ge=1, description="Rounds of stage 3, T_c.")
+    warm_start: bool = Field(
+        default=False, description="Start stage 3 from the clusters' classifiers side by side, biases summed."
+    )
+    classifier_weight_decay: float | None = Field(
+        default=None, ge=0, description="Weight decay of stage 3; the job's when null. The paper tunes it apart."
+    )
+
+
+@dataclass(frozen=True)
+class FedConcatServer:
+    """Stages 1 to 3 at the aggregator. Trees: `cluster/i`, `classifier`; values: `clusters`, `member`."""
+
+    config: FedConcatConfig
+
+    def start(self, job: ServerContext) -> State:
+        """All clusters will begin from the same initial weights."""
+        return State({"initial": job.initial_model()}, {"clusters": 1, "member": {}})
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Nothing in stage 1, its cluster's model to each silo in stage 2, all encoders in stage 3."""
+        del job
+        if exchange.phase.step == "distribution":
+            return {silo: Assignment() for silo in silos}
+        if exchange.phase.step == "train":
+            return {silo: Assignment({"model": _tree_of(state, silo)}) for silo in silos}
+        trees = {name: name for name in state.trees if name.startswith("cluster/")} | {"classifier": "classifier"}
+        settings: dict[str, Scalar] = {"clusters": state.values["clusters"]}
+        return {silo: Assignment(trees, settings) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Cluster, average inside each cluster, or average the classifier."""
+        if exchange.phase.step == "distribution":
+            return self.form_clusters(job, state, distributions.from_counts(job, updates))
+        if exchange.phase.step == "classify":
+            weights = "uniform" if self.config.variant == "released" else None
+            return state.with_trees(classifier=job.mean(updates, "model", weights=weights))
+        return self.end_of_encoders(job, self.average_clusters(job, state, updates), exchange)
+
+    def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, Any]) -> State:
+        """Stage 1: k-means on the label distributions; every cluster starts from the initial weights."""
+        member = distributions.cluster_silos(job, self.config, rows)
+        clusters = max(member.values()) + 1
+        initial = state.trees["initial"]
+        trees = {f"cluster/{number}": initial for number in range(clusters)}
+        return State(trees, {"clusters": clusters, "member": member})
+
+    def average_clusters(self, job: ServerContext, state: State, updates: Updates) -> State:
+        """Stage 2: FedAvg inside each cluster; one without an answer keeps its model."""
+        for number in range(state.values["clusters"]):
+            silos = [silo for silo in updates.silos if _tree_of(state, silo) == f"cluster/{number}"]
+            if silos:
+                state = state.with_trees(**{f"cluster/{number}": job.mean(updates, "model", silos)})
+        return state
+
+    def end_of_encoders(self, job: ServerContext, state: State, exchange: Exchange) -> State:
+        """After the last round of stage 2 the large classifier begins."""
+        last = exchange.phase_round == exchange.phase_rounds
+        return concatenation.with_classifier(job, state, self.config.warm_start) if last else state
+
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        """Concatenated encoders and classifier; before stage 3 the classifier sums the clusters' logits."""
+        return concatenation.snapshot(job, state)
+
+
+class FedConcat(Method):
+    """Declaration of FedConcat."""
+
+    name = "fedconcat"
+    title = "Concatenated encoders of silos clustered by label distribution"
+    citation = (
+        "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. AAAI 2024."
+    )
+    Config = FedConcatConfig
+
+    def steps(self, config: FedConcatConfig) -> Mapping[str, Step]:
+        """Counts once, whole models in stage 2, the large classifier in stage 3."""
+        return {
+            "distribution": Step((Payload("class_counts", "count", (), "int64", per_class=True),)),
+            "train": Step((Payload("model"),), ("loss",)),
+            "classify": concatenation.STEP,
+        }
+
+    def phases(self, spec: FederatedJobSpec, config: FedConcatConfig) -> tuple[Phase, ...]:
+        """One exchange of counts, then T_e and T_c rounds."""
+        return (
+            Phase("distribution", 1, "distribution", everyone=True),
+            Phase("encoders", config.encoder_rounds, "train"),
+            Phase("classifier", config.classifier_rounds, "classify"),
+        )
+
+    def server(self, spec: FederatedJobSpec, config: FedConcatConfig) -> ServerHalf:
+        """Stages 1 to 3."""
+        del spec
+        return FedConcatServer(config)
+
+    def silo(self, config: FedConcatConfig) -> Mapping[str, SiloStep]:
+        """Counts, the cluster's model, the classifier on the fixed encoders' features."""
+        return {
+            "distribution": distributions.disclose,
+            "train": train_model,
+            "classify": concatenation.LocalClassifier(config.variant, config.classifier_weight_decay),
+        }
+
+    def dimensions(
+        self, signature: Any, config: FedConcatConfig, settings: Mapping[str, Scalar]
+    ) -> Mapping[str, int]:
+        """`stacked`, the width of the concatenated features, beside the usual ones."""
+        return super().dimensions(signature, config, settings) | concatenation.dimensions(signature, config, settings)
+
+    def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
+        """K encoders of the job's architecture side by side, one classifier."""
+        return concatenation.architecture(spec, settings)
+
+    def check(self, spec: FederatedJobSpec, config: FedConcatConfig) -> list[tuple[str, object, str, str]]:
+        """Rounds that add up, and no more clusters than silos."""
+        return concatenation.check(spec, config)
+
+
+def _tree_of(state: State, silo: str) -> str:
+    """The silo's cluster; one that was absent when clusters were formed joins the largest."""
+    member = state.values["member"]
+    numbers = list(member.values())
+    largest = max(sorted(set(numbers)), key=numbers.count)
+    return f"cluster/{member.get(silo, largest)}"
+
+
+METHOD = FedConcat()

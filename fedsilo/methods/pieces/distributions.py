@@ -1,0 +1,72 @@
+"""Label distributions P_k = (n_k^1, ..., n_k^C) / n_k: disclosed as class counts, or inferred from models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.state import State
+
+INPUTS = 10_000
+"""Random inputs r from which a silo's distribution is inferred, FedConcat-ID."""
+
+BATCH = 1_000
+
+
+def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+    """Samples of each class, as one block per class; a class below the minimum is left out."""
+    del task, private
+    counts = np.bincount(silo.train.labels.cpu().numpy(), minlength=silo.signature.classes)
+    shown = {label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class}
+    return Reply(
+        tensors={f"count/{label}": np.int64(count).reshape(()) for label, count in shown.items()},
+        samples=len(silo.train),
+        support={f"count/{label}": count for label, count in shown.items()},
+    )
+
+
+def from_counts(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
+    """Silo -> (C,) label distribution; uniform for a silo that may disclose no class at all."""
+    classes = job.signature.classes
+    rows = {}
+    for silo in updates.silos:
+        counts = np.zeros(classes)
+        for name, count in updates.tensors(silo, "class_counts").items():
+            counts[int(name.rpartition("/")[2])] = count
+        rows[silo] = counts / counts.sum() if counts.any() else np.full(classes, 1 / classes)
+    return rows
+
+
+def from_models(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
+    """Silo -> (C,) mean over random inputs x ~ U[0, 1] of softmax(f_k(x)), from its model alone (FedConcat-ID).
+
+    The inputs are the same for every silo. Evaluation mode: what dropout and batch statistics would add is noise.
+    """
+    import torch
+
+    from fedsilo.learning.models import build_model, evaluating, load_tree
+
+    generator = torch.Generator().manual_seed(job.seed("random inputs"))
+    inputs = torch.rand((INPUTS, *job.spec.data.input_shape), generator=generator)
+    model = build_model(job.spec.model, job.spec.data, seed=0)
+    rows = {}
+    for silo in updates.silos:
+        load_tree(model, updates.tensors(silo, "model"))
+        with evaluating(model), torch.inference_mode():
+            answers = [model(batch).double().softmax(dim=1).sum(dim=0) for batch in inputs.split(BATCH)]
+        rows[silo] = (torch.stack(answers).sum(dim=0) / INPUTS).numpy()
+    return rows
+
+
+def cluster_silos(job: ServerContext, config: Any, rows: Mapping[str, Any]) -> dict[str, int]:
+    """Silo -> number of its cluster, by k-means on the distributions as the job's configuration says."""
+    from fedsilo.learning.clustering import cluster, elbow
+
+    matrix, seed = np.stack(list(rows.values())), job.seed("clusters")
+    clusters = elbow(matrix, config.clusters, seed) if config.choice == "elbow" else config.clusters
+    clusters = min(clusters, len(rows))
+    cap = int(1.2 * len(rows) / clusters) if config.size_capped else None
+    return {silo: int(number) for silo, number in zip(rows, cluster(matrix, clusters, seed, cap), strict=True)}

@@ -1,0 +1,130 @@
+"""Class statistics of features: counts, means and covariances per silo, and their exact pooling.
+
+Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
+2021, Section 4.2. With unbiased local covariances the pooled ones equal those of the pooled features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedsilo.methods.interface import Payload, Reply, ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.state import Tree
+
+Covariance = Literal["full", "diagonal", "none"]
+
+
+def payloads(covariance: Covariance) -> tuple[Payload, ...]:
+    """What a silo discloses: counts and means, and covariances of d x d or d numbers if asked for."""
+    means = (
+        Payload("class_means", "count", (), "int64", per_class=True),
+        Payload("class_means", "mean", ("feature",), "float64", per_class=True),
+    )
+    if covariance == "none":
+        return means
+    shape = ("feature", "feature") if covariance == "full" else ("feature",)
+    return (*means, Payload("class_covariances", "covariance", shape, "float64", per_class=True))
+
+
+def disclose(silo: SiloContext, task: SiloTask, covariance: Covariance) -> Reply:
+    """N_c, mean and covariance of the features of each class, from the task's model in evaluation mode.
+
+    A class below the minimum is left out.
+    """
+    from fedsilo.learning.evaluation import features_of
+
+    features = features_of(silo.model(task.trees["model"]), silo.train).astype(np.float64)
+    labels = silo.train.labels.cpu().numpy()
+    tensors: Tree = {}
+    support: dict[str, int] = {}
+    for label in range(silo.signature.classes):
+        members = features[labels == label]
+        if len(members) < silo.min_samples_per_class:
+            continue
+        blocks = {"count": np.int64(len(members)).reshape(()), "mean": members.mean(axis=0)}
+        if covariance != "none":
+            blocks["covariance"] = local_covariance(members, covariance)
+        tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
+        support |= {f"{name}/{label}": len(members) for name in blocks}
+    return Reply(tensors, samples=len(silo.train), support=support)
+
+
+def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """Unbiased covariance (d, d), or its diagonal (d,); zero for a single sample.
+
+    :param members: (n, d) features of one class.
+    """
+    centred = members - members.mean(axis=0)
+    degrees = max(len(members) - 1, 1)
+    if covariance == "diagonal":
+        return np.asarray((centred**2).sum(axis=0) / degrees)
+    return np.asarray(centred.T @ centred / degrees)
+
+
+@dataclass
+class Pooled:
+    """Running pool of one class: N_c, mean and scatter matrix (d, d) or its diagonal (d,).
+
+    Kept as the scatter about the running mean: merging two silos adds n m / (n + m) times the outer product of the
+    difference of their means. This equals the paper's sum of second moments, without its cancellation.
+    """
+
+    count: int
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    def merge(self, count: int, mean: np.ndarray, covariance: np.ndarray) -> None:
+        """Add one silo's statistics."""
+        total = self.count + count
+        step = mean - self.mean
+        between = np.outer(step, step) if self.scatter.ndim == 2 else step**2
+        self.scatter += covariance * (count - 1) + between * (self.count * count / total)
+        self.mean = self.mean + step * (count / total)
+        self.count = total
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Unbiased covariance of the pool; zero for a single sample."""
+        return self.scatter / max(self.count - 1, 1)
+
+
+def pool(job: ServerContext, updates: Updates, covariance: Covariance) -> dict[int, Pooled]:
+    """Class -> pooled statistics over all silos that disclosed it; a class that none did is absent.
+
+    With covariance "none" the scatter holds only what the silos' means say: the spread between silos.
+    """
+    width = job.signature.feature
+    zero = np.zeros((width, width) if covariance == "full" else (width,))
+    pooled: dict[int, Pooled] = {}
+    for silo in updates.silos:
+        given = updates.tensors(silo, "class_means")
+        spreads = updates.tensors(silo, "class_covariances") if covariance != "none" else {}
+        for label in range(job.signature.classes):
+            if f"count/{label}" not in given or f"mean/{label}" not in given:
+                continue
+            spread = spreads.get(f"covariance/{label}", zero)
+            count, mean = int(given[f"count/{label}"]), given[f"mean/{label}"]
+            if count >= 1:
+                pooled.setdefault(label, Pooled(0, np.zeros(width), zero.copy())).merge(count, mean, spread)
+    return pooled
+
+
+def gaussian_features(pooled: Pooled, amount: int, variance: float | None, rng: np.random.Generator) -> np.ndarray:
+    """(amount, d) draws from N(mean, covariance) of a class.
+
+    The covariance is symmetrised and negative eigenvalues, which are rounding, are cut to zero, so that singular
+    and one-sample classes work like any other.
+
+    :param variance: isotropic variance that replaces the covariance; None uses the pooled one.
+    """
+    noise = rng.standard_normal((amount, len(pooled.mean)))
+    if variance is not None:
+        return np.asarray(pooled.mean + noise * np.sqrt(variance))
+    covariance = pooled.covariance
+    if covariance.ndim == 1:
+        return np.asarray(pooled.mean + noise * np.sqrt(np.clip(covariance, 0, None)))
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray(pooled.mean + (noise * np.sqrt(np.clip(values, 0, None))) @ vectors.T)

@@ -1,0 +1,229 @@
+"""A whole job in one process, without HTTP: both halves of the engine, and signed update files between them.
+
+    silos = [silo_holding(tmp_path, "north", features, labels), ...]
+    federation = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
+    model_of(federation), federation.history()
+
+The silo's side is the agent's own: its desk keeps private state until an answer is acknowledged, and its guard's
+inspection copies, checks and signs what the method answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.federation import Federation, JobIdentity
+from fedsilo.engine.runner import TaskRunner
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.store import JobStore
+from fedsilo.engine.volume import Volume
+from fedsilo.errors import FedsiloError
+from fedsilo.learning.models import build_model, signature
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.silo import Silo
+from fedsilo.methods import registry
+from fedsilo.methods.interface import Method, Reply, SiloTask
+from fedsilo.methods.state import State, Tree
+from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
+from fedsilo_agent.guard.inspection import sign_reply
+from fedsilo_agent.trainer.desk import Desk, Order
+
+TASK_KEY = SigningKey.generate()
+
+MIN_SAMPLES = 1
+"""Samples that the guard wants behind a per-class block, by default of jobs and silos here."""
+
+
+class Runner(Protocol):
+    """What answers a silo's tasks: a `TaskRunner`, or something simpler for a test of the engine alone."""
+
+    def run(self, task: SiloTask, private: State) -> Reply: ...
+
+
+def job_spec(
+    method: str, /, silos: int | Sequence[str], rounds: int = 1, **sections: Any
+) -> FederatedJobSpec:
+    """A job of small vectors for a two-layer network; sections of the manifest are merged over it."""
+    names = [f"s{number}" for number in range(silos)] if isinstance(silos, int) else silos
+    spec: dict[str, Any] = {
+        "method": {"name": method},
+        "model": {"name": "mlp", "config": {"hidden": [5]}},
+        "data": {"dataset": "data", "classes": 4, "inputShape": [6], "validationFraction": 0},
+        "training": {"rounds": rounds, "device": "cpu"},
+        "silos": {"refs": [{"namespace": "silos", "name": name} for name in names]},
+        "evaluation": {"every": rounds},
+        "privacy": {"minSamplesPerClass": MIN_SAMPLES},
+    }
+    for name, section in sections.items():
+        spec[name] = spec.get(name, {}) | section
+    return FederatedJobSpec.model_validate(spec)
+
+
+def references(spec: FederatedJobSpec) -> tuple[str, ...]:
+    """`namespace/name` of the job's silos."""
+    return tuple(str(ref) for ref in spec.silos.refs)
+
+
+def silo_holding(directory: Path, name: str, features: np.ndarray, labels: np.ndarray) -> Silo:
+    """A silo whose dataset `data` is these arrays, written to a file in `directory`."""
+    np.savez(directory / f"{name}.npz", images=features, labels=labels)
+    return silo_of_file(directory / f"{name}.npz", name)
+
+
+def silo_of_file(path: Path, name: str, features: str = "images", labels: str = "labels") -> Silo:
+    """A silo whose dataset `data` is two arrays of a file; it permits every kind of payload."""
+    config = {"path": str(path), "features": features, "labels": labels}
+    kinds = ["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
+    return Silo.model_validate(
+        {
+            "metadata": {"namespace": "silos", "name": name},
+            "spec": {
+                "datasets": [{"name": "data", "loader": "npz", "config": config}],
+                "policy": {"payloadKinds": kinds, "minSamplesPerClass": MIN_SAMPLES},
+            },
+        }
+    )
+
+
+def runners(spec: FederatedJobSpec, silos: Iterable[Silo], root: Path) -> dict[str, TaskRunner]:
+    """The real task runner of each silo, by reference."""
+    return {str(silo): TaskRunner(spec, silo, root) for silo in silos}
+
+
+def open_federation(
+    directory: Path,
+    spec: FederatedJobSpec,
+    *,
+    method: Method | None = None,
+    evaluation: GlobalEvaluation | None = None,
+) -> Federation:
+    """The aggregator's half over `directory`, new or as an earlier one left it.
+
+    :param method: a declaration that is not installed; otherwise the one that the job names.
+    """
+    method = method or registry.get(spec.method.name)
+    context = JobContext(
+        spec=spec,
+        config=registry.config_of(method, spec),
+        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        silos=references(spec),
+        weights=spec.aggregation.weights or method.weights,
+    )
+    identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
+    return Federation(JobStore(directory), identity, method, context, TASK_KEY, evaluation)
+
+
+class LocalSilo:
+    """One silo: what answers its tasks, its key, and the directory that guard and trainer would share.
+
+    :ivar acknowledged: the last task whose update was accepted; private state counts from there.
+    """
+
+    def __init__(self, directory: Path, reference: str, runner: Runner) -> None:
+        self.reference = reference
+        self.key = SigningKey.generate()
+        self.acknowledged: str | None = None
+        self._runner = runner
+        self._volume = Volume(directory)
+        self._volume.prepare()
+        self._desk = Desk(self._volume, rounds=0)
+
+    @property
+    def private(self) -> State:
+        """What the silo keeps since its last acknowledged answer."""
+        nothing = SiloTask("", "", 0, 0, {}, {})
+        return self._desk.private(Order("", nothing, self.acknowledged))
+
+    def answer(self, federation: Federation) -> bool:
+        """Answer the open task, or report why not; whether there was one."""
+        sealed, exchange = federation.task(self.reference), federation.current
+        if federation.ended or sealed is None or exchange is None:
+            return False
+        try:
+            update = self.sign(federation, exchange.contract, sealed.sealed)
+        except FedsiloError as error:
+            exchange.fail(self.reference, error.reason, str(error))
+            return True
+        self.send(federation, sealed.id, update)
+        return True
+
+    def send(self, federation: Federation, task: str, update: Path) -> None:
+        """Have a signed update checked and accepted.
+
+        :raises Problem: when it is refused.
+        """
+        checker = UpdateChecker(federation.expected(task, self.reference), self.key.verify_key)
+        checker.feed(update.read_bytes())
+        accepted = checker.finish()
+        assert federation.current is not None
+        update.replace(federation.current.update_path(task))
+        federation.current.accept(self.reference, accepted)
+        self.acknowledged = task
+
+    def sign(self, federation: Federation, contract: Contract, sealed: bytes) -> Path:
+        """Have the method answer a task, and the guard check and sign the answer."""
+        task = open_task(sealed, TASK_KEY.verify_key)
+        order = Order(task.task, _as_seen_by_the_method(task, federation), self.acknowledged)
+        private = self._desk.private(order)
+        self._desk.hand_over(order, self._runner.run(order.task, private), private)
+        update = self._volume.outbox / f"{task.task}.update"
+        drop = self._volume.drop / task.task
+        sign_reply(drop, update, task, task_digest(sealed), contract, MIN_SAMPLES, self.key)
+        return update
+
+
+def _as_seen_by_the_method(task: Task, federation: Federation) -> SiloTask:
+    trees = {}
+    for link in task.blobs:
+        path = federation.blob(link.digest)
+        assert path is not None, f"task {task.task} names blob {link.name}, which is not served"
+        trees[link.name] = open_blob(path).tree()
+    return SiloTask(task.step, task.phase, task.round, federation.rounds, trees, task.settings)
+
+
+def local_silos(directory: Path, answering: Mapping[str, Runner]) -> list[LocalSilo]:
+    """A silo for each runner, with directories of their own."""
+    return [
+        LocalSilo(directory / reference.replace("/", "."), reference, runner)
+        for reference, runner in answering.items()
+    ]
+
+
+def drive(federation: Federation, silos: Sequence[LocalSilo]) -> None:
+    """Let silos answer, in the order given, and rounds close, to the job's end."""
+    while not federation.ended:
+        answered = [silo for silo in silos if silo.answer(federation)]
+        settled = federation.settle()
+        assert answered or settled, "nobody has anything to do, and the job goes on"
+
+
+def federate(
+    directory: Path,
+    spec: FederatedJobSpec,
+    answering: Mapping[str, Runner],
+    *,
+    method: Method | None = None,
+    evaluation: GlobalEvaluation | None = None,
+) -> Federation:
+    """Run a job to its end and return its federation.
+
+    :param answering: silo reference -> what answers its tasks, in the order in which they answer.
+    :raises FedsiloError: the job's failure.
+    """
+    federation = open_federation(directory / "aggregator", spec, method=method, evaluation=evaluation)
+    drive(federation, local_silos(directory, answering))
+    if federation.failure is not None:
+        raise federation.failure
+    return federation
+
+
+def model_of(federation: Federation) -> Tree:
+    """The tensors of the job's model."""
+    assert federation.result is not None
+    return open_blob(federation.result.path).tree()

@@ -1,0 +1,50 @@
+"""Runs that several tests look at, and runs that are ended whatever a test finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local.manifest import silos, write
+from tests.integration.local.runs import Ended, living, run, start
+
+Launch = Callable[..., subprocess.Popen[str]]
+
+STEADY = {"rounds": 3, "localEpochs": 40}
+"""Training whose rounds last long enough to be hit in the middle."""
+
+
+@pytest.fixture(scope="session")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest of two silos and three rounds of about half a second."""
+    path = tmp_path_factory.mktemp("steady") / "digits.yaml"
+    return write(path, silos("north", "east"), training=STEADY | {"optimizer": {"learningRate": 0.05}})
+
+
+@pytest.fixture(scope="session")
+def undisturbed(steady: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """The steady job, run to its end without trouble; tests must not write into its directory."""
+    return run(steady, tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """Starts runs; whatever a test leaves of them is killed at its end."""
+    started: list[tuple[subprocess.Popen[str], Path]] = []
+
+    def begin(manifest: Path, workdir: Path, *options: str) -> subprocess.Popen[str]:
+        process = start(manifest, workdir, *options)
+        started.append((process, workdir))
+        return process
+
+    yield begin
+    for process, workdir in started:
+        process.kill()
+        process.communicate()
+        for pid in living(workdir):
+            os.kill(pid, signal.SIGKILL)

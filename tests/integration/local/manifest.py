@@ -1,0 +1,61 @@
+"""Small manifests for real runs: a few silos that share the digits, and an mlp that learns them in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DIGITS = "sklearn:digits"
+PARTS = "tests.integration.local.parts"
+"""Dataset functions of silos with trouble, see `parts.py`."""
+
+
+def silo(name: str, dataset: Mapping[str, Any] | None = None, **policy: Any) -> dict[str, Any]:
+    """A silo; its share of the digits unless another dataset is given."""
+    return {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "Silo",
+        "metadata": {"name": name, "namespace": f"silo-{name}"},
+        "spec": {"datasets": [{"name": "digits", "loader": DIGITS, **(dataset or {})}], "policy": policy},
+    }
+
+
+def python(function: str, **config: Any) -> dict[str, Any]:
+    """The dataset of a function in `parts.py`."""
+    return {"loader": f"python:{PARTS}:{function}", "config": config}
+
+
+def silos(*names: str) -> list[dict[str, Any]]:
+    """Silos that share the digits evenly."""
+    parts = [{"scheme": "iid", "silos": len(names), "index": index} for index in range(len(names))]
+    return [silo(name, {"partition": part}) for name, part in zip(names, parts, strict=True)]
+
+
+def job(members: Sequence[Mapping[str, Any]], **spec: Any) -> dict[str, Any]:
+    """A job of two rounds; keyword arguments are merged into its spec, mapping by mapping."""
+    base: dict[str, Any] = {
+        "method": {"name": "fedavg"},
+        "model": {"name": "mlp", "config": {"hidden": [16]}},
+        "data": {"dataset": "digits", "classes": 10, "inputShape": [1, 8, 8]},
+        "training": {"rounds": 2, "device": "cpu", "optimizer": {"learningRate": 0.1}},
+        "silos": {
+            "refs": [{key: member["metadata"][key] for key in ("namespace", "name")} for member in members]
+        },
+        "participation": {"roundDeadline": "3m"},
+        "evaluation": {"testDataset": "test"},
+        "aggregator": {"datasets": [{"name": "test", "loader": DIGITS, "config": {"split": "test"}}]},
+    }
+    for field, change in spec.items():
+        merge = isinstance(base.get(field), dict) and isinstance(change, Mapping)
+        base[field] = {**base[field], **change} if merge else change
+    metadata = {"name": "digits", "namespace": "federation"}
+    return {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", "metadata": metadata, "spec": base}
+
+
+def write(path: Path, members: Sequence[Mapping[str, Any]], **spec: Any) -> Path:
+    """A manifest file with these silos and one job."""
+    path.write_text(yaml.safe_dump_all([*members, job(members, **spec)], sort_keys=False))
+    return path

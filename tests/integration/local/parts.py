@@ -1,0 +1,48 @@
+"""Datasets that institutions' own code might give, with every trouble that it can bring; run in trainers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+Raw = tuple[np.ndarray, np.ndarray]
+
+
+def digits() -> Raw:
+    """All of the digits."""
+    images, labels = load_digits(return_X_y=True)
+    return (images / 16).astype(np.float32).reshape(-1, 8, 8), labels
+
+
+def crash() -> Raw:
+    """End the whole process, as a fault in native code does."""
+    os._exit(9)
+
+
+def hang() -> Raw:
+    """Never return."""
+    time.sleep(3600)
+    raise AssertionError
+
+
+def look_around(port: int, paths: list[str]) -> Raw:
+    """Try to leave and to look where it should not, and say in an error what came of it."""
+    found: dict[str, object] = {path: sorted(os.listdir(path)) for path in paths}
+    for path in paths:
+        try:
+            (Path(path) / "planted").touch()
+            found["planted"] = path
+        except OSError:
+            pass
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+        found["network"] = "reached"
+    except OSError:
+        found["network"] = "none"
+    raise ValueError(json.dumps(found))

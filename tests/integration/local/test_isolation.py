@@ -1,0 +1,51 @@
+"""Code of the job or of the institution that runs in a trainer reaches no network, no key and no other silo."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from fedsilo_agent.trainer.isolation import isolate
+from tests.integration.local.manifest import python, silo, silos, write
+from tests.integration.local.runs import run
+
+PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
+
+
+def _permitted() -> bool:
+    """Whether this system lets a process take its own network away; found out in a child."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if isolate([]).startswith("no network") else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not _permitted(), reason="this system permits no network namespaces")
+def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: Path) -> None:
+    run_directory = tmp_path / "run"
+    hidden = [
+        str(run_directory / name)
+        for name in ("silos/north/guard", "silos/east", "aggregator", "aggregator-secrets")
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        spy = python("look_around", port=listener.getsockname()[1], paths=hidden)
+        manifest = write(tmp_path / "digits.yaml", [silo("north", spy), *silos("east")])
+        ended = run(manifest, run_directory)
+    assert (ended.code, ended.document["reason"]) == (4, "DataInvalid")
+    _, _, said = ended.document["message"].partition("raised ValueError: ")
+    assert json.JSONDecoder().raw_decode(said)[0] == {**dict.fromkeys(hidden, []), "network": "none"}
+    assert (run_directory / "silos/north/guard/key.pem").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")
+def test_where_the_system_permits_no_isolation_the_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startup = "import ctypes\n" f"ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
+    (tmp_path / "sitecustomize.py").write_text(startup)
+    del ctypes, monkeypatch

@@ -1,0 +1,59 @@
+"""Kill anything at any time: the model is the same, bit for bit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local.conftest import Launch
+from tests.integration.local.runs import Ended, end, history, kill, living, pids, run, training, until
+
+
+def _in_a_later_round(run: subprocess.Popen[str], workdir: Path) -> None:
+    """Return while round 2 or 3 is open and north's trainer is at work."""
+    until(lambda: training(workdir, "north", round=2), "a task of round 2")
+    assert run.poll() is None
+
+
+def _same(ended: Ended, undisturbed: Ended) -> None:
+    assert ended.code == 0, ended.err
+    assert ended.document["model"]["sha256"] == undisturbed.document["model"]["sha256"]
+    assert ended.document["metrics"] == undisturbed.document["metrics"]
+    assert [line["samples"] for line in ended.history] == [line["samples"] for line in undisturbed.history]
+    assert all(not line["failed"] and not line["missing"] for line in ended.history)
+    assert living(ended.workdir) == {}
+
+
+def test_the_same_manifest_gives_the_same_model(undisturbed: Ended, steady: Path, tmp_path: Path) -> None:
+    _same(run(steady, tmp_path / "run"), undisturbed)
+
+
+@pytest.mark.parametrize("part", ["aggregator", "north trainer", "north guard"])
+def test_a_killed_process_is_started_again_and_the_model_is_the_same(
+    part: str, undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+) -> None:
+    workdir = tmp_path / "run"
+    process = launch(steady, workdir)
+    _in_a_later_round(process, workdir)
+    before = kill(workdir, part)
+    until(lambda: pids(workdir)[part] not in (None, before), f"a new {part}")
+    _same(end(process, workdir), undisturbed)
+
+
+def test_a_killed_run_leaves_nothing_running_and_resumes_to_the_same_model(
+    undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+) -> None:
+    workdir = tmp_path / "run"
+    process = launch(steady, workdir)
+    _in_a_later_round(process, workdir)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    until(lambda: not living(workdir), "the end of all processes")
+    done = len(history(workdir))
+    assert 1 <= done < 3
+    ended = run(steady, workdir, "--resume")
+    assert f"round {done}/3" not in ended.err
+    _same(ended, undisturbed)

@@ -1,0 +1,91 @@
+"""Silos that crash, hang or refuse: the others go on where quorum allows, and the reason names who was missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.local.manifest import python, silo, silos, write
+from tests.integration.local.runs import living, run
+
+
+def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path: Path) -> None:
+    members = [*silos("north"), silo("east", python("crash")), silo("south", python("hang"))]
+    manifest = write(
+        tmp_path / "digits.yaml",
+        members,
+        training={"rounds": 1},
+        participation={"minSilos": 1, "roundDeadline": "20s"},
+        backoffLimit=1,
+    )
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    (record,) = ended.history
+    assert list(record["samples"]) == ["silo-north/north"]
+    assert record["failed"] == {
+        "silo-east/east": "TrainerLost: the trainer crashed 2 times, last with exit code 9; see its log"
+    }
+    assert record["missing"] == ["silo-south/south"]
+    assert "east trainer: ended with exit code 9; see " in ended.err
+    assert "silo-east/east failed: TrainerLost: " in ended.err
+    assert "closed without silo-south/south" in ended.err
+    assert living(tmp_path) == {}
+
+
+def test_where_all_are_needed_a_crashing_trainer_fails_the_job(tmp_path: Path) -> None:
+    members = [*silos("north"), silo("east", python("crash"))]
+    ended = run(write(tmp_path / "digits.yaml", members, backoffLimit=0), tmp_path / "run")
+    assert (ended.code, ended.document["reason"]) == (4, "QuorumLost")
+    message = ended.document["message"]
+    assert "quorum is 2; silo-east/east failed: TrainerLost: the trainer ended with exit code 9" in message
+
+
+def test_at_the_deadline_without_quorum_the_job_fails_and_can_be_resumed(tmp_path: Path) -> None:
+    manifest = write(
+        tmp_path / "digits.yaml", [silo("north", python("hang"))], participation={"roundDeadline": "1s"}
+    )
+    for options in ([], ["--resume"]):
+        ended = run(manifest, tmp_path / "run", *options)
+        assert (ended.code, ended.document["reason"]) == (4, "DeadlineExceeded")
+        assert ended.document["message"] == (
+            "0 of 1 silos answered, quorum is 1; still awaited after 1 s: silo-north/north"
+        )
+    assert living(tmp_path) == {}
+
+
+def test_a_policy_that_forbids_the_method_is_named(tmp_path: Path) -> None:
+    members = [*silos("north"), silo("east", methods=["scaffold"])]
+    ended = run(write(tmp_path / "digits.yaml", members), tmp_path / "run")
+    assert (ended.code, ended.document["reason"]) == (4, "QuorumLost")
+    refusal = "PolicyRefused: silo east: policy.methods allows scaffold, not fedavg"
+    assert f"silo-east/east failed: {refusal}" in ended.document["message"]
+
+
+def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: Path) -> None:
+    members = [
+        *silos("north"),
+        silo("east", payloadKinds=["class_counts"]),
+        silo("south", jobNamespaces=["elsewhere"]),
+        silo("west", maxBytesPerRound="1k"),
+    ]
+    manifest = write(
+        tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1}
+    )
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    (record,) = ended.history
+    assert list(record["samples"]) == ["silo-north/north"]
+    for name, field in (("east", "payloadKinds"), ("south", "jobNamespaces"), ("west", "maxBytesPerRound")):
+        assert record["failed"][f"silo-{name}/{name}"].startswith("PolicyRefused: silo ")
+        assert f"policy.{field}" in record["failed"][f"silo-{name}/{name}"]
+
+
+def test_half_of_the_silos_train_in_each_round(tmp_path: Path) -> None:
+    members = silos("north", "east", "south", "west")
+    manifest = write(
+        tmp_path / "digits.yaml", members, training={"rounds": 4}, participation={"fraction": 0.5}
+    )
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    sampled = [tuple(record["samples"]) for record in ended.history]
+    assert [len(silos) for silos in sampled] == [2, 2, 2, 2]
+    assert len(set(sampled)) > 1

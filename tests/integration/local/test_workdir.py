@@ -1,0 +1,81 @@
+"""A working directory is one run's: whatever else is asked of it, exit code 6 and nothing changed inside."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local.conftest import Launch
+from tests.integration.local.manifest import silos, write
+from tests.integration.local.runs import Ended, end, pids, run, until
+
+
+def _contents(directory: Path) -> dict[str, str]:
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "message"),
+    [
+        ([], 3, "holds a run of this job already; add --resume to go on with it, or name another directory"),
+        (["--resume"], 7, "belongs to job federation/digits with specification "),
+        ([], 7, "belongs to job federation/digits with specification "),
+    ],
+)
+def test_of_an_earlier_run(
+    options: list[str], rounds: int, message: str, undisturbed: Ended, steady: Path, tmp_path: Path
+) -> None:
+    manifest = steady
+    if rounds != 3:
+        manifest = write(tmp_path / "other.yaml", silos("north", "east"), training={"rounds": rounds})
+    before = _contents(undisturbed.workdir)
+    refused = run(manifest, undisturbed.workdir, *options)
+    assert (refused.code, refused.out) == (6, "")
+    (line,) = refused.err.splitlines()
+    assert line.startswith(f"fedsilo: {undisturbed.workdir}: {message}")
+    assert "name another directory with --workdir" in line
+    assert _contents(undisturbed.workdir) == before
+
+
+def test_used_by_another_run_at_the_same_time(steady: Path, tmp_path: Path, launch: Launch) -> None:
+    workdir = tmp_path / "run"
+    first = launch(steady, workdir)
+    until(lambda: pids(workdir), "the first run's processes")
+    for options in ([], ["--resume"]):
+        refused = run(steady, workdir, *options)
+        assert (refused.code, refused.out) == (6, "")
+        assert f"another run (process {first.pid}) is using it; wait for its end or name another" in refused.err
+    assert first.poll() is None
+    first.terminate()
+    assert end(first, workdir).code == 143
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_resume_where_there_is_no_run(exists: bool, steady: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
+    if exists:
+        workdir.mkdir()
+    refused = run(steady, workdir, "--resume")
+    assert refused.code == 6
+    assert refused.err == f"fedsilo: {workdir}: holds no run to resume; leave out --resume to begin one\n"
+    assert workdir.exists() == exists
+    assert not exists or not list(workdir.iterdir())
+
+
+def test_of_something_else(steady: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "papers"
+    workdir.mkdir()
+    (workdir / "thesis.tex").write_text("...")
+    refused = run(steady, workdir)
+    assert refused.code == 6
+    assert "is not empty (thesis.tex) and holds no run; name an empty directory" in refused.err
+    assert list(_contents(workdir)) == ["thesis.tex"]
+
+
+def test_a_file(steady: Path, tmp_path: Path) -> None:
+    refused = run(steady, steady)
+    assert refused.code == 6
+    assert refused.err == f"fedsilo: {steady}: is not a directory; name another with --workdir\n"

@@ -1,0 +1,183 @@
+"""A federation's directory as `fedsilo run` lays it out, and its processes, started one by one by a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from fedsilo.local.workdir import Workdir
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import Federation
+from fedsilo.manifests.silo import Silo
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds after which a test gives up waiting; each wait ends as soon as its condition holds."""
+
+
+def until(condition: Callable[[], T | None], what: str) -> T:
+    """Wait for a condition to yield something, and return that."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"waited {PATIENCE:g} s in vain for {what}")
+
+
+def federation(
+    *,
+    rounds: int = 1,
+    hidden: Sequence[int] = (6,),
+    deadline: str = "5m",
+    quorum: int = 2,
+    policy: Mapping[str, Any] | None = None,
+) -> Federation:
+    """Two silos that average a small network; the silos score the last model themselves."""
+    names = ("north", "south")
+    job = {
+        "metadata": {"name": "attacked", "namespace": "federation"},
+        "spec": {
+            "method": {"name": "fedavg"},
+            "model": {"name": "mlp", "config": {"hidden": list(hidden)}},
+            "data": {"dataset": "digits", "classes": 3, "inputShape": [4]},
+            "training": {"rounds": rounds},
+            "silos": {"refs": [{"namespace": f"silo-{name}", "name": name} for name in names]},
+            "participation": {"roundDeadline": deadline, "minSilos": quorum},
+            "evaluation": {"every": rounds},
+        },
+    }
+    silos = [
+        {
+            "metadata": {"name": name, "namespace": f"silo-{name}"},
+            "spec": {"datasets": [{"name": "digits", "loader": "sklearn:digits"}], "policy": policy or {}},
+        }
+        for name in names
+    ]
+    return Federation(
+        "test", FederatedJob.model_validate(job), tuple(Silo.model_validate(silo) for silo in silos)
+    )
+
+
+class Site:
+    """Keys, certificates and configuration of a federation on one machine.
+
+    :param port: where the aggregator is, or will be; a free one when absent.
+    """
+
+    def __init__(self, root: Path, federation: Federation, port: int | None = None) -> None:
+        self.federation = federation
+        self.workdir = Workdir(root)
+        self.port = port or free_port()
+        root.mkdir(parents=True, exist_ok=True)
+        self.uid = str(uuid.uuid4())
+        self.workdir.furnish(federation, self.uid, self.port)
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return tuple(f"{silo.metadata.namespace}/{silo.metadata.name}" for silo in self.federation.silos)
+
+    @property
+    def spec_digest(self) -> str:
+        return str(self.agent("north")["spec"]["job"]["specDigest"])
+
+    def agent(self, name: str) -> Any:
+        return yaml.safe_load((self.workdir.silo(name) / "agent.yaml").read_text())
+
+    def aggregator(self, directory: Path | None = None, before: Sequence[str] = ()) -> Process:
+        """Start the aggregator and wait until it answers.
+
+        :param directory: where it keeps the job, its own by default.
+        :param before: a command that runs it.
+        """
+        secrets = self.workdir.secrets
+        arguments = ["--config", str(self.workdir.aggregator / "config.json")]
+        arguments += ["--dir", str(directory or self.workdir.aggregator)]
+        arguments += [
+            "--task-key",
+            str(secrets / "task-key.pem"),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
+        arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
+        process = Process("fedsilo_aggregator", arguments, self.workdir.logs / "aggregator.log", before)
+        until(lambda: self._listens(process), "the aggregator to listen")
+        return process
+
+    def guard(self, name: str = "north") -> Process:
+        directory = self.workdir.silo(name)
+        arguments = ["--agent", str(directory / "agent.yaml"), "--silo", str(directory / "silo.yaml")]
+        arguments += ["--volume", str(directory), "--key", str(self.workdir.volume(name).guard / "key.pem")]
+        return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log")
+
+    def status(self) -> Any:
+        path = self.workdir.aggregator / "status.json"
+        return json.loads(path.read_bytes()) if path.exists() else {}
+
+    def log(self, name: str = "aggregator") -> str:
+        return (self.workdir.logs / f"{name}.log").read_text()
+
+    def _listens(self, process: Process) -> bool:
+        assert process.running, self.log()
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+class Process:
+    """One process of the federation; it ends with the test run at the latest, for it watches its standard input."""
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path, before: Sequence[str] = ()) -> None:
+        command = [*before, sys.executable, "-m", module, *arguments, "--exit-with-parent"]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int:
+        """Wait for the end."""
+        try:
+            return self._process.wait(PATIENCE)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

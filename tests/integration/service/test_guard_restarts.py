@@ -1,0 +1,165 @@
+"""A guard that is killed, answers that are lost, and the log of everything that left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.durable import read_json
+from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
+from tests.integration.service.scripted import LOST, OVERTAKEN, ScriptedAggregator
+from tests.integration.service.site import until
+
+
+@pytest.fixture(scope="module")
+def silo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
+    with ScriptedAggregator(tmp_path_factory.mktemp("restarts")) as aggregator:
+        yield aggregator
+
+
+def kill_guard(silo: ScriptedAggregator) -> None:
+    assert silo.guard is not None
+    silo.guard.kill()
+
+
+def inbox(silo: ScriptedAggregator, task: str) -> Any:
+    """What the trainer is told once the guard gives it a task."""
+
+    def given() -> Any:
+        document = read_json(silo.volume.task)
+        return document if document and document["task"] == task else None
+
+    return until(given, f"{task} in the inbox")
+
+
+def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: ScriptedAggregator) -> None:
+    silo.drop("r00001-first")
+    silo.offer(silo.task("r00001-first"))
+    silo.acknowledged("r00001-first")
+    [line] = silo.log_before["r00001-first"].splitlines()
+    departure = json.loads(line)
+    sent = silo.uploads["r00001-first"][0]
+    assert departure["event"] == "departure"
+    assert departure["digest"] == hashlib.sha256(sent).hexdigest()
+    assert departure["bytes"] == len(sent)
+    assert departure["kinds"] == {"model": {"blocks": 2, "bytes": 168}}
+    assert departure["metrics"] == {"loss": 0.5}
+
+
+def test_a_guard_killed_before_the_acknowledgement_sends_the_same_bytes_again(
+    silo: ScriptedAggregator,
+) -> None:
+    task = "r00002-killed"
+    silo.drop(task)
+    silo.verdicts.append(LOST)
+    silo.offer(silo.task(task))
+    until(lambda: silo.uploads[task], "the first try")
+    kill_guard(silo)
+    assert inbox(silo, task)["acknowledged"] == "r00001-first", "not accepted: the private state stays"
+    silo.guard = silo.site.guard()
+    silo.acknowledged(task)
+    first, second = silo.uploads[task]
+    assert first == second
+    assert silo.events(task) == ["departure", "acknowledged"], "one departure, however often it was sent"
+
+
+def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: ScriptedAggregator) -> None:
+    kill_guard(silo)
+    silo.offer(silo.task("r00003-after"))
+    silo.guard = silo.site.guard()
+    assert inbox(silo, "r00003-after")["acknowledged"] == "r00002-killed"
+    silo.drop("r00003-after")
+    silo.acknowledged("r00003-after")
+
+
+def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
+    """The answer to the upload is lost on the way, and the next task is there already."""
+    silo.drop("r00004-overtaken")
+    silo.verdicts.append(OVERTAKEN)
+    silo.offer(silo.task("r00004-overtaken"))
+    until(lambda: silo.uploads["r00004-overtaken"], "the upload")
+    silo.offer(silo.task("r00005-next"))
+    assert inbox(silo, "r00005-next")["acknowledged"] == "r00004-overtaken"
+    assert len(silo.uploads["r00004-overtaken"]) == 1
+    silo.drop("r00005-next")
+    silo.acknowledged("r00005-next")
+
+
+def test_a_task_that_a_newer_one_overtakes_leaves_nothing_behind(silo: ScriptedAggregator) -> None:
+    silo.offer(silo.task("r00006-too-slow"))
+    inbox(silo, "r00006-too-slow")
+    silo.offer(silo.task("r00007-newer"))
+    silo.drop("r00007-newer")
+    silo.acknowledged("r00007-newer")
+    assert silo.events("r00006-too-slow") == []
+    assert list(silo.volume.outbox.iterdir()) == []
+
+
+def test_the_last_task_ends_the_guard_and_the_log_holds(silo: ScriptedAggregator) -> None:
+    silo.offer(silo.task("finish", step="finish", blobs=(), settings={"succeeded": True}))
+    assert silo.guard is not None
+    assert silo.guard.exit_code() == 0
+    lines, _ = verify(silo.volume.audit / "log.jsonl")
+    assert lines == len(silo.audit())
+    assert silo.audit()[-1]["event"] == "finished"
+    assert silo.audit()[-1]["hash"] in silo.site.log("north"), "a hash to keep elsewhere"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    audit = AuditLog(tmp_path)
+    for number in range(4):
+        audit.write("departure", task=f"r{number}", bytes=100 + number)
+    return audit.path
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_changed_line_breaks_the_audit_chain(number: int, log: Path) -> None:
+    lines = lines_of(log)
+    lines[number] = lines[number].replace(f'"bytes": {100 + number}', '"bytes": 1')
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(AuditBroken, match=f"line {number + 1} "):
+        verify(log)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_removed_line_breaks_the_audit_chain(number: int, log: Path) -> None:
+    lines = lines_of(log)
+    del lines[number]
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(AuditBroken, match=f"line {number + 1} "):
+        verify(log)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_an_inserted_line_breaks_the_audit_chain(number: int, log: Path) -> None:
+    lines = lines_of(log)
+    lines.insert(number, lines[min(number, 3)].replace("departure", "acknowledged"))
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(AuditBroken):
+        AuditLog(log.parent)
+
+
+def test_exchanged_lines_break_the_audit_chain(log: Path) -> None:
+    one, two, three, four = lines_of(log)
+    log.write_text("\n".join([one, three, two, four]) + "\n")
+    with pytest.raises(AuditBroken, match="line 2 "):
+        verify(log)
+
+
+def test_a_last_line_that_a_crash_tore_is_cut_off(log: Path) -> None:
+    whole = log.read_text()
+    with log.open("a") as file:
+        file.write(whole.splitlines()[-1][:30])
+    AuditLog(log.parent).write("departure", task="r4")
+    assert log.read_text().startswith(whole)
+    assert verify(log)[0] == 5

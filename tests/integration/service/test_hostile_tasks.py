@@ -1,0 +1,154 @@
+"""Attacks of an aggregator on a guard: tasks that it must not obey. Each is refused and audited, and nothing leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fedsilo.wire import Contract, SigningKey, Task, seal_task
+from tests.integration.service.scripted import TREE, ScriptedAggregator
+from tests.integration.service.site import until
+
+ELSEWHERE = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
+    with ScriptedAggregator(tmp_path_factory.mktemp("hostile")) as aggregator:
+        yield aggregator
+
+
+def assert_nothing_left(aggregator: ScriptedAggregator, task: str) -> None:
+    assert not aggregator.uploads[task]
+    assert not [line for line in aggregator.requests if line.startswith(("HEAD", "PATCH")) and task in line]
+    assert "departure" not in aggregator.events(task)
+
+
+UNTRUSTED: dict[str, tuple[dict[str, Any], str]] = {
+    "of another job": ({"job": ELSEWHERE}, "wrong-job"),
+    "for another silo": ({"silo": "silo-south/south"}, "wrong-sender"),
+    "of another specification": ({"spec_digest": bytes(32)}, "task-mismatch"),
+    "with a name that leads out of the volume": ({"task": "../../../guard/key"}, "malformed"),
+    "with a name that is hidden": ({"task": "..."}, "malformed"),
+}
+
+
+def refused_task(aggregator: ScriptedAggregator, code: str, detail: str = "") -> None:
+    def told() -> bool:
+        lines = [line for line in aggregator.audit() if line["event"] == "task-refused"]
+        return bool(lines) and lines[-1]["code"] == code and detail in lines[-1]["detail"]
+
+    until(told, f"the refusal {code} in the audit log")
+
+
+@pytest.mark.parametrize("attack", UNTRUSTED)
+def test_task_is_refused_that_is(attack: str, hostile: ScriptedAggregator) -> None:
+    changes, code = UNTRUSTED[attack]
+    task = hostile.task("r00001-attack", **changes)
+    hostile.offer(task)
+    refused_task(hostile, code)
+    assert_nothing_left(hostile, task.task)
+
+
+SEALED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "without a signature": (lambda sealed: sealed[:-66], "truncated"),
+    "with a changed byte": (
+        lambda sealed: sealed[:30] + bytes([sealed[30] ^ 1]) + sealed[31:],
+        "signature-invalid",
+    ),
+    "with bytes after its end": (lambda sealed: sealed + b"more", "too-long"),
+    "that is no envelope": (lambda _sealed: b"do as I say", "malformed"),
+}
+
+
+@pytest.mark.parametrize("attack", SEALED)
+def test_task_is_refused(attack: str, hostile: ScriptedAggregator) -> None:
+    change, code = SEALED[attack]
+    hostile.offer_bytes("r00001-sealed", change(seal_task(hostile.task("r00001-sealed"), hostile.key)))
+    refused_task(hostile, code)
+    assert_nothing_left(hostile, "r00001-sealed")
+
+
+def test_a_task_that_another_key_signed_is_refused(hostile: ScriptedAggregator) -> None:
+    hostile.offer(hostile.task("r00001-signed"), SigningKey.generate())
+    refused_task(hostile, "signature-invalid")
+    assert_nothing_left(hostile, "r00001-signed")
+
+
+def test_a_refused_task_that_is_offered_again_and_again_does_not_fill_the_log(
+    hostile: ScriptedAggregator,
+) -> None:
+    refused_task(hostile, "signature-invalid")
+    before = len(hostile.audit())
+    asked = len(hostile.requests)
+    until(lambda: len(hostile.requests) >= asked + 2, "the guard to ask twice more")
+    assert len(hostile.audit()) == before
+
+
+def test_a_task_that_would_fill_the_guards_memory_is_not_read(hostile: ScriptedAggregator) -> None:
+    hostile.offer_bytes("r00001-large", bytes(4 << 20))
+    until(lambda: "more than 1048576 bytes" in hostile.site.log("north"), "the guard to stop reading")
+    assert hostile.guard is not None
+    assert hostile.guard.running
+
+
+def test_a_redirect_is_not_followed(hostile: ScriptedAggregator) -> None:
+    hostile.redirect = f"https://127.0.0.1:{hostile.site.port}/elsewhere"
+    try:
+        until(lambda: "status 307" in hostile.site.log("north"), "the guard to see the redirect")
+    finally:
+        hostile.redirect = ""
+    assert not [line for line in hostile.requests if "elsewhere" in line]
+
+
+FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "asks for a step that the method does not declare": ({"step": "send_the_data"}, "declares no step"),
+    "has another contract": ({"contract": bytes(32)}, "is not"),
+    "has the contract of another step": ({"contract": bytes.fromhex(Contract(()).digest())}, "is not"),
+}
+
+
+def assert_forbidden(aggregator: ScriptedAggregator, task: Task, words: str) -> None:
+    """The guard says why to its log and to the aggregator, the trainer never sees the task, and nothing leaves."""
+    aggregator.drop(task.task)
+    aggregator.offer(task)
+    report = until(lambda: aggregator.failures.get(task.task), f"the report on {task.task}")
+    assert report["reason"] == "PolicyRefused"
+    assert words in report["message"]
+    assert aggregator.events(task.task) == ["refused"]
+    assert not aggregator.volume.task.exists() or task.task not in aggregator.volume.task.read_text()
+    assert_nothing_left(aggregator, task.task)
+
+
+@pytest.mark.parametrize("attack", FORBIDDEN)
+def test_task_is_forbidden_that(attack: str, hostile: ScriptedAggregator) -> None:
+    changes, words = FORBIDDEN[attack]
+    name = "r00001-" + attack.replace(" ", "-")
+    assert_forbidden(hostile, hostile.task(name, **changes), words)
+
+
+def test_after_all_that_an_honest_task_is_answered(hostile: ScriptedAggregator) -> None:
+    hostile.drop("r00002-honest")
+    hostile.offer(hostile.task("r00002-honest"))
+    hostile.acknowledged("r00002-honest")
+    assert hostile.events("r00002-honest") == ["departure", "acknowledged"]
+
+
+POLICIES: dict[str, tuple[dict[str, Any], str]] = {
+    "the method": ({"methods": ["fedprox"]}, "policy.methods"),
+    "the kind": ({"payloadKinds": ["class_counts"]}, "policy.payloadKinds"),
+    "so many bytes": (
+        {"maxBytesPerRound": str(sum(array.nbytes for array in TREE.values()) - 1)},
+        "maxBytesPerRound",
+    ),
+    "the job's namespace": ({"jobNamespaces": ["oncology"]}, "policy.jobNamespaces"),
+}
+
+
+@pytest.mark.parametrize("rule", POLICIES)
+def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_path_factory: Any) -> None:
+    policy, words = POLICIES[rule]
+    with ScriptedAggregator(tmp_path_factory.mktemp("policy"), policy=policy) as aggregator:
+        assert_forbidden(aggregator, aggregator.task("r00001-train-north"), words)

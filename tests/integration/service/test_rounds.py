@@ -1,0 +1,87 @@
+"""How rounds end: at once, in time, or with a reason that names whom it waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedsilo.durable import read_json
+from tests.integration.service.client import SiloClient
+from tests.integration.service.site import Process, Site, federation, until
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[tuple[Process, SiloClient, SiloClient]]:
+    aggregator = site.aggregator()
+    try:
+        north, south = (SiloClient(site, silo) for silo in site.silos)
+        yield aggregator, north, south
+    finally:
+        aggregator.kill()
+
+
+def test_a_waiting_silo_hears_at_once_and_the_aggregator_stays_until_all_have(tmp_path: Path) -> None:
+    with (
+        serving(Site(tmp_path / "job", federation())) as (aggregator, north, south),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        north.answer(north.given())
+        waiting = pool.submit(north.task, after="r00001-train-north")
+        given = south.given()
+        south.answer(given)
+        answered = time.monotonic()
+        assert waiting.result().step == "evaluate"
+        assert time.monotonic() - answered < 2, "the long poll slept while there was news"
+        for silo in (north, south):
+            silo.answer(silo.given())
+        assert north.task(after="r00001-evaluate-north").step == "finish"
+        assert north.task(after="").step == "finish", "asked again, it is told again"
+        assert aggregator.running, "south has not heard of the end"
+        assert south.task(after="r00001-evaluate-south").settings == {"succeeded": True}
+        assert aggregator.exit_code() == 0
+
+
+def test_a_lost_quorum_fails_the_job_and_names_the_silo_and_its_reason(tmp_path: Path) -> None:
+    site = Site(tmp_path / "job", federation())
+    with serving(site) as (aggregator, north, south):
+        assert south.task().step == "train"
+        report = b'{"reason": "TrainerError", "message": "out of memory\\n2026-01-01 WARNING forged"}'
+        assert north.fail("r00001-train-north", report).status == 204
+        for silo in (north, south):
+            assert silo.task(after="r00001-train-north").settings == {"succeeded": False}
+        assert aggregator.exit_code() == 4
+    status = site.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "QuorumLost")
+    assert "quorum is 2" in status["message"]
+    assert "silo-north/north failed: TrainerError: out of memory" in status["message"]
+    assert not [line for line in site.log().splitlines() if line.startswith("2026-01-01 WARNING forged")]
+
+
+def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_silos_awaited(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path / "job", federation(rounds=2, deadline="2s", quorum=1))
+    with serving(site) as (_, north, south):
+        late = south.given()
+        north.answer(north.given())
+        elapsed = site.workdir.aggregator / "open" / "r00001-train" / "elapsed.json"
+        until(lambda: (read_json(elapsed) or 0) >= 1, "a second of serving time to be remembered")
+    went_down = time.monotonic()
+    with serving(site) as (aggregator, north, south):
+        assert time.monotonic() - went_down > 1, "starting takes longer than was left until the deadline"
+        assert south.task(wait=0).round == 1, "the time in which the aggregator was down counted"
+        second = north.task(after="r00001-train-north")
+        assert second.round == 2
+        assert south.patch(late.task.task, south.update(late)).code == "round-closed"
+        assert {
+            silo.task(second.task.replace("north", name)).step
+            for silo, name in ((north, "north"), (south, "south"))
+        } == {"finish"}
+        assert aggregator.exit_code() == 4
+    status = site.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    assert "still awaited after 2 s: silo-north/north, silo-south/south" in status["message"]
+    assert status["refused"] == {"round-closed": 1}

@@ -1,0 +1,125 @@
+"""The coordinate-wise median of the silos' models, which a minority of bad models cannot move far.
+
+Yin, Chen, Kannan, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018,
+Algorithm 1, option I; here over models instead of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods.interface import (
+    Assignment,
+    Exchange,
+    Method,
+    MethodConfig,
+    Payload,
+    Phase,
+    Reply,
+    ServerContext,
+    SiloContext,
+    SiloTask,
+    Step,
+    Updates,
+)
+from fedsilo.methods.state import State, Tree
+
+
+class MedianConfig(MethodConfig):
+    """Settings of the method."""
+
+    keep: float = Field(default=0.0, ge=0, lt=1, description="Part of the old model that each round keeps.")
+
+
+class MedianServer:
+    """w <- keep w + (1 - keep) median over k of w_k."""
+
+    def start(self, job: ServerContext) -> State:
+        """One model."""
+        return State({"model": job.initial_model()})
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Broadcast w."""
+        del job, state, exchange
+        return {silo: Assignment(trees={"model": "model"}) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Replace each coordinate by the silos' median."""
+        del exchange
+        models = [updates.tensors(silo, "model") for silo in updates.silos]
+        keep, old = job.config.keep, state.tree("model")
+        new = {
+            name: (keep * value + (1 - keep) * np.median([model[name] for model in models], axis=0)).astype(
+                value.dtype
+            )
+            for name, value in old.items()
+        }
+        return state.with_trees(model=new)
+
+    def model(self, job: ServerContext, state: State) -> Tree:
+        """The median."""
+        del job
+        return state.tree("model")
+
+
+class MedianSilo:
+    """Local training; remembers how often this silo has taken part."""
+
+    def train(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
+        """Local update."""
+        from fedsilo.learning.models import to_tree
+        from fedsilo.learning.training import fit
+
+        model = silo.model(task.trees["model"])
+        fit(model, silo.train, silo.local_training(task))
+        rounds = private.values.get("rounds", 0) + 1
+        return Reply(
+            to_tree(model),
+            samples=len(silo.train),
+            metrics={"rounds": rounds},
+            private=private.with_values(rounds=rounds),
+        )
+
+
+class Median(Method):
+    """Declaration."""
+
+    name = "median"
+    title = "Coordinate-wise median"
+    citation = (
+        "D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "
+        "Statistical Rates. ICML 2018."
+    )
+    Config = MedianConfig
+    steps = {"train": Step(payloads=(Payload("model"),), metrics=("rounds",))}  # noqa: RUF012
+
+    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+        """One phase."""
+        del config
+        return (Phase("train", spec.training.rounds, "train"),)
+
+    def server(self) -> MedianServer:
+        """The server half."""
+        return MedianServer()
+
+    def silo(self) -> MedianSilo:
+        """The silo half."""
+        return MedianSilo()
+
+    def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
+        """A median of two is their mean."""
+        del config
+        silos = len(spec.silos.refs)
+        if 0 < silos < 3:
+            return [("spec.silos.refs", silos, "has fewer silos than a median needs", "name three or more")]
+        return []
+
+
+METHOD = Median()

@@ -1,0 +1,185 @@
+"""`fedsilo evaluate`: the scores are the model's, on the right examples; what does not fit is refused in words.
+
+The model's classifier has no weights and the bias (0, 1, 0), so that it answers class 1 whatever it sees: accuracy
+is the share of class 1 and the loss follows from the counts alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import e, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from fedsilo.cli.main import main
+
+CLASSES, INPUTS = 3, 4
+LOG_SUM = log(2 + e)
+
+Evaluate = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`model.safetensors` and `model.json` of a network that always answers class 1."""
+    from fedsilo.learning.models import build_model, to_tree
+    from fedsilo.manifests.job import DataSpec, ModelSpec
+    from fedsilo.wire import write_tensors
+
+    architecture = ModelSpec(name="mlp", config={"hidden": [2]})
+    data = DataSpec(dataset="scans", classes=CLASSES, input_shape=(INPUTS,))
+    tree = to_tree(build_model(architecture, data, seed=0))
+    tree["classifier.weight"] = np.zeros_like(tree["classifier.weight"])
+    tree["classifier.bias"] = np.array([0, 1, 0], np.float32)
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    described = {
+        "model": architecture.model_dump(by_alias=True, mode="json"),
+        "data": data.model_dump(by_alias=True, mode="json"),
+        "sha256": write_tensors(tree, path).digest,
+    }
+    path.with_name("model.json").write_text(json.dumps(described))
+    return path
+
+
+def labels_file(path: Path, labels: list[int]) -> None:
+    np.savez(path, images=np.zeros((len(labels), INPUTS), np.float32), labels=np.array(labels))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Data beside the manifest, which names them by relative paths."""
+    labels_file(tmp_path / "north.npz", [0] * 4 + [1] * 12)
+    labels_file(tmp_path / "south.npz", [0] * 4 + [2] * 4)
+    labels_file(tmp_path / "test.npz", [1, 1, 1, 2, 0])
+    return tmp_path
+
+
+def manifest(
+    folder: Path,
+    test: bool = True,
+    shape: tuple[int, ...] = (INPUTS,),
+    classes: int = CLASSES,
+    validation: float = 0.5,
+) -> Path:
+    def silo(name: str) -> dict[str, object]:
+        dataset = {"name": "scans", "loader": "npz", "config": {"path": f"{name}.npz"}}
+        return {
+            "apiVersion": "fedsilo.io/v1alpha1",
+            "kind": "Silo",
+            "metadata": {"name": name, "namespace": f"silo-{name}"},
+            "spec": {"datasets": [dataset]},
+        }
+
+    names = ("north", "south")
+    spec: dict[str, object] = {
+        "method": {"name": "fedavg"},
+        "model": {"name": "mlp"},
+        "data": {
+            "dataset": "scans",
+            "classes": classes,
+            "inputShape": list(shape),
+            "validationFraction": validation,
+        },
+        "training": {"rounds": 1, "device": "cpu"},
+        "silos": {"refs": [{"namespace": f"silo-{name}", "name": name} for name in names]},
+    }
+    if test:
+        held = {"name": "scans-test", "loader": "npz", "config": {"path": "test.npz"}}
+        spec |= {"aggregator": {"datasets": [held]}, "evaluation": {"testDataset": "scans-test"}}
+    job = {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "FederatedJob",
+        "metadata": {"name": "scans", "namespace": "federation"},
+        "spec": spec,
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump_all([*map(silo, names), job]))
+    return path
+
+
+def test_the_test_set_is_scored(model: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder))]) == 0
+    loss = LOG_SUM - 3 / 5
+    assert capsys.readouterr().out == (
+        f"            samples  accuracy    loss\nscans-test        5     60.0%  {loss:.4f}\n"
+    )
+
+
+def test_as_json(model: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder)), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.pop("loss") == pytest.approx(LOG_SUM - 3 / 5, rel=1e-6)
+    sha256 = json.loads(model.with_name("model.json").read_text())["sha256"]
+    assert document == {
+        "model": {"path": str(model), "sha256": sha256},
+        "testDataset": "scans-test",
+        "silos": [],
+        "samples": 5,
+        "accuracy": 0.6,
+    }
+
+
+def test_without_a_test_set_each_silo_is_scored_and_the_mean_weighs_samples(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder, test=False)), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    north, south = document["silos"]
+    # Half of each class is held out: 2 of class 0 and 6 of class 1 in the north, none of class 1 in the south.
+    assert (north["name"], north["samples"], north["accuracy"]) == ("north", 8, 0.75)
+    assert (south["name"], south["samples"], south["accuracy"]) == ("south", 4, 0.0)
+    assert south["loss"] == pytest.approx(LOG_SUM, rel=1e-6)
+    assert (document["testDataset"], document["samples"], document["accuracy"]) == (None, 12, 0.5)
+    assert document["loss"] == pytest.approx(LOG_SUM - 6 / 12, rel=1e-6)
+
+
+def test_a_silo_without_validation_examples_does_not_count(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels_file(folder / "south.npz", [0, 1, 2])
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder, test=False))]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[:3] for line in lines] == [
+        ["north", "8", "75.0%"],
+        ["south", "0", "-"],
+        ["all", "8", "75.0%"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"classes": 4}, "classes: 3: the manifest's spec.data.classes is 4; "),
+        ({"shape": (2, 2)}, "inputShape: [4]: the manifest's spec.data.inputShape is [2, 2]; "),
+    ],
+)
+def test_a_model_for_other_data_is_refused(
+    asked: dict[str, int], message: str, model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder, **asked))]) == 2  # type: ignore[arg-type]
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith(f"fedsilo: model {model}: {message}")
+
+
+def test_what_is_missing_is_named(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--model", str(tmp_path / "model"), "-f", str(manifest(folder))]) == 2
+    assert f"model {tmp_path / 'model'}: there is no such file" in capsys.readouterr().err
+    (folder / "test.npz").unlink()
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder))]) == 3
+    assert "dataset 'scans-test'" in capsys.readouterr().err
+
+
+def test_nothing_to_score_on_says_what_to_change(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("north", "south"):
+        labels_file(folder / f"{name}.npz", [0, 1, 2])
+    assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder, test=False))]) == 3
+    assert "no silo of north, south holds a validation example; raise" in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""`fedsilo methods` says what the declarations say, without torch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from fedsilo.cli.main import main
+from fedsilo.cli.methods import describe
+from fedsilo.errors import MethodError
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import registry
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Method, MethodConfig, Payload, Phase, Step
+
+
+class StatisticsConfig(MethodConfig):
+    """Two fields, one of them without a default."""
+
+    virtual_per_class: int = Field(default=100, ge=1, description="Virtual features of a class.")
+    rule: str | None = Field(default=None, description="How to pool.")
+
+
+class Statistics(FedAvg):
+    """A declaration with a per-class payload, a plain one, two phases and a configuration."""
+
+    name = "statistics"
+    title = "Class statistics"
+    citation = "A. Author. A paper. 2024."
+    Config = StatisticsConfig
+    steps = {  # noqa: RUF012
+        "train": Step((Payload("model"),), ("loss",)),
+        "describe": Step(
+            (
+                Payload("class_means", "mean", ("feature",), per_class=True),
+                Payload("averaged_gradients", "gradient", ("classes", "feature"), "float64"),
+            )
+        ),
+    }
+
+    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+        del config
+        return (
+            Phase("train", spec.training.rounds - 1, "train"),
+            Phase("statistics", 1, "describe", everyone=True),
+        )
+
+
+class Demanding(Statistics):
+    """A configuration without a default."""
+
+    class Config(MethodConfig):
+        """One required field."""
+
+        clusters: int = Field(ge=2, description="Groups of silos.")
+
+
+def words(text: str) -> str:
+    """Without the alignment."""
+    return re.sub(r" +", " ", text)
+
+
+def test_the_list_names_every_method_and_what_it_sends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["method", *registry.names()]
+    assert any(words(line) == "fedavg Federated averaging model" for line in lines)
+
+
+def test_a_method_that_does_not_load_is_listed_with_the_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_name: str) -> Method:
+        raise MethodError("its package is broken")
+
+    monkeypatch.setattr(registry, "get", get)
+    assert main(["methods"]) == 0
+    assert "cannot be used: its package is broken" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_method_can_be_described(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", name]) == 0
+    method, shown = registry.get(name), capsys.readouterr().out
+    assert shown.startswith(f"{name}: {method.title}\n")
+    for field, info in method.Config.model_fields.items():
+        assert f"  {info.alias or field}: " in shown
+
+
+def test_a_declaration_is_told_in_full() -> None:
+    shown = words(describe(Statistics()))
+    for told in (
+        "statistics: Class statistics\n\nA. Author. A paper. 2024.\n",
+        " train 9 rounds of step train the silos drawn\n",
+        " statistics 1 round of step describe all silos\n",
+        " train model every tensor of the model",
+        "\n metrics loss\n",
+        " describe class_means mean/<class>, one block per class: float32, feature\n",
+        " averaged_gradients gradient: float64, classes x feature\n",
+        " evaluate metrics accuracy, loss\n",
+        "classes is spec.data.classes, feature the width of the classifier's input\n",
+        " virtualPerClass: integer at least 1; default 100\n Virtual features of a class.\n",
+        " rule: string or null; default null\n How to pool.",
+    ):
+        assert told in shown, f"{told!r} is not in\n{shown}"
+
+
+def test_a_configuration_without_defaults_is_no_obstacle() -> None:
+    shown = words(describe(Demanding()))
+    assert " as the configuration says, which has no default\n" in shown
+    assert " clusters: integer at least 2; required\n" in shown
+
+
+def test_an_unknown_method_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "fedavgg"]) == 2
+    assert "did you mean fedavg?" in capsys.readouterr().err
+
+
+def test_neither_list_nor_description_imports_torch() -> None:
+    code = (
+        "import sys; from fedsilo.cli.main import main; from fedsilo.methods import registry\n"
+        "assert not any(main(['methods', *name]) for name in [[], *([n] for n in registry.names())])\n"
+        "print({'torch', 'sklearn', 'aiohttp'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nset()\n")

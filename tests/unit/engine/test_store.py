@@ -1,0 +1,140 @@
+"""A job goes on from whatever a crash or a full disk leaves, to the very same model."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.engine.federation import Federation
+from fedsilo.engine.store import JobStore, Progress
+from fedsilo.errors import WorkdirConflict
+from fedsilo.methods.state import State
+from tests.federate import drive, federate, job_spec, local_silos, open_federation
+from tests.unit.engine.invented import inventors
+
+SPEC = job_spec("fedavg", 2, rounds=3, evaluation={"every": 2})
+
+Outcome = tuple[str, list[dict[str, Any]]]
+
+
+def outcome(federation: Federation) -> Outcome:
+    """Digest of the model, and the history less the digests of updates, which are signed with keys of the run."""
+    assert federation.result is not None
+    history = [{k: v for k, v in line.items() if k != "updates"} for line in federation.history()]
+    return federation.result.sha256, history
+
+
+@contextmanager
+def at_every_flush_below(directory: Path, call: Callable[[], None]) -> Iterator[None]:
+    """Call when a file or a folder below the directory is flushed, before it is known to have been."""
+
+    def flush(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(directory):
+            call()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", flush)
+        yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return outcome(federate(tmp_path_factory.mktemp("undisturbed"), SPEC, inventors(SPEC)))
+
+
+def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, undisturbed: Outcome) -> None:
+    directory, copies = tmp_path / "aggregator", list[Path]()
+
+    def copy() -> None:
+        copies.append(tmp_path / f"crash-{len(copies)}")
+        shutil.copytree(directory, copies[-1])
+
+    with at_every_flush_below(directory, copy):
+        first = federate(tmp_path, SPEC, inventors(SPEC))
+    assert outcome(first) == undisturbed
+    assert len(copies) > 20
+    for crash in copies:
+        federation = open_federation(crash, SPEC)
+        drive(federation, local_silos(tmp_path / f"silos-{crash.name}", inventors(SPEC)))
+        assert outcome(federation) == undisturbed, crash.name
+        assert not list(crash.rglob("*.tmp"))
+
+
+def room_for(flushes: int) -> Callable[[], None]:
+    """A disk on which so many flushes succeed, and no more."""
+    left = iter(range(flushes))
+
+    def flush() -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return flush
+
+
+def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
+    tmp_path: Path, undisturbed: Outcome
+) -> None:
+    directory, refused = tmp_path / "aggregator", 0
+    federation = open_federation(directory, SPEC)
+    silos = local_silos(tmp_path, inventors(SPEC))
+    while not federation.ended:
+        for silo in silos:
+            silo.answer(federation)
+        for room in range(50):  # each try gets one step further
+            with at_every_flush_below(directory, room_for(room)), suppress(OSError):
+                federation.settle()
+                break
+            refused += 1
+    assert refused > 10
+    assert outcome(federation) == undisturbed
+
+
+def test_a_torn_line_of_the_history_is_cut_off(tmp_path: Path) -> None:
+    store = JobStore(tmp_path)
+    store.claim("job", "a" * 64)
+    store.commit(Progress(1, State()), {"round": 1})
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"round": 2, "upd')
+    again = JobStore(tmp_path)
+    assert again.load() == Progress(1, State())
+    again.commit(Progress(2, State()), {"round": 2})
+    assert again.history() == [{"round": 1}, {"round": 2}]
+
+
+def test_each_round_has_one_line_with_what_happened_in_it(undisturbed: Outcome) -> None:
+    _, history = undisturbed
+    assert [line["round"] for line in history] == [1, 2, 3]
+    assert [line["samples"] for line in history] == [{"silos/s0": 1, "silos/s1": 2}] * 3
+    assert [line["training"] for line in history] == [{"loss": 1.0}, {"loss": 2.0}, {"loss": 3.0}]
+    # Evaluated after round 2 and after the last: 1/1 on one sample and 1/2 on two.
+    assert [line.get("metrics") for line in history] == [
+        None,
+        *[{"accuracy": pytest.approx(2 / 3), "loss": 2.0}] * 2,
+    ]
+    assert all((line["failed"], line["missing"]) == ({}, []) for line in history)
+
+
+def test_only_what_is_still_needed_stays_on_disk(tmp_path: Path) -> None:
+    federation = federate(tmp_path, SPEC, inventors(SPEC))
+    assert federation.result is not None
+    directory = tmp_path / "aggregator"
+    assert len(list((directory / "blobs").iterdir())) == 1
+    assert not list((directory / "open").iterdir())
+    description = json.loads((directory / "model.json").read_text())
+    assert description["sha256"] == federation.result.sha256
+    assert [len(line["digests"]) for line in description["updates"]] == [2, 4, 4]  # evaluations included
+
+
+@pytest.mark.parametrize(("job", "digest"), [("other", "a" * 64), ("job", "b" * 64)])
+def test_the_directory_of_another_job_is_refused(tmp_path: Path, job: str, digest: str) -> None:
+    JobStore(tmp_path).claim("job", "a" * 64)
+    with pytest.raises(WorkdirConflict, match="belongs to job job with specification aaaaaaaaaaaa"):
+        JobStore(tmp_path).claim(job, digest)

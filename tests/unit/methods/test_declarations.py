@@ -1,0 +1,146 @@
+"""What every declaration must hold to, built in or not, and what the registry and the contract make of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
+from fedsilo.methods import registry
+from fedsilo.methods.contract import derive_contract, step_of
+from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.wire import KINDS, ModelSignature, TensorSpec
+from tests.federate import job_spec
+from tests.unit.engine.invented import Diary
+
+SIGNATURE = ModelSignature(
+    (TensorSpec("encoder.weight", (5, 6), "float32"), TensorSpec("classifier.weight", (4, 5), "float32")),
+    classes=4,
+    feature=5,
+)
+
+EVERYTHING_WITHOUT_TORCH = """
+import json, sys
+from fedsilo.methods import registry
+from fedsilo.methods.contract import derive_contract
+from fedsilo.wire import ModelSignature, TensorSpec
+
+signature = ModelSignature((TensorSpec("classifier.weight", (4, 5), "float32"),), classes=4, feature=5)
+for name in registry.names():
+    method = registry.get(name)
+    required = {f.alias: 1 for f in method.Config.model_fields.values() if f.is_required()}
+    config = method.Config.model_validate(required)
+    for step in (*method.steps, "evaluate"):
+        derive_contract(method, step, signature, config).digest()
+    method.server(), method.silo()
+heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
+print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
+"""
+
+
+def test_declarations_and_contracts_need_neither_torch_nor_sklearn_nor_http() -> None:
+    """Guard, command line and operator use them on machines that have none of these."""
+    ran = subprocess.run(
+        [sys.executable, "-c", EVERYTHING_WITHOUT_TORCH],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(ran.stdout) == [registry.names(), []]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> None:
+    method = registry.get(name)
+    assert method.name == name
+    assert method.title
+    assert method.citation
+    assert method.weights in ("samples", "uniform")
+    half = method.silo()
+    for step, declared in method.steps.items():
+        assert callable(getattr(half, step, None)), f"the silo half has no step {step}"
+        assert {payload.kind for payload in declared.payloads} <= set(KINDS)
+
+
+class Statistics(Diary):
+    """Payloads of every form."""
+
+    steps = {  # noqa: RUF012
+        "send": Step(
+            (
+                Payload("model"),
+                Payload("class_means", "means", ("feature",), "float64", per_class=True),
+                Payload("averaged_gradients", "gradient", (2, "classes", "feature")),
+            ),
+            ("loss", "accuracy"),
+        )
+    }
+
+
+def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_class() -> None:
+    contract = derive_contract(Statistics(), "send", SIGNATURE, None)
+    assert [(b.kind, b.name, b.shape, b.dtype, b.label) for b in contract.blocks] == [
+        ("model", "encoder.weight", (5, 6), "float32", None),
+        ("model", "classifier.weight", (4, 5), "float32", None),
+        *[("class_means", f"means/{label}", (5,), "float64", label) for label in range(4)],
+        ("averaged_gradients", "gradient", (2, 4, 5), "float32", None),
+    ]
+    assert contract.metrics == ("accuracy", "loss")
+
+
+def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
+    assert step_of(Diary(), EVALUATE) == Step(metrics=("accuracy", "loss"))
+    with pytest.raises(
+        MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
+    ):
+        step_of(Diary(), "steal")
+
+
+@pytest.fixture
+def entry_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoint]]:
+    """Further entry points, as installed packages would bring them."""
+    found = dict(registry._entry_points())
+    monkeypatch.setattr(registry, "_entry_points", lambda: found)
+    yield found
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            "no_such_package:METHOD",
+            "'third': entry point no_such_package:METHOD does not load: No module named",
+        ),
+        ("json:METHOD", "does not load: module 'json' has no attribute 'METHOD'"),
+        ("json:dumps", "entry point json:dumps is a function, not a Method"),
+    ],
+)
+def test_an_entry_point_that_is_no_method_is_blamed_by_name(
+    entry_points: dict[str, EntryPoint], value: str, message: str
+) -> None:
+    entry_points["third"] = EntryPoint("third", value, registry.GROUP)
+    with pytest.raises(MethodError, match=message):
+        registry.get("third")
+
+
+def test_an_unknown_method_is_refused_with_the_closest_name() -> None:
+    with pytest.raises(
+        ManifestInvalid, match=r"'fedavgg' is not known; did you mean fedavg\? known methods: .*fedavg"
+    ):
+        registry.get("fedavgg")
+
+
+@pytest.mark.parametrize("config", [{"clients": 3}, {"learning_rate": 1}])
+def test_a_configuration_that_the_method_does_not_know_is_refused(config: dict[str, Any]) -> None:
+    spec = job_spec("fedavg", 2, method={"config": config})
+    method: Method = registry.get("fedavg")
+    with pytest.raises(FedsiloError, match=next(iter(config))) as caught:
+        registry.config_of(method, spec)
+    assert caught.value.exit_code == 2

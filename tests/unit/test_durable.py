@@ -1,0 +1,54 @@
+"""A file is replaced whole or stays as it was, and nobody can make the content go elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedsilo.durable import append_durably, read_json, temporary_file, write_durably, write_json
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert read_json(path) is None
+    for document in ({"round": 1}, {"round": 2}):
+        write_json(path, document)
+        assert read_json(path) == document
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_full_disk_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state"
+    write_durably(path, b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_durably(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_replaced_link_is_not_followed(tmp_path: Path) -> None:
+    elsewhere, path = tmp_path / "elsewhere", tmp_path / "task.json"
+    elsewhere.write_bytes(b"precious")
+    path.symlink_to(elsewhere)
+    write_durably(path, b"task")
+    assert (path.read_bytes(), elsewhere.read_bytes()) == (b"task", b"precious")
+    assert not path.is_symlink()
+
+
+def test_a_temporary_file_has_the_permissions_asked_for_and_goes(tmp_path: Path) -> None:
+    with temporary_file(tmp_path, 0o600) as (_, temporary):
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    for line in ("one", "zwölf"):
+        append_durably(tmp_path / "log", line)
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "one\nzwölf\n"
