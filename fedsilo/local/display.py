@@ -151,9 +151,7 @@ def _state(progress: Progress) -> str:
         return "starting aggregator, guards and trainers"
     parts = [f"round {status['round']}/{status['rounds']}"]
     parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
-    left = progress.seconds_left
-    if left is not None:
-        parts.append(f"about {left:.0f} s left")
+    parts += _left(progress)
     if status["message"]:
         parts.append(status["message"])
     return "   ".join(parts)
@@ -169,9 +167,12 @@ def _round_line(record: Mapping[str, Any], progress: Progress) -> str:
         parts.append(f"{silo} failed: {why}")
     if record["missing"]:
         parts.append(f"closed without {', '.join(record['missing'])}")
-    if progress.seconds_left is not None and progress.seconds_left >= 1:
-        parts.append(f"about {progress.seconds_left:.0f} s left")
-    return "   ".join(parts)
+    return "   ".join([*parts, *_left(progress)])
+
+
+def _left(progress: Progress) -> list[str]:
+    left = progress.seconds_left
+    return [] if left is None or left < 1 else [f"about {left:.0f} s left"]
 
 
 def _isolation(words: Mapping[str, Sequence[str]]) -> str:

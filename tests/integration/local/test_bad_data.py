@@ -16,10 +16,12 @@ from tests.integration.local.runs import living, run
 Dataset = Callable[[Path], dict[str, Any]]
 
 
-def _npz(directory: Path, **changes: np.ndarray) -> dict[str, Any]:
-    random = np.random.default_rng(0)
-    arrays = {"images": random.random((40, 8, 8), dtype=np.float32), "labels": np.arange(40) % 10, **changes}
-    np.savez(directory / "digits.npz", **arrays)
+def _npz(
+    directory: Path, images: np.ndarray | None = None, labels: np.ndarray | None = None
+) -> dict[str, Any]:
+    images = np.random.default_rng(0).random((40, 8, 8)) if images is None else images
+    labels = np.arange(40) % 10 if labels is None else labels
+    np.savez(directory / "digits.npz", images=images, labels=labels)
     return {"loader": "npz", "config": {"path": "digits.npz"}}
 
 

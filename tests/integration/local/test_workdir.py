@@ -77,7 +77,7 @@ def test_of_something_else(steady: Path, tmp_path: Path) -> None:
     assert list(_contents(workdir)) == ["thesis.tex"]
 
 
-def test_a_file(steady: Path, tmp_path: Path) -> None:
+def test_a_file(steady: Path) -> None:
     refused = run(steady, steady)
     assert refused.code == 6
     assert refused.err == f"fedsilo: {steady}: is not a directory; name another with --workdir\n"
