@@ -29,7 +29,11 @@ class LinearTraining:
 
 
 def train_classifier(
-    weight: np.ndarray, bias: np.ndarray | None, features: np.ndarray, labels: np.ndarray, plan: LinearTraining
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    features: np.ndarray,
+    labels: np.ndarray,
+    plan: LinearTraining,
 ) -> dict[str, np.ndarray]:
     """`classifier.weight` (C, d) and, where there is one, `classifier.bias` (C,) after training.
 

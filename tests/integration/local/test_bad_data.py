@@ -113,9 +113,15 @@ def test_the_aggregators_test_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"method": {"name": "fedavgg"}}, "spec.method.name: fedavgg: is not a known method; did you mean fedavg?"),
+        (
+            {"method": {"name": "fedavgg"}},
+            "spec.method.name: fedavgg: is not a known method; did you mean fedavg?",
+        ),
         ({"training": {"rounds": 0}}, "spec.training.rounds: 0: "),
-        ({"model": {"name": "lenet", "config": {}}}, "spec.data.inputShape: [1, 8, 8]: is too small for lenet"),
+        (
+            {"model": {"name": "lenet", "config": {}}},
+            "spec.data.inputShape: [1, 8, 8]: is too small for lenet",
+        ),
         ({"participation": {"minSilos": 2}}, "spec.participation.minSilos: 2: "),
     ],
 )

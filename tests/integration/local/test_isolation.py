@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import socket
@@ -46,6 +45,6 @@ def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: P
 def test_where_the_system_permits_no_isolation_the_run_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    startup = "import ctypes\n" f"ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
+    startup = f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
     (tmp_path / "sitecustomize.py").write_text(startup)
     del ctypes, monkeypatch

@@ -67,9 +67,7 @@ def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: P
         silo("south", jobNamespaces=["elsewhere"]),
         silo("west", maxBytesPerRound="1k"),
     ]
-    manifest = write(
-        tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1}
-    )
+    manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1})
     ended = run(manifest, tmp_path / "run")
     assert ended.code == 0, ended.err
     (record,) = ended.history

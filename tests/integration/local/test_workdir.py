@@ -47,7 +47,9 @@ def test_used_by_another_run_at_the_same_time(steady: Path, tmp_path: Path, laun
     for options in ([], ["--resume"]):
         refused = run(steady, workdir, *options)
         assert (refused.code, refused.out) == (6, "")
-        assert f"another run (process {first.pid}) is using it; wait for its end or name another" in refused.err
+        assert (
+            f"another run (process {first.pid}) is using it; wait for its end or name another" in refused.err
+        )
     assert first.poll() is None
     first.terminate()
     assert end(first, workdir).code == 143

@@ -10,7 +10,9 @@ from fedsilo.cli.main import main
 from tests.paths import ROOT
 
 
-def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails as where it is not installed
     for module in [name for name in sys.modules if name.startswith("fedsilo.learning")]:
         monkeypatch.delitem(sys.modules, module)
