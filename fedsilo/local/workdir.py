@@ -139,9 +139,7 @@ class Workdir:
             volume = self.volume(silo.metadata.name)
             volume.prepare()
             volume.guard.chmod(0o700)
-            # What failed in an earlier run is tried again, and the guard may start before the trainer.
-            for failure in volume.drop.rglob("failed.json"):
-                failure.unlink()
+            _forget_the_end(volume)
             public_key = _key(volume.guard / "key.pem").verify_key.to_text()
             trust = TrustBundle(
                 url=f"https://127.0.0.1:{port}",
@@ -164,6 +162,15 @@ class Workdir:
         for name in RESULTS:
             if (self.aggregator / name).exists():
                 shutil.copyfile(self.aggregator / name, self.root / name)
+
+
+def _forget_the_end(volume: Volume) -> None:
+    """Remove what an earlier run left that says it is over: failures are tried again, `finish` was not the end.
+
+    Whichever of guard and trainer starts first would else take it for news.
+    """
+    for path in (volume.task, *volume.drop.rglob("failed.json")):
+        path.unlink(missing_ok=True)
 
 
 def _key(path: Path) -> SigningKey:

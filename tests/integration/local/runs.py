@@ -55,12 +55,12 @@ def command(manifest: Path, workdir: Path, *options: str) -> list[str]:
     return [*FEDSILO, "run", "-f", str(manifest), "--workdir", str(workdir), *options]
 
 
-def start(manifest: Path, workdir: Path, *options: str) -> subprocess.Popen[str]:
-    """Begin a run with `--json`."""
+def start(manifest: Path, workdir: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Begin a run with `--json`; keyword arguments are environment variables."""
     return subprocess.Popen(
         command(manifest, workdir, "--json", *options),
         cwd=manifest.parent,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environment},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -78,9 +78,9 @@ def end(process: subprocess.Popen[str], workdir: Path) -> Ended:
     return Ended(process.returncode, out, err, workdir)
 
 
-def run(manifest: Path, workdir: Path, *options: str) -> Ended:
+def run(manifest: Path, workdir: Path, *options: str, **environment: str) -> Ended:
     """A whole run with `--json`."""
-    return end(start(manifest, workdir, *options), workdir)
+    return end(start(manifest, workdir, *options, **environment), workdir)
 
 
 def until(condition: Callable[[], T], what: str) -> T:

@@ -19,7 +19,7 @@ Dataset = Callable[[Path], dict[str, Any]]
 def _npz(directory: Path, **changes: np.ndarray) -> dict[str, Any]:
     random = np.random.default_rng(0)
     arrays = {"images": random.random((40, 8, 8), dtype=np.float32), "labels": np.arange(40) % 10, **changes}
-    np.savez(directory / "digits.npz", allow_pickle=False, **arrays)
+    np.savez(directory / "digits.npz", **arrays)
     return {"loader": "npz", "config": {"path": "digits.npz"}}
 
 
@@ -115,7 +115,7 @@ def test_the_aggregators_test_set(tmp_path: Path) -> None:
     [
         (
             {"method": {"name": "fedavgg"}},
-            "spec.method.name: fedavgg: is not a known method; did you mean fedavg?",
+            'spec.method.name: "fedavgg": is not a known method; did you mean fedavg?',
         ),
         ({"training": {"rounds": 0}}, "spec.training.rounds: 0: "),
         (

@@ -12,6 +12,7 @@ import pytest
 from fedsilo_agent.trainer.isolation import isolate
 from tests.integration.local.manifest import python, silo, silos, write
 from tests.integration.local.runs import run
+from tests.paths import ROOT
 
 PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
 
@@ -42,9 +43,12 @@ def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")
-def test_where_the_system_permits_no_isolation_the_run_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    startup = f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
-    (tmp_path / "sitecustomize.py").write_text(startup)
-    del ctypes, monkeypatch
+def test_where_the_system_permits_no_isolation_the_run_says_so(tmp_path: Path) -> None:
+    # Every Python process gives the right up as it starts, as in a container that was never given it.
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
+    )
+    manifest = write(tmp_path / "digits.yaml", silos("north"), training={"rounds": 1})
+    ended = run(manifest, tmp_path / "run", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert ended.code == 0, ended.err
+    assert "trainers: north: not isolated: this system permits no network namespace (" in ended.err

@@ -43,7 +43,7 @@ from tests.integration.service.site import PATIENCE, Site
 @dataclass(frozen=True)
 class Answer:
     status: int
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
     body: bytes
 
     @property
@@ -139,6 +139,22 @@ class SiloClient:
         } | {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("PATCH", f"{self.base}/updates/{task}", fields, data[offset:])
 
+    def begin(self, task: str, data: bytes, offset: int = 0) -> ssl.SSLSocket:
+        """Send the head of an upload from an offset on, and keep the connection for its bytes."""
+        path = f"{self.base}/updates/{task}"
+        lines = [
+            f"PATCH {path} HTTP/1.1",
+            "Host: aggregator",
+            f"Authorization: {self.proof('PATCH', path)}",
+            f"Content-Length: {len(data) - offset}",
+            f"Upload-Offset: {offset}",
+            f"Upload-Length: {len(data)}",
+            f"Upload-Digest: {hashlib.sha256(data).hexdigest()}",
+        ]
+        connection = self.socket()
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        return connection
+
     def head(self, task: str, digest: str = "0" * 64) -> Answer:
         return self.request("HEAD", f"{self.base}/updates/{task}", {"Upload-Digest": digest})
 
@@ -173,7 +189,8 @@ class SiloClient:
 
 def finish_job(*clients: SiloClient) -> list[bool]:
     """Answer every task until the job has ended; what each silo was told of its end."""
-    ends, after = [], ""
+    ends: list[bool] = []
+    after = ""
     while not ends:
         tasks = [client.task(after) for client in clients]
         after = tasks[0].task

@@ -43,6 +43,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     site = Site(tmp_path_factory.mktemp("job"), federation(rounds=2))
     aggregator = site.aggregator()
     try:
-        yield Job(site, aggregator, *(SiloClient(site, silo) for silo in site.silos))
+        north, south = (SiloClient(site, silo) for silo in site.silos)
+        yield Job(site, aggregator, north, south)
     finally:
         aggregator.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -55,6 +56,10 @@ class SmallDisk:
     def clear(self) -> None:
         (self.path / "ballast").unlink()
 
+    def complaints(self) -> int:
+        """How often the aggregator has said that it cannot go on."""
+        return self.site.log().count("the round goes on when there is space")
+
     def updates(self) -> list[str]:
         return sorted(
             path.name for path in (self.path / "open" / "r00001-train").iterdir() if "north" in path.name
@@ -97,9 +102,8 @@ def test_a_failure_report_to_a_full_disk_is_refused_too(disk: SmallDisk) -> None
 def test_a_guard_comes_again_until_there_is_space(disk: SmallDisk) -> None:
     given = disk.north.given()
     volume = disk.site.workdir.volume("north")
-    (volume.drop / "signature.json").write_text(
-        f'{{"signature": {__import__("json").dumps(signature_of(given.tree).to_dict())}}}'
-    )
+    document = {"signature": signature_of(given.tree).to_dict()}
+    (volume.drop / "signature.json").write_text(json.dumps(document))
     directory = volume.drop / given.task.task
     directory.mkdir()
     write_tensors(given.tree, directory / "tensors")
@@ -121,17 +125,19 @@ def test_a_disk_that_is_full_when_the_round_is_stored_delays_the_job_and_changes
 ) -> None:
     given = disk.south.given()
     update = disk.south.update(given)
+    before = disk.complaints()
     disk.fill(free=len(update) + (1 << 20))
     assert disk.south.patch(given.task.task, update).status == 201
-    until(lambda: "disk is full" in disk.site.log(), "the aggregator to notice")
+    until(lambda: disk.complaints() > before, "the aggregator to notice that the new model does not fit")
     assert disk.south.request("GET", f"{disk.south.base}/task?after={given.task.task}&wait=0").status == 204
     disk.clear()
-    for silo in (disk.north, disk.south):
-        assert silo.task(after=given.task.task).step == "evaluate"
-        silo.answer(silo.given())
+    assert disk.north.task(after=given.task.task).step == "evaluate"
+    disk.north.answer(disk.north.given())
+    scored = disk.south.given()
     disk.fill(free=1 << 20)
-    before = disk.site.log().count("disk is full; the round")
-    until(lambda: disk.site.log().count("disk is full; the round") > before, "the model not to fit")
+    before = disk.complaints()
+    disk.south.answer(scored)
+    until(lambda: disk.complaints() > before, "the aggregator to notice that the result does not fit")
     disk.clear()
     until(lambda: (disk.path / "model.safetensors").exists(), "the model")
     model = read_tree((disk.path / "model.safetensors").read_bytes())

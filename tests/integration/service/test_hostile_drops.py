@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def linked_directory(directory: Path) -> None:
     directory.symlink_to(elsewhere)
 
 
+def linked_failure(drop: Path) -> None:
+    (drop / "reply.json").rename(drop / "kept")
+    (drop / "failed.json").symlink_to("kept")
+
+
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "tensors that are a link": (
         lambda drop: replace(drop / "tensors", lambda path: path.symlink_to("/etc/passwd")),
@@ -96,12 +102,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a reply nested without end": (lambda drop: (drop / "reply.json").write_text("[" * 100_000), "not JSON"),
     "a reply that is a list": (lambda drop: (drop / "reply.json").write_text("[]"), "not a JSON object"),
     "a directory that is a link": (linked_directory, "not a plain file"),
-    "a failure that is a link": (
-        lambda drop: (
-            (drop / "reply.json").rename(drop / "kept") and (drop / "failed.json").symlink_to("kept")
-        ),
-        "not a plain file",
-    ),
+    "a failure that is a link": (linked_failure, "not a plain file"),
 }
 
 
@@ -156,40 +157,45 @@ def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggre
     assert departure["digest"] == hashlib.sha256(second).hexdigest()
 
 
-def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_guard(silo: ScriptedAggregator) -> None:
+@contextmanager
+def torn(path: Path) -> Iterator[None]:
+    """Cut the file and write it whole again, as fast as one can."""
+    whole, stop = path.read_bytes(), threading.Event()
+
+    def tear() -> None:
+        with path.open("r+b") as file:
+            while not stop.is_set():
+                file.truncate(10)
+                os.pwrite(file.fileno(), whole, 0)
+
+    tearing = threading.Thread(target=tear)
+    tearing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        tearing.join()
+
+
+def settled(silo: ScriptedAggregator, task: str) -> bool:
+    return bool(set(silo.events(task)) & {"acknowledged", "refused"})
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_guard(
+    number: int, silo: ScriptedAggregator
+) -> None:
     """Mapped into memory, it would: reading beyond a file's new end is SIGBUS. Whatever leaves is whole."""
     assert silo.guard is not None
-    pid = silo.guard.pid
-    for number in range(5):
-        task = f"r00003-cut-{number}"
-        drop = silo.volume.drop / task
-        drop.mkdir()
-        write_tensors(TREE, drop / "tensors")
-        whole = (drop / "tensors").read_bytes()
-        stop = threading.Event()
-
-        def tear(path: Path = drop / "tensors", whole: bytes = whole, stop: threading.Event = stop) -> None:
-            with path.open("r+b") as file:
-                while not stop.is_set():
-                    os.truncate(path, 10)
-                    os.pwrite(file.fileno(), whole, 0)
-
-        tearing = threading.Thread(target=tear)
-        tearing.start()
-        try:
-            silo.complete(drop)
-            silo.offer(silo.task(task))
-            until(
-                lambda task=task: set(silo.events(task)) & {"acknowledged", "refused"}, f"the end of {task}"
-            )  # type: ignore[misc]
-        finally:
-            stop.set()
-            tearing.join()
-        for update in silo.uploads[task]:
-            for block, content in zip(header_of(update).blocks, contents_of(update), strict=True):
-                assert hashlib.sha256(content).digest() == block.digest
+    task = f"r00003-cut-{number}"
+    drop = silo.drop(task)
+    with torn(drop / "tensors"):
+        silo.offer(silo.task(task))
+        until(lambda: settled(silo, task), f"the end of {task}")
+    for update in silo.uploads[task]:
+        for block, content in zip(header_of(update).blocks, contents_of(update), strict=True):
+            assert hashlib.sha256(content).digest() == block.digest
     assert silo.guard.running
-    assert silo.guard.pid == pid
 
 
 COUNTS = Contract(

@@ -129,7 +129,7 @@ def test_a_method_that_the_protocol_does_not_have_is_refused(job: Job) -> None:
 @pytest.mark.parametrize("header", ["Upload_Offset", "Upload_Length", "Upload_Digest"])
 @pytest.mark.parametrize("value", ["", "-1", "1e3", "0x10", "9" * 40, "A" * 64])
 def test_malformed_upload_header_is_refused(header: str, value: str, job: Job) -> None:
-    job.expect("malformed", job.north.patch(NORTH, b"x", **{header: value}))
+    job.expect("malformed", job.north.patch(NORTH, b"x", 0, **{header: value}))
 
 
 @pytest.mark.parametrize("wait", ["-1", "nan", "1e9", "soon", "9" * 30])

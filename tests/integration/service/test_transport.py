@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,23 +37,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         found.aggregator.kill()
 
 
-def begin(client: SiloClient, task: str, data: bytes, offset: int) -> ssl.SSLSocket:
-    """Send the head of an upload from an offset on, and keep the connection."""
-    path = f"{client.base}/updates/{task}"
-    lines = [
-        f"PATCH {path} HTTP/1.1",
-        "Host: aggregator",
-        f"Authorization: {client.proof('PATCH', path)}",
-        f"Content-Length: {len(data) - offset}",
-        f"Upload-Offset: {offset}",
-        f"Upload-Length: {len(data)}",
-        f"Upload-Digest: {hashlib.sha256(data).hexdigest()}",
-    ]
-    connection = client.socket()
-    connection.sendall("\r\n".join([*lines, "", ""]).encode())
-    return connection
-
-
 def offset_of(client: SiloClient, task: str) -> int:
     return int(client.head(task).headers["Upload-Offset"])
 
@@ -63,7 +45,7 @@ def test_an_upload_that_is_cut_anywhere_goes_on_from_the_offset(pair: Pair) -> N
     cuts, kept = random.Random(7), 0
     for _ in range(4):
         end = kept + cuts.randrange(CHUNK // 8, 3 * CHUNK // 2)
-        with begin(pair.north, pair.task, pair.update, kept) as connection:
+        with pair.north.begin(pair.task, pair.update, kept) as connection:
             connection.sendall(pair.update[kept:end])
         # What was written in whole chunks stays; asked too early, the offset is lower, and bytes come twice.
         again = offset_of(pair.north, pair.task)
@@ -75,11 +57,11 @@ def test_an_upload_that_is_cut_anywhere_goes_on_from_the_offset(pair: Pair) -> N
 def test_an_upload_whose_connection_is_dead_does_not_block_the_next(pair: Pair) -> None:
     """The silo's network was cut and this side has not noticed: the old connection just says nothing any more."""
     offset = offset_of(pair.north, pair.task)
-    with begin(pair.north, pair.task, pair.update, offset) as dead:
+    with pair.north.begin(pair.task, pair.update, offset) as dead:
         dead.sendall(pair.update[offset : offset + CHUNK])
         until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that dies")
         offset = offset_of(pair.north, pair.task)
-        with begin(pair.north, pair.task, pair.update, offset) as alive:
+        with pair.north.begin(pair.task, pair.update, offset) as alive:
             alive.sendall(pair.update[offset : offset + CHUNK])
             until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that lives")
 
@@ -87,7 +69,7 @@ def test_an_upload_whose_connection_is_dead_does_not_block_the_next(pair: Pair) 
 def test_a_silo_that_sends_slowly_does_not_block_the_others(pair: Pair) -> None:
     task = pair.south.task().task
     update = pair.south.update(pair.south.given())
-    with begin(pair.south, task, update, 0) as slow:
+    with pair.south.begin(task, update, 0) as slow:
         slow.sendall(update[:100])
         assert pair.north.request("GET", pair.north.base + "/task?after=&wait=0").status == 200
         assert pair.north.head(pair.task).status == 200
@@ -115,7 +97,7 @@ def test_an_aggregator_that_is_killed_in_the_middle_of_an_upload_ends_with_the_s
     """The disturbed run and an undisturbed one, over the same updates, give the same bytes."""
     offset = offset_of(pair.north, pair.task)
     assert 0 < offset < len(pair.update)
-    with begin(pair.north, pair.task, pair.update, offset) as connection:
+    with pair.north.begin(pair.task, pair.update, offset) as connection:
         connection.sendall(pair.update[offset : offset + CHUNK])
         until(lambda: offset_of(pair.north, pair.task) > offset, "some of the upload")
         pair.aggregator.kill()

@@ -1,0 +1,98 @@
+"""What a person sees: one line for each round where output goes to a file, a table in a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedsilo.local.display import LiveDisplay, show_result
+from fedsilo.local.progress import Progress
+from fedsilo.local.workdir import Workdir
+from fedsilo.manifests.loading import load
+from tests.integration.local.manifest import silos, write
+from tests.integration.local.runs import ENVIRONMENT, command
+
+LINES = [
+    r"federation/digits: fedavg, mlp, 2 silos: starting, working directory WORKDIR",
+    r"trainers: north, east: .+",
+    r"round 1/2   accuracy 0\.\d{4}   loss \d\.\d{4}   training loss \d\.\d{4}   silos 2/2   11\.\d kB received"
+    r"(   about \d+ s left)?",
+    r"round 2/2   accuracy 0\.\d{4}   loss \d\.\d{4}   training loss \d\.\d{4}   silos 2/2   11\.\d kB received",
+    r"training each silo alone, for comparison",
+    r"federation/digits: fedavg, 2 rounds, \d+ s",
+    r"┏━+┳━+┳━+┳━+┓",
+    r"┃ trained on     ┃ samples ┃ classes             ┃ accuracy ┃",
+    r"┡━+╇━+╇━+╇━+┩",
+    r"│ north alone    │     647 │ 0 1 2 3 4 5 6 7 8 9 │ +\d\d\.\d% │",
+    r"│ east alone     │     646 │ 0 1 2 3 4 5 6 7 8 9 │ +\d\d\.\d% │",
+    r"├─+┼─+┼─+┼─+┤",
+    r"│ all, federated │   1,293 │                     │ +\d\d\.\d% │",
+    r"└─+┴─+┴─+┴─+┘",
+    r"model   WORKDIR/model\.safetensors",
+    r"sha256  [0-9a-f]{64}",
+]
+
+
+def test_the_lines_of_a_run_whose_output_goes_to_a_file(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "digits.yaml", silos("north", "east"))
+    workdir = tmp_path / "run"
+    ended = subprocess.run(
+        command(manifest, workdir, "--alone"), env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
+    lines = ended.stdout.splitlines()
+    assert len(lines) == len(LINES), ended.stdout
+    for line, shape in zip(lines, LINES, strict=True):
+        assert re.fullmatch(shape.replace("WORKDIR", re.escape(str(workdir))), line), line
+
+
+def _status(message: str = "") -> dict[str, Any]:
+    states = ("Reported", "Awaited", "Failed", "Idle")
+    return {
+        "phase": "Running",
+        "reason": "Running",
+        "message": message,
+        "round": 7,
+        "rounds": 50,
+        "metrics": {"accuracy": 0.91234567, "loss": 0.2876},
+        "silos": [
+            {
+                "name": name,
+                "state": state,
+                "samples": 12345,
+                "lastRound": 7,
+                "bytes": 7 * 250_000,
+                "message": "",
+            }
+            for name, state in zip(("north", "east", "south", "hospital-of-a-long-name"), states, strict=True)
+        ],
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> None:
+    names = ("north", "east", "south", "hospital-of-a-long-name")
+    federation = load(write(tmp_path / "digits.yaml", silos(*names)))
+    progress = Progress(federation, Workdir(tmp_path / "run"))
+    progress.status = _status()
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, record=True, color_system=None)
+    display = LiveDisplay(console)
+    with display.showing(progress):
+        display.update(progress)
+    shown = console.export_text()
+    assert "federation/digits: fedavg, mlp, 4 silos" in shown
+    assert "round 7/50   accuracy 0.9123   loss 0.2876" in shown
+    assert "│ hospital-of-a-long-name │ Idle     │  12,345 │          7 │ 1.8 MB │" in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "set config.size to [height, width] in 'digits'; " + "a long line is not cut " * 10
+    show_result({"phase": "Failed", "reason": "DataInvalid", "message": message}, [])
+    assert capsys.readouterr().out == f"Failed: DataInvalid: {message}\n"
