@@ -31,6 +31,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces import concatenation, distributions
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import Scalar, State
+from fedsilo.wire import ModelSignature
 
 
 class FedConcatConfig(MethodConfig):
@@ -124,7 +125,10 @@ class FedConcat(Method):
 
     name = "fedconcat"
     title = "Concatenated encoders of silos clustered by label distribution"
-    citation = "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. AAAI 2024."
+    citation = (
+        "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
+        "AAAI 2024."
+    )
     Config = FedConcatConfig
 
     def steps(self, config: FedConcatConfig) -> Mapping[str, Step]:
@@ -156,12 +160,11 @@ class FedConcat(Method):
         }
 
     def dimensions(
-        self, signature: Any, config: FedConcatConfig, settings: Mapping[str, Scalar]
+        self, signature: ModelSignature, config: FedConcatConfig, settings: Mapping[str, Scalar]
     ) -> Mapping[str, int]:
         """`stacked`, the width of the concatenated features, beside the usual ones."""
-        return super().dimensions(signature, config, settings) | concatenation.dimensions(
-            signature, config, settings
-        )
+        stacked = concatenation.dimensions(signature, config, settings)
+        return {**super().dimensions(signature, config, settings), **stacked}
 
     def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
         """K encoders of the job's architecture side by side, one classifier."""

@@ -56,7 +56,9 @@ def from_models(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
     for silo in updates.silos:
         load_tree(model, updates.tensors(silo, "model"))
         with evaluating(model), torch.inference_mode():
-            answers = [model(batch).double().softmax(dim=1).sum(dim=0) for batch in torch.split(inputs, BATCH)]
+            answers = [
+                model(batch).double().softmax(dim=1).sum(dim=0) for batch in torch.split(inputs, BATCH)
+            ]
         rows[silo] = (torch.stack(answers).sum(dim=0) / INPUTS).numpy()
     return rows
 

@@ -11,8 +11,6 @@ from fedsilo.learning.linear import LinearTraining, train_classifier
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
 
-TOLERANCE = {"rtol": 2e-5, "atol": 2e-7}
-
 
 @needs_fixtures
 def test_matching_loss_is_the_released_one() -> None:
@@ -105,8 +103,8 @@ def test_retraining_is_the_released_one() -> None:
     found = train_classifier(
         recorded["w_init"], recorded["b_init"], recorded["features"], recorded["labels"], plan
     )
-    np.testing.assert_allclose(found["classifier.weight"], recorded["w_after"], **TOLERANCE)
-    np.testing.assert_allclose(found["classifier.bias"], recorded["b_after"], **TOLERANCE)
+    np.testing.assert_allclose(found["classifier.weight"], recorded["w_after"], rtol=2e-5, atol=2e-7)
+    np.testing.assert_allclose(found["classifier.bias"], recorded["b_after"], rtol=2e-5, atol=2e-7)
 
 
 def test_classes_without_features_keep_their_weights() -> None:
