@@ -110,7 +110,6 @@ def open_federation(
     method = method or registry.get(spec.method.name)
     context = JobContext(
         spec=spec,
-        config=registry.config_of(method, spec),
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=references(spec),
         weights=spec.aggregation.weights or method.weights,
@@ -132,12 +131,12 @@ class LocalSilo:
         self._runner = runner
         self._volume = Volume(directory)
         self._volume.prepare()
-        self._desk = Desk(self._volume, rounds=0)
+        self._desk = Desk(self._volume, ())
 
     @property
     def private(self) -> State:
         """What the silo keeps since its last acknowledged answer."""
-        nothing = SiloTask("", "", 0, 0, {}, {})
+        nothing = SiloTask("", "", 0, 0, 0, {}, {})
         return self._desk.private(Order("", nothing, self.acknowledged))
 
     def answer(self, federation: Federation) -> bool:
@@ -146,7 +145,7 @@ class LocalSilo:
         if federation.ended or sealed is None or exchange is None:
             return False
         try:
-            update = self.sign(federation, exchange.contract, sealed.sealed)
+            update = self.sign(federation, sealed.contract, sealed.sealed)
         except FedsiloError as error:
             exchange.fail(self.reference, error.reason, str(error))
             return True
@@ -184,7 +183,11 @@ def _as_seen_by_the_method(task: Task, federation: Federation) -> SiloTask:
         path = federation.blob(link.digest)
         assert path is not None, f"task {task.task} names blob {link.name}, which is not served"
         trees[link.name] = open_blob(path).tree()
-    return SiloTask(task.step, task.phase, task.round, federation.rounds, trees, task.settings)
+    assert federation.current is not None
+    place = federation.current.exchange
+    return SiloTask(
+        task.step, task.phase, task.round, place.phase_round, place.phase_rounds, trees, task.settings
+    )
 
 
 def local_silos(directory: Path, answering: Mapping[str, Runner]) -> list[LocalSilo]:

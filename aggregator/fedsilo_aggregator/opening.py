@@ -29,17 +29,15 @@ def open_federation(config: AggregatorConfig, directory: Path, task_key: Path, d
         raise ManifestInvalid(f"job {job.metadata.name}: metadata.uid is missing; the API server sets it")
     prepare_torch(spec.training.threads)
     method = registry.get(spec.method.name)
-    method_config = registry.config_of(method, spec)
     silos = tuple(silo.reference for silo in config.silos)
     context = JobContext(
         spec=spec,
-        config=method_config,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=silos,
         weights=spec.aggregation.weights or method.weights,
     )
     evaluation = None
     if spec.evaluation.test_dataset is not None:
-        evaluation = GlobalEvaluation(spec, method.architecture(spec, method_config), data_root)
+        evaluation = GlobalEvaluation(spec, data_root)
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     return Federation(JobStore(directory), identity, method, context, SigningKey.load(task_key), evaluation)

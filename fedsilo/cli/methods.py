@@ -74,8 +74,7 @@ def _default_config(method: Method) -> BaseModel | None:
 
 
 def _steps(method: Method, config: BaseModel | None) -> Mapping[str, Step]:
-    del config
-    return {**method.steps, EVALUATE: method.steps.get(EVALUATE, EVALUATION)}
+    return {EVALUATE: EVALUATION, **(method.steps(config) if config else {})}
 
 
 def _phases(method: Method, config: BaseModel | None) -> Iterator[str]:

@@ -35,10 +35,12 @@ class JobContext(ServerContext):
         seed = derive_seed(self.spec.training.seed, "model")
         return to_tree(build_model(self.spec.model, self.spec.data, seed))
 
-    def mean(self, updates: Updates, kind: str, silos: Sequence[str] | None = None) -> Tree:
-        """Average with the job's weights, normalised over the given silos (all that answered by default)."""
+    def mean(
+        self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
+    ) -> Tree:
+        """Average of a kind of tensor, normalised over the given silos (all that answered by default)."""
         chosen = updates.silos if silos is None else silos
-        return updates.weighted_sum(kind, mean_weights(updates, self.weights, chosen))
+        return updates.weighted_sum(kind, mean_weights(updates, weights or self.weights, chosen))
 
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed."""
@@ -63,7 +65,9 @@ class LocalContext(SiloContext):
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""
         seed = self.seed("batches", task.phase, task.round)
-        plan = LocalTraining.of(self.spec.training, round=task.round, rounds=task.rounds, seed=seed)
+        plan = LocalTraining.of(
+            self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
+        )
         return replace(plan, shuffle=self.shuffle)
 
     def seed(self, *purpose: str | int) -> int:

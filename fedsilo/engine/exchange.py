@@ -20,15 +20,16 @@ FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
 
 @dataclass(frozen=True)
 class SealedTask:
-    """A task as it goes over the wire."""
+    """A task as it goes over the wire, and what may come back."""
 
     id: str
     sealed: bytes
+    contract: Contract
 
 
 @dataclass
 class OpenExchange:
-    """Tasks, contract and answers of the open exchange, over its directory.
+    """Tasks and answers of the open exchange, over its directory.
 
     Its files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
     time so far.
@@ -40,7 +41,6 @@ class OpenExchange:
     job: str
     exchange: Exchange
     directory: Path
-    contract: Contract
     tasks: Mapping[str, SealedTask]
     broadcast: frozenset[str]
     round: OpenRound
@@ -85,7 +85,7 @@ class OpenExchange:
             task=task,
             round=self.exchange.round,
             sender=silo,
-            contract=self.contract,
+            contract=self.tasks[silo].contract,
             task_digest=task_digest(self.tasks[silo].sealed),
         )
 

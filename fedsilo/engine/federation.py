@@ -24,9 +24,11 @@ from fedsilo.engine.schedule import exchange_id, is_evaluated, participants, quo
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobStore, Progress
 from fedsilo.errors import FedsiloError, MethodError, Problem
+from fedsilo.manifests.job import ModelSpec
+from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import EVALUATE, FINISH, Assignment, Exchange, Method
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.interface import EVALUATE, FINISH, Assignment, Exchange, Method, Snapshot
+from fedsilo.methods.state import State
 from fedsilo.wire import BlobLink, BlobRef, Contract, Expected, SigningKey, Task, seal_task, write_blob
 
 log = logging.getLogger("fedsilo.engine")
@@ -70,11 +72,12 @@ class Federation:
         self._current: OpenExchange | None = None
         self._store = store
         self._method = method
-        self._half = method.server()
+        self._config = registry.config_of(method, context.spec)
+        self._half = method.server(self._config)
         self._context = context
         self._key = key
         self._evaluation = evaluation
-        self._schedule = schedule(context.spec, method.phases(context.spec, context.config))
+        self._schedule = schedule(context.spec, method.phases(context.spec, self._config))
         self.rounds = self._schedule[-1].round
         store.claim(identity.uid, identity.spec_digest)
         self._progress = store.load() or store.commit(Progress(0, self._start()), None)
@@ -193,7 +196,8 @@ class Federation:
         state = state.store(self._store.blobs)
         if self._evaluation and is_evaluated(self._context.spec, exchange.round, self.rounds):
             release_free_memory()
-            record["metrics"] = self._evaluation.score(self._model(state))
+            snapshot = self._model(state)
+            record["metrics"] = self._evaluation.score(snapshot.tree, self._architecture(snapshot))
         return state, record
 
     def _enter(self, progress: Progress) -> None:
@@ -213,11 +217,12 @@ class Federation:
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:
         spec, context = self._context.spec, self._context
         silos = participants(spec, exchange, self.identity.silos)
-        contract = derive_contract(self._method, exchange.phase.step, context.signature, context.config)
         trees = state.refs()
         if exchange.phase.step == EVALUATE:
-            trees[EVALUATE] = write_blob(self._model(state), self._store.blobs)
-            assignments: Mapping[str, Assignment] = {silo: Assignment({"model": EVALUATE}) for silo in silos}
+            snapshot = self._model(state)
+            trees[EVALUATE] = write_blob(snapshot.tree, self._store.blobs)
+            asked = Assignment({"model": EVALUATE}, snapshot.settings)
+            assignments: Mapping[str, Assignment] = dict.fromkeys(silos, asked)
         else:
             with self._blaming("assign"):
                 assignments = self._half.assign(context, state, exchange, silos)
@@ -225,8 +230,7 @@ class Federation:
             job=self.identity.uid,
             exchange=exchange,
             directory=self._store.exchange(exchange_id(exchange)),
-            contract=contract,
-            tasks={silo: self._seal(exchange, silo, assignments[silo], trees, contract) for silo in silos},
+            tasks={silo: self._seal(exchange, silo, assignments[silo], trees) for silo in silos},
             broadcast=frozenset(
                 trees[tree].digest for given in assignments.values() for tree in given.trees.values()
             ),
@@ -239,8 +243,9 @@ class Federation:
         silo: str,
         assignment: Assignment,
         trees: Mapping[str, BlobRef],
-        contract: Contract,
     ) -> SealedTask:
+        settings, step = dict(assignment.settings), exchange.phase.step
+        contract = derive_contract(self._method, step, self._context.signature, self._config, settings)
         refs = {name: trees[tree] for name, tree in assignment.trees.items()}
         task = Task(
             job=self.identity.uid,
@@ -248,13 +253,13 @@ class Federation:
             task=task_id(exchange, silo),
             round=exchange.round,
             phase=exchange.phase.name,
-            step=exchange.phase.step,
+            step=step,
             spec_digest=bytes.fromhex(self.identity.spec_digest),
             contract=bytes.fromhex(contract.digest()),
             blobs=tuple(BlobLink(name, ref.digest, ref.length) for name, ref in refs.items()),
-            settings=dict(assignment.settings),
+            settings=settings,
         )
-        return SealedTask(task.task, seal_task(task, self._key))
+        return SealedTask(task.task, seal_task(task, self._key), contract)
 
     def _finish_task(self, silo: str) -> SealedTask:
         nothing = Contract((), ())
@@ -270,15 +275,18 @@ class Federation:
             blobs=(),
             settings={"succeeded": self.result is not None},
         )
-        return SealedTask(FINISH, seal_task(task, self._key))
+        return SealedTask(FINISH, seal_task(task, self._key), nothing)
 
     def _start(self) -> State:
         with self._blaming("start"):
             return self._half.start(self._context)
 
-    def _model(self, state: State) -> Tree:
+    def _model(self, state: State) -> Snapshot:
         with self._blaming("model"):
             return self._half.model(self._context, state)
+
+    def _architecture(self, snapshot: Snapshot) -> ModelSpec:
+        return self._method.architecture(self._context.spec, self._config, snapshot.settings)
 
     @contextmanager
     def _blaming(self, function: str) -> Iterator[None]:
@@ -293,8 +301,8 @@ class Federation:
             raise MethodError(text) from error
 
     def _write_result(self) -> Result:
-        tree = self._model(self._progress.state)
-        architecture = self._method.architecture(self._context.spec, self._context.config)
+        snapshot = self._model(self._progress.state)
+        tree, architecture = snapshot.tree, self._architecture(snapshot)
         history = self._store.history()
         return write_result(
             self._store.directory, tree, architecture, self._context.spec, self.identity, history

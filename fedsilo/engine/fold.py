@@ -47,6 +47,10 @@ class StoredUpdates:
         """Scalar metrics of the silo's update."""
         return self._headers[silo].metrics
 
+    def names(self, silo: str, kind: str) -> tuple[str, ...]:
+        """Names of the silo's tensors of that kind."""
+        return tuple(block.name for block in self._headers[silo].blocks if block.kind == kind)
+
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.
 

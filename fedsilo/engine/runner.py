@@ -29,12 +29,12 @@ class TaskRunner:
 
     def __init__(self, spec: FederatedJobSpec, silo: Silo, root: Path) -> None:
         self.method: Method = registry.get(spec.method.name)
-        self._half = self.method.silo()
+        self._config = registry.config_of(self.method, spec)
+        self._steps = self.method.silo(self._config)
         reference = f"{silo.metadata.namespace}/{silo.metadata.name}"
         train, validation = load_examples(spec, silo, root)
         self.context = LocalContext(
             spec=spec,
-            config=registry.config_of(self.method, spec),
             signature=signature(build_model(spec.model, spec.data, seed=0)),
             silo=reference,
             train=train,
@@ -50,7 +50,7 @@ class TaskRunner:
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
-        step = getattr(self._half, task.step, None)
+        step = self._steps.get(task.step)
         if step is None and task.step == EVALUATE:
             return self._evaluate(task)
         if step is None:
@@ -64,7 +64,7 @@ class TaskRunner:
         context = self.context
         if len(context.validation) == 0:
             return Reply()
-        architecture = self.method.architecture(context.spec, context.config)
+        architecture = self.method.architecture(context.spec, self._config, task.settings)
         scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
         return Reply(samples=scored.samples, metrics={"accuracy": scored.accuracy, "loss": scored.loss})
 

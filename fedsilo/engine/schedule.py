@@ -15,14 +15,14 @@ from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 
 def schedule(spec: FederatedJobSpec, phases: Sequence[Phase]) -> list[Exchange]:
     """All exchanges in order; with federated evaluation, one more after each round that is evaluated."""
-    training = [(phase, phase_round) for phase in phases for phase_round in range(1, phase.rounds + 1)]
+    training = [phase for phase in phases for _ in range(phase.rounds)]
+    names = [phase.name for phase in training]
     exchanges: list[Exchange] = []
-    for number, (phase, phase_round) in enumerate(training, start=1):
-        exchanges.append(Exchange(phase, number, phase_round))
+    for number, phase in enumerate(training, start=1):
+        exchanges.append(Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name)))
         if spec.evaluation.test_dataset is None and is_evaluated(spec, number, len(training)):
-            exchanges.append(
-                Exchange(Phase(EVALUATE, len(training), EVALUATE, everyone=True), number, number)
-            )
+            scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
+            exchanges.append(Exchange(scoring, number, number, len(training)))
     return exchanges
 
 

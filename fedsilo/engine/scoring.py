@@ -24,15 +24,14 @@ class GlobalEvaluation:
     :raises DataInvalid: when the test set cannot be read.
     """
 
-    def __init__(self, spec: FederatedJobSpec, architecture: ModelSpec, root: Path) -> None:
+    def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
         self._spec = spec
-        self._architecture = architecture
         self._device = pick_device(spec.training.device)
         self._examples = load_test_set(spec, root, self._device)
 
-    def score(self, tree: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def score(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec) -> dict[str, float]:
         """Accuracy and mean cross-entropy of these weights on the test set."""
-        model = build_model(self._architecture, self._spec.data, seed=0)
+        model = build_model(architecture, self._spec.data, seed=0)
         load_tree(model, ReadOnce(tree))
         evaluation = evaluate(model.to(self._device), self._examples)
         return {"accuracy": evaluation.accuracy, "loss": evaluation.loss}

@@ -28,7 +28,7 @@ def cluster(rows: np.ndarray, clusters: int, seed: int, cap: int | None = None) 
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     fitted = _fit(rows, clusters, seed)
     if cap is None:
-        return renumber(fitted.labels_)
+        return renumber(np.asarray(fitted.labels_))
     room = -(-len(rows) // clusters)
     return renumber(cap_sizes(rows, fitted.cluster_centers_, max(cap, room)))
 
@@ -73,7 +73,8 @@ def cap_sizes(rows: np.ndarray, centroids: np.ndarray, cap: int, rounds: int = 1
 def renumber(labels: np.ndarray) -> np.ndarray:
     """The same clusters, numbered from 0 by first appearance."""
     order: dict[int, int] = {}
-    return np.array([order.setdefault(int(label), len(order)) for label in labels], dtype=np.int64)
+    numbers = [order.setdefault(int(label), len(order)) for label in labels]
+    return np.asarray(numbers, np.int64)
 
 
 def _capped(distances: np.ndarray, cap: int) -> np.ndarray:

@@ -58,5 +58,7 @@ def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.n
     """Features of all examples in evaluation mode, (n, feature), float32, in the order of the examples."""
     index = torch.arange(len(examples), device=examples.labels.device)
     with evaluating(model), torch.inference_mode():
-        parts = [model.features(examples.batch(part)[0]).float().cpu() for part in index.split(batch_size)]
+        parts = [
+            model.features(examples.batch(part)[0]).float().cpu() for part in torch.split(index, batch_size)
+        ]
     return torch.cat(parts).numpy() if parts else np.empty((0, model.feature), np.float32)

@@ -64,10 +64,13 @@ def match_features(
     optimizer = torch.optim.SGD([moving], lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()
-        matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released).backward()
+        loss = matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released)
+        torch.autograd.backward(loss)
         optimizer.step()
     return moving.detach()
 
 
 def _cosine(one: Tensor, other: Tensor) -> Tensor:
-    return (one * other).sum(dim=-1) / (one.norm(dim=-1) * other.norm(dim=-1) + EPSILON)
+    norms = torch.linalg.vector_norm(one, dim=-1) * torch.linalg.vector_norm(other, dim=-1)
+    cosine: Tensor = (one * other).sum(dim=-1) / (norms + EPSILON)
+    return cosine

@@ -29,7 +29,11 @@ class LinearTraining:
 
 
 def train_classifier(
-    weight: np.ndarray, bias: np.ndarray | None, features: np.ndarray, labels: np.ndarray, plan: LinearTraining
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    features: np.ndarray,
+    labels: np.ndarray,
+    plan: LinearTraining,
 ) -> dict[str, np.ndarray]:
     """`classifier.weight` (C, d) and, where there is one, `classifier.bias` (C,) after training.
 
@@ -41,14 +45,14 @@ def train_classifier(
     parameters = [torch.tensor(array, requires_grad=True) for array in (weight, bias) if array is not None]
     inputs, targets = torch.tensor(features), torch.tensor(labels, dtype=torch.int64)
     absent = torch.ones(len(weight), dtype=torch.bool)
-    absent[targets.unique()] = False
+    absent[targets] = False
     optimizer = torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum)
     for step, index in enumerate(batches(len(targets), plan.batch_size, plan.seed, plan.shuffle)):
         if step >= _steps(len(targets), plan):
             break
         logits = functional.linear(inputs[index], *parameters).masked_fill(absent, -torch.inf)
         optimizer.zero_grad()
-        functional.cross_entropy(logits, targets[index]).backward()
+        torch.autograd.backward(functional.cross_entropy(logits, targets[index]))
         optimizer.step()
     names = ("classifier.weight", "classifier.bias")
     return {name: parameter.detach().numpy() for name, parameter in zip(names, parameters, strict=False)}

@@ -17,7 +17,6 @@ from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, TORCHVISION, check
 from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
-
 CONCATENATED = "concatenated"
 
 
@@ -66,7 +65,10 @@ def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
     :raises MethodError: a factory that fails or whose product is not a model as described here.
     """
     if model.name == CONCATENATED:
-        parts = [build_model(ModelSpec(**model.config["base"]), data, seed) for _ in range(model.config["encoders"])]
+        parts = [
+            build_model(ModelSpec(**model.config["base"]), data, seed)
+            for _ in range(model.config["encoders"])
+        ]
         width = sum(part.feature for part in parts)
         return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, data.classes))
     if findings := check_model(model, data):

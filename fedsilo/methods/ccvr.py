@@ -45,20 +45,33 @@ class CCVRConfig(MethodConfig):
     """Settings of the calibration, and the method before it."""
 
     after: MethodSpec = Field(
-        default=MethodSpec(name="fedavg"), description="Method that trains the model; it must yield one model."
+        default=MethodSpec(name="fedavg"),
+        description="Method that trains the model; it must yield one model.",
     )
     covariance: Covariance = Field(
         default="full", description="full: d x d per class; diagonal: d; none: means and one shared variance."
     )
-    shared_variance: float = Field(default=1.0, gt=0, description="Variance of every feature when covariance is none.")
-    virtual_per_class: int = Field(
-        default=100, ge=1, description="Virtual features M_c; the paper has 100, 500 and 1000 for its datasets."
+    shared_variance: float = Field(
+        default=1.0, gt=0, description="Variance of every feature when covariance is none."
     )
-    epochs: int = Field(default=10, ge=1, description="Passes over the virtual features; the paper gives no number.")
-    learning_rate: float | None = Field(default=None, gt=0, description="Of the calibration; the job's when null.")
-    relu: bool = Field(default=False, description="Cut virtual features at zero, as real ones after a ReLU are.")
+    virtual_per_class: int = Field(
+        default=100,
+        ge=1,
+        description="Virtual features M_c; the paper has 100, 500 and 1000 for its datasets.",
+    )
+    epochs: int = Field(
+        default=10, ge=1, description="Passes over the virtual features; the paper gives no number."
+    )
+    learning_rate: float | None = Field(
+        default=None, gt=0, description="Of the calibration; the job's when null."
+    )
+    relu: bool = Field(
+        default=False, description="Cut virtual features at zero, as real ones after a ReLU are."
+    )
     tukey_beta: float | None = Field(
-        default=None, ge=0, description="Tukey's transform x^beta of virtual features, log x for 0; needs relu."
+        default=None,
+        ge=0,
+        description="Tukey's transform x^beta of virtual features, log x for 0; needs relu.",
     )
 
 
@@ -68,7 +81,6 @@ class CCVRServer:
 
     config: CCVRConfig
     before: ServerHalf
-    last: Phase
 
     def start(self, job: ServerContext) -> State:
         """As the method before."""
@@ -88,7 +100,9 @@ class CCVRServer:
             pooled = statistics.pool(job, updates, self.config.covariance)
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
         state = self.before.aggregate(job, state, exchange, updates)
-        if exchange.phase.name != self.last.name or exchange.phase_round != exchange.phase_rounds:
+        method, before = _before(self.config)
+        last = method.phases(job.spec, before)[-1]
+        if exchange.phase.name != last.name or exchange.phase_round != exchange.phase_rounds:
             return state
         return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
 
@@ -157,10 +171,10 @@ class CCVR(Method):
         method, before = _before(config)
         return (*method.phases(spec, before), Phase("calibration", 1, STATISTICS, everyone=True))
 
-    def server(self, spec: FederatedJobSpec, config: CCVRConfig) -> CCVRServer:
+    def server(self, config: CCVRConfig) -> CCVRServer:
         """The method before, then the calibration."""
         method, before = _before(config)
-        return CCVRServer(config, method.server(spec, before), method.phases(spec, before)[-1])
+        return CCVRServer(config, method.server(before))
 
     def silo(self, config: CCVRConfig) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
@@ -181,7 +195,9 @@ class CCVR(Method):
             return [(path, config.after.name, str(error), "name a method and settings that it knows")]
         faults = [(fault[0].replace("spec.method", path), *fault[1:]) for fault in method.check(spec, before)]
         if type(method).architecture is not Method.architecture or method.name == self.name:
-            faults.append((f"{path}.name", method.name, "does not yield one model", "use fedavg or a method like it"))
+            faults.append(
+                (f"{path}.name", method.name, "does not yield one model", "use fedavg or a method like it")
+            )
         if config.tukey_beta is not None and not config.relu:
             problem = "transforms features that may be negative"
             faults.append(("spec.method.config.tukeyBeta", config.tukey_beta, problem, "set relu: true"))

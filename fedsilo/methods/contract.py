@@ -5,31 +5,36 @@ Guard and aggregator each derive it for themselves; that both digests agree is c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.methods.state import Scalar
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
 
 EVALUATION = Step(metrics=("accuracy", "loss"))
 
 
-def step_of(method: Method, step: str) -> Step:
+def step_of(method: Method, step: str, config: Any) -> Step:
     """The declared step, or the evaluation that every method has.
 
     :raises MethodError: when the method does not declare it.
     """
-    if step in method.steps:
-        return method.steps[step]
+    steps = method.steps(config)
+    if step in steps:
+        return steps[step]
     if step == EVALUATE:
         return EVALUATION
-    raise MethodError(f"method {method.name} declares no step {step!r}; it declares {sorted(method.steps)}")
+    raise MethodError(f"method {method.name} declares no step {step!r}; it declares {sorted(steps)}")
 
 
-def derive_contract(method: Method, step: str, signature: ModelSignature, config: Any) -> Contract:
+def derive_contract(
+    method: Method, step: str, signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]
+) -> Contract:
     """What a silo may send in answer to a task of this step, tensor by tensor."""
-    dimensions = method.dimensions(signature, config)
-    declared = step_of(method, step)
+    dimensions = method.dimensions(signature, config, settings)
+    declared = step_of(method, step, config)
     blocks = tuple(
         block for payload in declared.payloads for block in _blocks(payload, signature, dimensions)
     )

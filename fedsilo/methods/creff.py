@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,12 +28,11 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces.gradients import TrainWithGradients, mean_gradients
+from fedsilo.methods.pieces.gradients import TrainWithGradients, bias_of, mean_gradients
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
     from fedsilo.learning.linear import LinearTraining
-
 
 
 class CReFFConfig(MethodConfig):
@@ -49,7 +48,9 @@ class CReFFConfig(MethodConfig):
     feature_learning_rate: float = Field(default=0.1, gt=0, description="Learning rate of the features.")
     retrain: int = Field(default=300, ge=1, description="Re-training, J: steps (paper) or epochs (released).")
     retrain_learning_rate: float | None = Field(
-        default=None, gt=0, description="Learning rate of re-training; 0.1 (paper) or 0.01 (released) when null."
+        default=None,
+        gt=0,
+        description="Learning rate of re-training; 0.1 (paper) or 0.01 (released) when null.",
     )
     retrain_batch_size: int = Field(default=32, ge=1, description="Features in a step of re-training.")
 
@@ -64,7 +65,9 @@ class CReFFServer:
         """S ~ N(0, 1), and a random head of its own: not that of the model."""
         size = (job.signature.classes, self.config.features_per_class, job.signature.feature)
         features = np.random.default_rng(job.seed("features")).standard_normal(size, dtype=np.float32)
-        return State({"model": job.initial_model(), "head": _new_head(job, 0), "features": {"features": features}})
+        return State(
+            {"model": job.initial_model(), "head": _new_head(job, 0), "features": {"features": features}}
+        )
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
@@ -88,14 +91,14 @@ class CReFFServer:
         if not gradients:
             return features
         held = sorted(gradients)
-        head = {name: torch.tensor(array) for name, array in state.tree("head").items()}
+        head = state.tree("head")
         wanted = tuple(torch.tensor(np.stack([gradients[label][part] for label in held])) for part in (0, 1))
         features[held] = match_features(
             torch.tensor(features[held]),
             torch.tensor(held),
             (wanted[0], wanted[1]),
-            head["classifier.weight"],
-            head["classifier.bias"],
+            torch.tensor(head["classifier.weight"]),
+            torch.tensor(bias_of(head)),
             steps=self.config.match_steps,
             lr=self.config.feature_learning_rate,
             released=self.config.variant == "released",
@@ -112,7 +115,7 @@ class CReFFServer:
         labels = np.repeat(np.arange(classes), amount)
         plan = self.plan(job.seed("re-training", round))
         rows = features.reshape(-1, width)
-        return train_classifier(head["classifier.weight"], head["classifier.bias"], rows, labels, plan)
+        return train_classifier(head["classifier.weight"], head.get("classifier.bias"), rows, labels, plan)
 
     def plan(self, seed: int) -> LinearTraining:
         """300 steps at 0.1 (paper) or 300 epochs at 0.01 (released), without momentum."""
@@ -154,7 +157,7 @@ class CReFF(Method):
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", spec.training.rounds, "train"),)
 
-    def server(self, spec: FederatedJobSpec, config: CReFFConfig) -> CReFFServer:
+    def server(self, config: CReFFConfig) -> CReFFServer:
         """Features and head at the aggregator."""
         return CReFFServer(config)
 
@@ -164,13 +167,15 @@ class CReFF(Method):
 
 
 def _new_head(job: ServerContext, round: int) -> Tree:
+    """A random linear layer, with a bias where the job's model has one."""
     import torch
 
     from fedsilo.learning.models import to_tree
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed("head", round))
-        layer = torch.nn.Linear(job.signature.feature, job.signature.classes)
+        bias = any(tensor.name == "classifier.bias" for tensor in job.signature.tensors)
+        layer = torch.nn.Linear(job.signature.feature, job.signature.classes, bias=bias)
     return {f"classifier.{name}": array for name, array in to_tree(layer).items()}
 
 

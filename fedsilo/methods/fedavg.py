@@ -7,7 +7,6 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import (
@@ -17,18 +16,18 @@ from fedsilo.methods.interface import (
     MethodConfig,
     Payload,
     Phase,
-    Reply,
     ServerContext,
-    SiloContext,
-    SiloTask,
+    SiloStep,
+    Snapshot,
     Step,
     Updates,
 )
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import State
 
 
 class FedAvgServer:
-    """w <- sum over k of (n_k / n) w_k."""
+    """w <- sum over k of (n_k / n) w_k. Tree: `model`."""
 
     def start(self, job: ServerContext) -> State:
         """Every silo begins from the same initial weights."""
@@ -38,32 +37,15 @@ class FedAvgServer:
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
         """Broadcast w."""
-        del job, state, exchange
         return {silo: Assignment(trees={"model": "model"}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """Average the models of the silos that answered."""
-        del exchange
         return state.with_trees(model=job.mean(updates, "model"))
 
-    def model(self, job: ServerContext, state: State) -> Tree:
+    def model(self, job: ServerContext, state: State) -> Snapshot:
         """The averaged model itself."""
-        del job
-        return state.tree("model")
-
-
-class FedAvgSilo:
-    """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
-
-    def train(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """Local update; nothing is kept between rounds, the optimiser included."""
-        from fedsilo.learning.models import to_tree
-        from fedsilo.learning.training import fit
-
-        del private
-        model = silo.model(task.trees["model"])
-        report = fit(model, silo.train, silo.local_training(task))
-        return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
+        return Snapshot(state.tree("model"))
 
 
 class FedAvg(Method):
@@ -76,20 +58,22 @@ class FedAvg(Method):
         "Deep Networks from Decentralized Data. AISTATS 2017."
     )
     Config = MethodConfig
-    steps = {"train": Step(payloads=(Payload("model"),), metrics=("loss",))}  # noqa: RUF012
 
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+    def steps(self, config: MethodConfig) -> Mapping[str, Step]:
+        """Silos send whole models."""
+        return {"train": Step((Payload("model"),), ("loss",))}
+
+    def phases(self, spec: FederatedJobSpec, config: MethodConfig) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
-        del config
         return (Phase("train", spec.training.rounds, "train"),)
 
-    def server(self) -> FedAvgServer:
+    def server(self, config: MethodConfig) -> FedAvgServer:
         """The averaging half."""
         return FedAvgServer()
 
-    def silo(self) -> FedAvgSilo:
-        """The training half."""
-        return FedAvgSilo()
+    def silo(self, config: MethodConfig) -> Mapping[str, SiloStep]:
+        """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
+        return {"train": train_model}
 
 
 METHOD = FedAvg()

@@ -31,6 +31,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces import concatenation, distributions
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import Scalar, State
+from fedsilo.wire import ModelSignature
 
 
 class FedConcatConfig(MethodConfig):
@@ -53,7 +54,9 @@ class FedConcatConfig(MethodConfig):
         default=False, description="Start stage 3 from the clusters' classifiers side by side, biases summed."
     )
     classifier_weight_decay: float | None = Field(
-        default=None, ge=0, description="Weight decay of stage 3; the job's when null. The paper tunes it apart."
+        default=None,
+        ge=0,
+        description="Weight decay of stage 3; the job's when null. The paper tunes it apart.",
     )
 
 
@@ -76,7 +79,9 @@ class FedConcatServer:
             return {silo: Assignment() for silo in silos}
         if exchange.phase.step == "train":
             return {silo: Assignment({"model": _tree_of(state, silo)}) for silo in silos}
-        trees = {name: name for name in state.trees if name.startswith("cluster/")} | {"classifier": "classifier"}
+        trees = {name: name for name in state.trees if name.startswith("cluster/")} | {
+            "classifier": "classifier"
+        }
         settings: dict[str, Scalar] = {"clusters": state.values["clusters"]}
         return {silo: Assignment(trees, settings) for silo in silos}
 
@@ -112,7 +117,7 @@ class FedConcatServer:
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """Concatenated encoders and classifier; before stage 3 the classifier sums the clusters' logits."""
-        return concatenation.snapshot(job, state)
+        return concatenation.snapshot(state)
 
 
 class FedConcat(Method):
@@ -121,7 +126,8 @@ class FedConcat(Method):
     name = "fedconcat"
     title = "Concatenated encoders of silos clustered by label distribution"
     citation = (
-        "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. AAAI 2024."
+        "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
+        "AAAI 2024."
     )
     Config = FedConcatConfig
 
@@ -141,9 +147,8 @@ class FedConcat(Method):
             Phase("classifier", config.classifier_rounds, "classify"),
         )
 
-    def server(self, spec: FederatedJobSpec, config: FedConcatConfig) -> ServerHalf:
+    def server(self, config: FedConcatConfig) -> ServerHalf:
         """Stages 1 to 3."""
-        del spec
         return FedConcatServer(config)
 
     def silo(self, config: FedConcatConfig) -> Mapping[str, SiloStep]:
@@ -155,10 +160,11 @@ class FedConcat(Method):
         }
 
     def dimensions(
-        self, signature: Any, config: FedConcatConfig, settings: Mapping[str, Scalar]
+        self, signature: ModelSignature, config: FedConcatConfig, settings: Mapping[str, Scalar]
     ) -> Mapping[str, int]:
         """`stacked`, the width of the concatenated features, beside the usual ones."""
-        return super().dimensions(signature, config, settings) | concatenation.dimensions(signature, config, settings)
+        stacked = concatenation.dimensions(signature, config, settings)
+        return {**super().dimensions(signature, config, settings), **stacked}
 
     def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
         """K encoders of the job's architecture side by side, one classifier."""

@@ -58,9 +58,8 @@ class FedConcatID(FedConcat):
             Phase("classifier", config.classifier_rounds, "classify"),
         )
 
-    def server(self, spec: FederatedJobSpec, config: FedConcatConfig) -> FedConcatIDServer:
+    def server(self, config: FedConcatConfig) -> FedConcatIDServer:
         """Stages 1 to 3 without counts."""
-        del spec
         return FedConcatIDServer(config)
 
 

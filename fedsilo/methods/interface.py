@@ -12,7 +12,7 @@ silo in a process of its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -86,12 +86,14 @@ class Exchange:
     """One round as the halves see it.
 
     :param round: number of the round in the job, from 1.
-    :param phase_round: number of the round within its phase, from 1.
+    :param phase_round: number of the round among those of its phase's name, from 1.
+    :param phase_rounds: how many of those there are.
     """
 
     phase: Phase
     round: int
     phase_round: int
+    phase_rounds: int
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,14 @@ class Updates(Protocol):
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo's update."""
 
+    def names(self, silo: str, kind: str) -> Sequence[str]:
+        """Names of the silo's tensors of that kind."""
+
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        """Sum over silos of weight times each tensor of that kind; about one model of memory, however many silos."""
+        """Sum over silos of weight times each tensor of that kind; about one model of memory, however many silos.
+
+        A tensor that some silos left out is summed over the others.
+        """
 
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied: for small things such as class statistics."""
@@ -130,13 +138,11 @@ class Updates(Protocol):
 class ServerContext(ABC):
     """What the server half may use.
 
-    :param config: the method's configuration, parsed.
     :param signature: names and shapes of the job's model.
     :param silos: references `namespace/name`, in the job's order.
     """
 
     spec: FederatedJobSpec
-    config: Any
     signature: ModelSignature
     silos: tuple[str, ...]
 
@@ -145,8 +151,13 @@ class ServerContext(ABC):
         """The job's model with its initial weights, the same for every silo."""
 
     @abstractmethod
-    def mean(self, updates: Updates, kind: str, silos: Sequence[str] | None = None) -> Tree:
-        """Average with the job's weights (by samples or uniform), normalised over the given silos."""
+    def mean(
+        self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
+    ) -> Tree:
+        """Average of a kind of tensor, normalised over the given silos (all that answered by default).
+
+        :param weights: `samples` or `uniform`; the job's rule by default.
+        """
 
     @abstractmethod
     def seed(self, *purpose: str | int) -> int:
@@ -164,7 +175,6 @@ class SiloContext(ABC):
     """
 
     spec: FederatedJobSpec
-    config: Any
     signature: ModelSignature
     silo: str
     train: Examples
@@ -186,12 +196,16 @@ class SiloContext(ABC):
 
 @dataclass(frozen=True)
 class SiloTask:
-    """A task as the silo half sees it: verified by the guard, blobs mapped."""
+    """A task as the silo half sees it: verified by the guard, blobs mapped.
+
+    :param phase_round: as in `Exchange`; the schedule of the learning rate runs over a phase.
+    """
 
     step: str
     phase: str
     round: int
-    rounds: int
+    phase_round: int
+    phase_rounds: int
     trees: Mapping[str, Mapping[str, np.ndarray]]
     settings: Mapping[str, Scalar]
 
@@ -213,6 +227,22 @@ class Reply:
     private: State | None = None
 
 
+SiloStep = Callable[[SiloContext, SiloTask, State], Reply]
+"""One step of a silo half: from the silo's context, the task and the private state to the reply."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model that could be used now.
+
+    :param tree: its tensors, in the architecture that the declaration names.
+    :param settings: facts that the architecture depends on and only the run knows, such as a number of clusters.
+    """
+
+    tree: Tree
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+
+
 class ServerHalf(Protocol):
     """The aggregator's side of a method."""
 
@@ -227,8 +257,8 @@ class ServerHalf(Protocol):
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """State after the round."""
 
-    def model(self, job: ServerContext, state: State) -> Tree:
-        """The model as it would be used now, in the architecture that the declaration names."""
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        """The model as it would be used now."""
 
 
 class Method(ABC):
@@ -238,29 +268,41 @@ class Method(ABC):
     title: ClassVar[str]
     citation: ClassVar[str]
     Config: ClassVar[type[BaseModel]]
-    steps: ClassVar[Mapping[str, Step]]
     weights: ClassVar[str] = "samples"
+
+    @abstractmethod
+    def steps(self, config: Any) -> Mapping[str, Step]:
+        """What silos may be asked to do, and what they may send in answer."""
 
     @abstractmethod
     def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
         """The job's phases in order; their rounds add up to the job's rounds."""
 
     @abstractmethod
-    def server(self) -> ServerHalf:
+    def server(self, config: Any) -> ServerHalf:
         """The server half."""
 
     @abstractmethod
-    def silo(self) -> object:
-        """The silo half: an object with one function `(silo, task, private) -> Reply` named after each step."""
+    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+        """The silo half: a function for each step."""
 
-    def dimensions(self, signature: ModelSignature, config: Any) -> Mapping[str, int]:
-        """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always."""
-        del config
+    def dimensions(
+        self, signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]
+    ) -> Mapping[str, int]:
+        """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
+
+        :param settings: those of the signed task. A dimension may follow from them only within bounds that the
+            configuration sets, since they come from the aggregator.
+        """
+        del config, settings
         return {"classes": signature.classes, "feature": signature.feature}
 
-    def architecture(self, spec: FederatedJobSpec, config: Any) -> ModelSpec:
-        """Architecture of the model that the method yields; the job's own unless the method builds another."""
-        del config
+    def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
+        """Architecture of the model that the method yields; the job's own unless the method builds another.
+
+        :param settings: those of the snapshot.
+        """
+        del config, settings
         return spec.model
 
     def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:

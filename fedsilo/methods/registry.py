@@ -7,6 +7,7 @@ A package adds a method with an entry point in the group `fedsilo.methods`; its 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -54,15 +55,22 @@ def get(name: str) -> Method:
     return method
 
 
-def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
-    """The job's method configuration, parsed.
+def parse(method: Method, config: Mapping[str, Any]) -> BaseModel:
+    """A configuration of the method, parsed.
 
     :raises ManifestFaults: with one line for each field that does not fit the method's `Config`.
     """
     try:
-        return method.Config.model_validate(dict[str, Any](spec.method.config))
+        return method.Config.model_validate(dict(config))
     except ValidationError as error:
         where = ("spec", "method", "config")
-        raise ManifestFaults(
-            faults_of(error, method.Config, file="", document=f"method {method.name}", under=where)
-        ) from error
+        faults = faults_of(error, method.Config, file="", document=f"method {method.name}", under=where)
+        raise ManifestFaults(faults) from error
+
+
+def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
+    """The job's method configuration, parsed.
+
+    :raises ManifestFaults: as `parse`.
+    """
+    return parse(method, spec.method.config)

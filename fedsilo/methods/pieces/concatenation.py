@@ -76,8 +76,8 @@ def warm_classifier(state: State) -> Tree:
     parts = [state.tree(name) for name in _clusters(state)]
     weight = np.concatenate([part["classifier.weight"] for part in parts], axis=1)
     biases = [part["classifier.bias"] for part in parts if "classifier.bias" in part]
-    bias = np.sum(biases, axis=0, dtype=np.float32) if biases else np.zeros(len(weight), np.float32)
-    return {"classifier.weight": weight, "classifier.bias": bias}
+    bias = np.sum(biases, axis=0) if biases else np.zeros(len(weight))
+    return {"classifier.weight": weight, "classifier.bias": np.asarray(bias, np.float32)}
 
 
 def fresh_classifier(job: ServerContext, state: State) -> Tree:
@@ -93,7 +93,7 @@ def fresh_classifier(job: ServerContext, state: State) -> Tree:
     return {f"classifier.{name}": array for name, array in to_tree(layer).items()}
 
 
-def snapshot(job: ServerContext, state: State) -> Snapshot:
+def snapshot(state: State) -> Snapshot:
     """All encoders in cluster order and the classifier; before stage 3 the sum of the clusters' logits."""
     if not _clusters(state):
         state = state.with_trees(**{"cluster/0": state.trees["initial"]})
@@ -141,13 +141,15 @@ class LocalClassifier:
     def plan(self, plan: LocalTraining) -> LocalTraining:
         """The job's local training; in the released form at most three mini-batches."""
         if self.variant == "released":
-            plan = replace(plan, epochs=1, min_steps=1, max_steps=RELEASED_BATCHES, weight_decay=RELEASED_WEIGHT_DECAY)
+            plan = replace(
+                plan, epochs=1, min_steps=1, max_steps=RELEASED_BATCHES, weight_decay=RELEASED_WEIGHT_DECAY
+            )
         return plan if self.weight_decay is None else replace(plan, weight_decay=self.weight_decay)
 
 
 def _with_features(silo: SiloContext, task: SiloTask, private: State) -> State:
     """The private state with F(x) = [E_1(x); ...; E_K(x)] of every training example, (n, K d)."""
-    from fedsilo.learning.models import features_of
+    from fedsilo.learning.evaluation import features_of
 
     names = sorted((name for name in task.trees if name.startswith("cluster/")), key=_number)
     parts = [features_of(silo.model(task.trees[name]), silo.train) for name in names]

@@ -22,7 +22,7 @@ def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     counts = np.bincount(silo.train.labels.cpu().numpy(), minlength=silo.signature.classes)
     shown = {label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class}
     return Reply(
-        tensors={f"count/{label}": np.int64(count).reshape(()) for label, count in shown.items()},
+        tensors={f"count/{label}": np.array(count, np.int64) for label, count in shown.items()},
         samples=len(silo.train),
         support={f"count/{label}": count for label, count in shown.items()},
     )
@@ -56,7 +56,9 @@ def from_models(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
     for silo in updates.silos:
         load_tree(model, updates.tensors(silo, "model"))
         with evaluating(model), torch.inference_mode():
-            answers = [model(batch).double().softmax(dim=1).sum(dim=0) for batch in inputs.split(BATCH)]
+            answers = [
+                model(batch).double().softmax(dim=1).sum(dim=0) for batch in torch.split(inputs, BATCH)
+            ]
         rows[silo] = (torch.stack(answers).sum(dim=0) / INPUTS).numpy()
     return rows
 
@@ -69,4 +71,6 @@ def cluster_silos(job: ServerContext, config: Any, rows: Mapping[str, Any]) -> d
     clusters = elbow(matrix, config.clusters, seed) if config.choice == "elbow" else config.clusters
     clusters = min(clusters, len(rows))
     cap = int(1.2 * len(rows) / clusters) if config.size_capped else None
-    return {silo: int(number) for silo, number in zip(rows, cluster(matrix, clusters, seed, cap), strict=True)}
+    return {
+        silo: int(number) for silo, number in zip(rows, cluster(matrix, clusters, seed, cap), strict=True)
+    }

@@ -36,7 +36,9 @@ class TrainWithGradients:
             members = features[labels == label]
             if len(members) < silo.min_samples_per_class:
                 continue
-            weight, bias = self.gradient(members, label, task.trees["head"], silo.seed("draws", task.round, label))
+            weight, bias = self.gradient(
+                members, label, task.trees["head"], silo.seed("draws", task.round, label)
+            )
             gradients |= {f"gradient.weight/{label}": weight, f"gradient.bias/{label}": bias}
             support |= {f"gradient.weight/{label}": len(members), f"gradient.bias/{label}": len(members)}
         trained = train_model(silo, task, private)
@@ -54,10 +56,15 @@ class TrainWithGradients:
         if self.released:
             rng = np.random.default_rng(seed)
             groups = [rng.permutation(members)[:DRAWN] for _ in range(DRAWS)]
-        weight, bias = torch.tensor(head["classifier.weight"]), torch.tensor(head["classifier.bias"])
+        weight, bias = torch.tensor(head["classifier.weight"]), torch.tensor(bias_of(head))
         stacked = torch.tensor(np.stack(groups))
         found = class_gradients(stacked, torch.full((len(groups),), label), weight, bias)
         return found[0].mean(dim=0).numpy(), found[1].mean(dim=0).numpy()
+
+
+def bias_of(head: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The head's bias (C,), zeros where it has none."""
+    return head.get("classifier.bias", np.zeros(len(head["classifier.weight"]), np.float32))
 
 
 def mean_gradients(updates: Updates) -> dict[int, tuple[np.ndarray, np.ndarray]]:

@@ -44,7 +44,7 @@ def disclose(silo: SiloContext, task: SiloTask, covariance: Covariance) -> Reply
         members = features[labels == label]
         if len(members) < silo.min_samples_per_class:
             continue
-        blocks = {"count": np.int64(len(members)).reshape(()), "mean": members.mean(axis=0)}
+        blocks = {"count": np.array(len(members), np.int64), "mean": members.mean(axis=0)}
         if covariance != "none":
             blocks["covariance"] = local_covariance(members, covariance)
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
@@ -112,7 +112,9 @@ def pool(job: ServerContext, updates: Updates, covariance: Covariance) -> dict[i
     return pooled
 
 
-def gaussian_features(pooled: Pooled, amount: int, variance: float | None, rng: np.random.Generator) -> np.ndarray:
+def gaussian_features(
+    pooled: Pooled, amount: int, variance: float | None, rng: np.random.Generator
+) -> np.ndarray:
     """(amount, d) draws from N(mean, covariance) of a class.
 
     The covariance is symmetrised and negative eigenvalues, which are rounding, are cut to zero, so that singular

@@ -73,7 +73,8 @@ class Admission:
                 f"the trainer's model has {signature.classes} classes, the job {spec.data.classes}"
             )
         try:
-            contract = derive_contract(method, task.step, signature, registry.config_of(method, spec))
+            config = registry.config_of(method, spec)
+            contract = derive_contract(method, task.step, signature, config, task.settings)
         except (MethodError, Problem) as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         if bytes.fromhex(contract.digest()) != task.contract:

@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, volume: Volume, isolation: str) -> None:
     from fedsilo.engine.runner import TaskRunner
+    from fedsilo.engine.schedule import schedule
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.manifests.agent import SiloAgent
     from fedsilo.manifests.loading import load_document
@@ -65,7 +66,7 @@ def _run(args: argparse.Namespace, volume: Volume, isolation: str) -> None:
     silo = load_document(args.silo, Silo)
     method = registry.get(spec.method.name)
     phases = method.phases(spec, registry.config_of(method, spec))
-    desk = Desk(volume, rounds=sum(phase.rounds for phase in phases))
+    desk = Desk(volume, schedule(spec, phases))
     desk.clear_failures()
     prepare_torch(spec.training.threads)
     try:

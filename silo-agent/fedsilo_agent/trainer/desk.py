@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.durable import read_json, write_json
 from fedsilo.engine.volume import Volume
-from fedsilo.methods.interface import FINISH, Reply, SiloTask
-from fedsilo.methods.state import State
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import FINISH, Exchange, Reply, SiloTask
+from fedsilo.methods.state import State, StoredTree
 from fedsilo.wire import ModelSignature, open_blob, write_tensors
 
 
@@ -28,12 +31,12 @@ class Order:
 class Desk:
     """Files between trainer and guard, from the trainer's side.
 
-    :param rounds: rounds of the whole job, which schedules of the learning rate refer to.
+    :param exchanges: the job's schedule; a task names its place in it by round and phase.
     """
 
-    def __init__(self, volume: Volume, rounds: int) -> None:
+    def __init__(self, volume: Volume, exchanges: Iterable[Exchange]) -> None:
         self._volume = volume
-        self._rounds = rounds
+        self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     def clear_failures(self) -> None:
         """Forget what an earlier trainer could not do: this one tries again."""
@@ -51,18 +54,27 @@ class Desk:
         return document is not None and document["step"] == FINISH
 
     def order(self) -> Order | None:
-        """The current task, unless it was answered already."""
+        """The current task, unless it was answered already.
+
+        :raises MethodError: when the job's schedule has no such exchange.
+        """
         document = read_json(self._volume.task)
         if document is None or self._is_answered(document["task"]):
             return None
+        exchange = self._exchanges.get((document["round"], document["phase"]))
+        if exchange is None:
+            raise MethodError(
+                f"task {document['task']}: the job has no round {document['round']} of {document['phase']}"
+            )
         trees = {
             name: open_blob(self._volume.blobs / digest).tree() for name, digest in document["trees"].items()
         }
         task = SiloTask(
             step=document["step"],
             phase=document["phase"],
-            round=document["round"],
-            rounds=self._rounds,
+            round=exchange.round,
+            phase_round=exchange.phase_round,
+            phase_rounds=exchange.phase_rounds,
             trees=trees,
             settings=document["settings"],
         )
@@ -108,9 +120,11 @@ class Desk:
             return
         directory = self._volume.state / task
         directory.mkdir(exist_ok=True)
-        # A tree that did not change lies in the directory of an earlier task, which will be dropped: copy it.
-        whole = State({name: state.tree(name) for name in state.trees}, state.values)
-        write_json(directory / "state.json", whole.store(directory).to_json())
+        for tree in state.trees.values():
+            # What did not change lies in the directory of an earlier task, which will be dropped.
+            if isinstance(tree, StoredTree) and not (directory / tree.path.name).exists():
+                os.link(tree.path, directory / tree.path.name)
+        write_json(directory / "state.json", state.store(directory).to_json())
 
     def _fresh(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():

@@ -205,7 +205,7 @@ def finish_job(*clients: SiloClient) -> list[bool]:
 def contract_of(site: Site, step: str, tree: Tree) -> Contract:
     spec = site.federation.job.spec
     method = registry.get(spec.method.name)
-    return derive_contract(method, step, signature_of(tree), registry.config_of(method, spec))
+    return derive_contract(method, step, signature_of(tree), registry.config_of(method, spec), {})
 
 
 def signature_of(tree: Tree) -> ModelSignature:

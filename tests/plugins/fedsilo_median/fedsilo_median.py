@@ -7,6 +7,7 @@ Algorithm 1, option I; here over models instead of gradients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,14 @@ from fedsilo.methods.interface import (
     Reply,
     ServerContext,
     SiloContext,
+    SiloStep,
     SiloTask,
+    Snapshot,
     Step,
     Updates,
 )
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import State
 
 
 class MedianConfig(MethodConfig):
@@ -36,8 +40,11 @@ class MedianConfig(MethodConfig):
     keep: float = Field(default=0.0, ge=0, lt=1, description="Part of the old model that each round keeps.")
 
 
+@dataclass(frozen=True)
 class MedianServer:
     """w <- keep w + (1 - keep) median over k of w_k."""
+
+    config: MedianConfig
 
     def start(self, job: ServerContext) -> State:
         """One model."""
@@ -54,7 +61,7 @@ class MedianServer:
         """Replace each coordinate by the silos' median."""
         del exchange
         models = [updates.tensors(silo, "model") for silo in updates.silos]
-        keep, old = job.config.keep, state.tree("model")
+        keep, old = self.config.keep, state.tree("model")
         new = {
             name: (keep * value + (1 - keep) * np.median([model[name] for model in models], axis=0)).astype(
                 value.dtype
@@ -63,29 +70,16 @@ class MedianServer:
         }
         return state.with_trees(model=new)
 
-    def model(self, job: ServerContext, state: State) -> Tree:
+    def model(self, job: ServerContext, state: State) -> Snapshot:
         """The median."""
-        del job
-        return state.tree("model")
+        return Snapshot(state.tree("model"))
 
 
-class MedianSilo:
+def train_and_count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     """Local training; remembers how often this silo has taken part."""
-
-    def train(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """Local update."""
-        from fedsilo.learning.models import to_tree
-        from fedsilo.learning.training import fit
-
-        model = silo.model(task.trees["model"])
-        fit(model, silo.train, silo.local_training(task))
-        rounds = private.values.get("rounds", 0) + 1
-        return Reply(
-            to_tree(model),
-            samples=len(silo.train),
-            metrics={"rounds": rounds},
-            private=private.with_values(rounds=rounds),
-        )
+    reply = train_model(silo, task, private)
+    rounds = private.values.get("rounds", 0) + 1
+    return replace(reply, metrics={"rounds": rounds}, private=private.with_values(rounds=rounds))
 
 
 class Median(Method):
@@ -98,20 +92,23 @@ class Median(Method):
         "Statistical Rates. ICML 2018."
     )
     Config = MedianConfig
-    steps = {"train": Step(payloads=(Payload("model"),), metrics=("rounds",))}  # noqa: RUF012
+
+    def steps(self, config: MedianConfig) -> Mapping[str, Step]:
+        """Whole models, and how often this silo has taken part."""
+        return {"train": Step((Payload("model"),), ("rounds",))}
 
     def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
         """One phase."""
         del config
         return (Phase("train", spec.training.rounds, "train"),)
 
-    def server(self) -> MedianServer:
+    def server(self, config: MedianConfig) -> MedianServer:
         """The server half."""
-        return MedianServer()
+        return MedianServer(config)
 
-    def silo(self) -> MedianSilo:
+    def silo(self, config: MedianConfig) -> Mapping[str, SiloStep]:
         """The silo half."""
-        return MedianSilo()
+        return {"train": train_and_count}
 
     def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
         """A median of two is their mean."""

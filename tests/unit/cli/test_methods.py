@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -33,15 +34,13 @@ class Statistics(FedAvg):
     title = "Class statistics"
     citation = "A. Author. A paper. 2024."
     Config = StatisticsConfig
-    steps = {  # noqa: RUF012
-        "train": Step((Payload("model"),), ("loss",)),
-        "describe": Step(
-            (
-                Payload("class_means", "mean", ("feature",), per_class=True),
-                Payload("averaged_gradients", "gradient", ("classes", "feature"), "float64"),
-            )
-        ),
-    }
+
+    def steps(self, config: Any) -> Mapping[str, Step]:
+        statistics = (
+            Payload("class_means", "mean", ("feature",), per_class=True),
+            Payload("averaged_gradients", "gradient", ("classes", "feature"), "float64"),
+        )
+        return {"train": Step((Payload("model"),), ("loss",)), "describe": Step(statistics)}
 
     def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
         del config

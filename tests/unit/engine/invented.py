@@ -19,7 +19,9 @@ from fedsilo.methods.interface import (
     Phase,
     Reply,
     ServerContext,
+    SiloStep,
     SiloTask,
+    Snapshot,
     Step,
     Updates,
 )
@@ -75,20 +77,23 @@ class Diary(Method):
 
     name, title, citation = "diary", "Diary", ""
     Config = MethodConfig
-    steps = {  # noqa: RUF012
-        "write": Step((Payload("averaged_gradients", "pages", (2,)),), ("rounds",)),
-        "read": Step((Payload("averaged_gradients", "pages", ("classes",)),)),
-    }
+
+    def steps(self, config: Any) -> Mapping[str, Step]:
+        return {
+            "write": Step((Payload("averaged_gradients", "pages", (2,)),), ("rounds",)),
+            "read": Step((Payload("averaged_gradients", "pages", ("classes",)),)),
+        }
 
     def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
         del config
         return (Phase("write", spec.training.rounds, "write"), Phase("read", 1, "read", everyone=True))
 
-    def server(self) -> DiaryServer:
+    def server(self, config: Any) -> DiaryServer:
         return DiaryServer()
 
-    def silo(self) -> DiarySilo:
-        return DiarySilo()
+    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+        silo = DiarySilo()
+        return {"write": silo.write, "read": silo.read}
 
 
 class DiaryServer:
@@ -112,8 +117,8 @@ class DiaryServer:
         written = {silo: updates.tensors(silo, "averaged_gradients") for silo in updates.silos}
         return state.with_trees(**written)
 
-    def model(self, job: ServerContext, state: State) -> Tree:
-        return state.tree("model") | {silo: state.tree(silo)["pages"] for silo in job.silos}
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        return Snapshot(state.tree("model") | {silo: state.tree(silo)["pages"] for silo in job.silos})
 
 
 class DiarySilo:

@@ -246,7 +246,7 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
     sealed, exchange = federation.task(late.reference), federation.current
     assert sealed is not None
     assert exchange is not None
-    update = late.sign(federation, exchange.contract, sealed.sealed)
+    update = late.sign(federation, sealed.contract, sealed.sealed)
     wait(federation, 10)
     with pytest.raises(Problem, match="round-closed"):
         late.send(federation, sealed.id, update)
@@ -260,8 +260,8 @@ def broken(function: str) -> Diary:
     """The diary with a server half whose function has a defect."""
 
     class Broken(Diary):
-        def server(self) -> Any:
-            half = super().server()
+        def server(self, config: Any) -> Any:
+            half = super().server(config)
             setattr(half, function, lambda *_: dict[str, Any]()["missing"])
             return half
 

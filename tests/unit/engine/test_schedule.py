@@ -22,16 +22,16 @@ def test_the_sample_has_its_size_and_the_order_of_the_references(
 ) -> None:
     spec = job_spec("fedavg", silos, training={"seed": seed}, participation={"fraction": fraction})
     everybody = references(spec)
-    drawn = participants(spec, Exchange(TRAIN, round, round), everybody)
+    drawn = participants(spec, Exchange(TRAIN, round, round, 50), everybody)
     assert len(drawn) == spec.participation.sampled(silos)
     assert list(drawn) == sorted(set(drawn), key=everybody.index)
-    assert drawn == participants(spec, Exchange(TRAIN, round, round), everybody)
-    assert set(drawn) == set(participants(spec, Exchange(TRAIN, round, round), everybody[::-1]))
+    assert drawn == participants(spec, Exchange(TRAIN, round, round, 50), everybody)
+    assert set(drawn) == set(participants(spec, Exchange(TRAIN, round, round, 50), everybody[::-1]))
 
 
 def test_each_silo_is_drawn_about_equally_often_and_rounds_differ() -> None:
     spec = job_spec("fedavg", 10, participation={"fraction": 0.3})
-    rounds = [participants(spec, Exchange(TRAIN, n, n), references(spec)) for n in range(1, 1001)]
+    rounds = [participants(spec, Exchange(TRAIN, n, n, 1000), references(spec)) for n in range(1, 1001)]
     counts = Counter(silo for drawn in rounds for silo in drawn)
     # 1000 draws with p = 0.3 have a standard deviation of 14.5.
     assert all(abs(counts[silo] - 300) < 5 * 14.5 for silo in references(spec))
@@ -41,7 +41,7 @@ def test_each_silo_is_drawn_about_equally_often_and_rounds_differ() -> None:
 def test_phases_for_everyone_ignore_the_fraction() -> None:
     spec = job_spec("fedavg", 4, participation={"fraction": 0.25})
     statistics = Phase("statistics", 1, "statistics", everyone=True)
-    assert participants(spec, Exchange(statistics, 1, 1), references(spec)) == references(spec)
+    assert participants(spec, Exchange(statistics, 1, 1, 1), references(spec)) == references(spec)
 
 
 def test_without_a_test_set_the_silos_evaluate_every_nth_and_the_last_round() -> None:
@@ -59,10 +59,21 @@ def test_with_a_test_set_there_are_training_exchanges_only_numbered_within_their
     test_set = {"name": "test", "loader": "sklearn:digits"}
     spec = job_spec("fedavg", 2, evaluation={"testDataset": "test"}, aggregator={"datasets": [test_set]})
     found = schedule(spec, (Phase("a", 2, "train"), Phase("b", 1, "fuse")))
-    assert [(e.round, e.phase_round, e.phase.step) for e in found] == [
-        (1, 1, "train"),
-        (2, 2, "train"),
-        (3, 1, "fuse"),
+    assert [(e.round, e.phase_round, e.phase_rounds, e.phase.step) for e in found] == [
+        (1, 1, 2, "train"),
+        (2, 2, 2, "train"),
+        (3, 1, 1, "fuse"),
+    ]
+
+
+def test_phases_of_one_name_are_counted_on() -> None:
+    test_set = {"name": "test", "loader": "sklearn:digits"}
+    spec = job_spec("fedavg", 2, evaluation={"testDataset": "test"}, aggregator={"datasets": [test_set]})
+    found = schedule(spec, (Phase("a", 1, "train", everyone=True), Phase("a", 2, "train")))
+    assert [(e.phase_round, e.phase_rounds, e.phase.everyone) for e in found] == [
+        (1, 3, True),
+        (2, 3, False),
+        (3, 3, False),
     ]
 
 
@@ -73,6 +84,6 @@ def test_the_quorum_is_all_sampled_silos_unless_the_job_names_fewer() -> None:
 
 
 def test_names_of_exchanges_and_tasks_sort_by_round() -> None:
-    exchange = Exchange(TRAIN, 7, 7)
+    exchange = Exchange(TRAIN, 7, 7, 7)
     assert exchange_id(exchange) == "r00007-train"
     assert task_id(exchange, "silo-north/north") == "r00007-train-north"

@@ -28,15 +28,17 @@ def test_clusters_of_label_distributions_are_those_of_the_released_code(name: st
 
 
 distributions = st.integers(1, 12).flatmap(
-    lambda n: st.lists(
-        st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=n, max_size=n
-    ).map(np.array)
+    lambda n: st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=n, max_size=n).map(
+        np.array
+    )
 )
 
 
 @settings(deadline=None, max_examples=40)
 @given(rows=distributions, clusters=st.integers(1, 6), seed=st.integers(0, 2**63 - 1))
-def test_no_cluster_is_empty_and_numbers_follow_first_appearance(rows: np.ndarray, clusters: int, seed: int) -> None:
+def test_no_cluster_is_empty_and_numbers_follow_first_appearance(
+    rows: np.ndarray, clusters: int, seed: int
+) -> None:
     found = cluster(rows, clusters, seed)
     assert sorted(set(found.tolist())) == list(range(found.max() + 1))
     assert found.max() + 1 <= min(clusters, len(rows))

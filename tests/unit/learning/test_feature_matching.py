@@ -11,8 +11,6 @@ from fedsilo.learning.linear import LinearTraining, train_classifier
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
 
-TOLERANCE = {"rtol": 2e-5, "atol": 2e-7}
-
 
 @needs_fixtures
 def test_matching_loss_is_the_released_one() -> None:
@@ -29,7 +27,9 @@ def test_matching_loss_as_printed_is_the_mean_over_rows() -> None:
     one, other = (torch.randn(2, 3, 5, generator=rng) for _ in range(2))
     bias = torch.zeros(2, 3)
     rows = 1 - torch.nn.functional.cosine_similarity(one, other, dim=-1)
-    assert matching_loss((one, bias), (other, bias)).item() == pytest.approx(rows.mean(1).sum().item(), rel=1e-5)
+    assert matching_loss((one, bias), (other, bias)).item() == pytest.approx(
+        rows.mean(1).sum().item(), rel=1e-5
+    )
 
 
 @needs_fixtures
@@ -38,7 +38,10 @@ def test_real_gradients_are_class_means() -> None:
     features, labels = torch.tensor(recorded["z"]), recorded["y"]
     for label in sorted(set(labels.tolist())):
         weight, bias = class_gradients(
-            features[labels == label][None], torch.tensor([label]), torch.tensor(recorded["w"]), torch.tensor(recorded["b"])
+            features[labels == label][None],
+            torch.tensor([label]),
+            torch.tensor(recorded["w"]),
+            torch.tensor(recorded["b"]),
         )
         np.testing.assert_allclose(weight[0], recorded[f"g_w/{label}"], rtol=2e-5, atol=2e-6)
         np.testing.assert_allclose(bias[0], recorded[f"g_b/{label}"], rtol=2e-5, atol=2e-6)
@@ -46,7 +49,10 @@ def test_real_gradients_are_class_means() -> None:
 
 def test_class_gradients_are_those_of_autograd() -> None:
     rng = torch.Generator().manual_seed(3)
-    weight, bias = torch.randn(4, 6, generator=rng, requires_grad=True), torch.randn(4, generator=rng, requires_grad=True)
+    weight, bias = (
+        torch.randn(4, 6, generator=rng, requires_grad=True),
+        torch.randn(4, generator=rng, requires_grad=True),
+    )
     features = torch.randn(2, 5, 6, generator=rng)
     found = class_gradients(features, torch.tensor([1, 3]), weight, bias)
     for group, label in enumerate([1, 3]):
@@ -70,7 +76,8 @@ def test_feature_optimisation_is_the_released_one() -> None:
             sent.setdefault(label, []).append(pair)
     held = sorted(sent)
     wanted = tuple(
-        torch.tensor(np.stack([np.mean([pair[part] for pair in sent[label]], axis=0) for label in held])) for part in (0, 1)
+        torch.tensor(np.stack([np.mean([pair[part] for pair in sent[label]], axis=0) for label in held]))
+        for part in (0, 1)
     )
     after = before.clone()
     after[held] = match_features(
@@ -90,17 +97,23 @@ def test_feature_optimisation_is_the_released_one() -> None:
 @needs_fixtures
 def test_retraining_is_the_released_one() -> None:
     recorded = load_fixture("creff_retrain")
-    plan = LinearTraining(lr=float(recorded["lr"]), epochs=int(recorded["epochs"]), batch_size=30, shuffle=False)
-    found = train_classifier(recorded["w_init"], recorded["b_init"], recorded["features"], recorded["labels"], plan)
-    np.testing.assert_allclose(found["classifier.weight"], recorded["w_after"], **TOLERANCE)
-    np.testing.assert_allclose(found["classifier.bias"], recorded["b_after"], **TOLERANCE)
+    plan = LinearTraining(
+        lr=float(recorded["lr"]), epochs=int(recorded["epochs"]), batch_size=30, shuffle=False
+    )
+    found = train_classifier(
+        recorded["w_init"], recorded["b_init"], recorded["features"], recorded["labels"], plan
+    )
+    np.testing.assert_allclose(found["classifier.weight"], recorded["w_after"], rtol=2e-5, atol=2e-7)
+    np.testing.assert_allclose(found["classifier.bias"], recorded["b_after"], rtol=2e-5, atol=2e-7)
 
 
 def test_classes_without_features_keep_their_weights() -> None:
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=(3, 4)).astype(np.float32), np.zeros(3, np.float32)
     plan = LinearTraining(lr=0.5, epochs=3, batch_size=4)
-    found = train_classifier(weight, bias, rng.normal(size=(8, 4)).astype(np.float32), np.array([0, 2] * 4), plan)
+    found = train_classifier(
+        weight, bias, rng.normal(size=(8, 4)).astype(np.float32), np.array([0, 2] * 4), plan
+    )
     np.testing.assert_array_equal(found["classifier.weight"][1], weight[1])
     assert not np.array_equal(found["classifier.weight"][0], weight[0])
     assert np.isfinite(found["classifier.weight"]).all()

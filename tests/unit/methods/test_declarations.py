@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -36,9 +36,9 @@ for name in registry.names():
     method = registry.get(name)
     required = {f.alias: 1 for f in method.Config.model_fields.values() if f.is_required()}
     config = method.Config.model_validate(required)
-    for step in (*method.steps, "evaluate"):
-        derive_contract(method, step, signature, config).digest()
-    method.server(), method.silo()
+    for step in (*method.steps(config), "evaluate"):
+        derive_contract(method, step, signature, config, {}).digest()
+    method.server(config), method.silo(config)
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """
@@ -63,29 +63,28 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     assert method.title
     assert method.citation
     assert method.weights in ("samples", "uniform")
-    half = method.silo()
-    for step, declared in method.steps.items():
-        assert callable(getattr(half, step, None)), f"the silo half has no step {step}"
+    required = {field.alias: 1 for field in method.Config.model_fields.values() if field.is_required()}
+    config = method.Config.model_validate(required)
+    half = method.silo(config)
+    for step, declared in method.steps(config).items():
+        assert callable(half.get(step)), f"the silo half has no step {step}"
         assert {payload.kind for payload in declared.payloads} <= set(KINDS)
 
 
 class Statistics(Diary):
     """Payloads of every form."""
 
-    steps = {  # noqa: RUF012
-        "send": Step(
-            (
-                Payload("model"),
-                Payload("class_means", "means", ("feature",), "float64", per_class=True),
-                Payload("averaged_gradients", "gradient", (2, "classes", "feature")),
-            ),
-            ("loss", "accuracy"),
+    def steps(self, config: Any) -> Mapping[str, Step]:
+        payloads = (
+            Payload("model"),
+            Payload("class_means", "means", ("feature",), "float64", per_class=True),
+            Payload("averaged_gradients", "gradient", (2, "classes", "feature")),
         )
-    }
+        return {"send": Step(payloads, ("loss", "accuracy"))}
 
 
 def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_class() -> None:
-    contract = derive_contract(Statistics(), "send", SIGNATURE, None)
+    contract = derive_contract(Statistics(), "send", SIGNATURE, None, {})
     assert [(b.kind, b.name, b.shape, b.dtype, b.label) for b in contract.blocks] == [
         ("model", "encoder.weight", (5, 6), "float32", None),
         ("model", "classifier.weight", (4, 5), "float32", None),
@@ -96,11 +95,11 @@ def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_c
 
 
 def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
-    assert step_of(Diary(), EVALUATE) == Step(metrics=("accuracy", "loss"))
+    assert step_of(Diary(), EVALUATE, None) == Step(metrics=("accuracy", "loss"))
     with pytest.raises(
         MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
     ):
-        step_of(Diary(), "steal")
+        step_of(Diary(), "steal", None)
 
 
 @pytest.fixture
