@@ -102,6 +102,11 @@ class Federation:
         """Whether there is a model or a failure."""
         return self.result is not None or self.failure is not None
 
+    @property
+    def state(self) -> State:
+        """The method's state after the last complete exchange."""
+        return self._progress.state
+
     def history(self) -> list[dict[str, Any]]:
         """One record per completed round."""
         return self._store.history()

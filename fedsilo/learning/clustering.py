@@ -39,8 +39,11 @@ def elbow(rows: np.ndarray, largest: int, seed: int) -> int:
     The elbow is the point farthest below the straight line from the first to the last point of the curve, both
     axes scaled to [0, 1]; a curve that is flat or straight gives one cluster.
     """
-    largest = min(largest, len(np.unique(rows, axis=0)))
-    inertia = np.array([_fit(rows, k, seed).inertia_ for k in range(1, largest + 1)])
+    largest = min(largest, len(rows))
+    inertia = np.zeros(largest)
+    # From as many clusters as distinct rows on, nothing is left.
+    for k in range(1, min(largest, len(np.unique(rows, axis=0))) + 1):
+        inertia[k - 1] = _fit(rows, k, seed).inertia_
     drop = inertia[0] - inertia[-1]
     if largest < 3 or drop <= 1e-12:
         return largest if drop > 1e-12 else 1
@@ -79,7 +82,7 @@ def renumber(labels: np.ndarray) -> np.ndarray:
 
 def _capped(distances: np.ndarray, cap: int) -> np.ndarray:
     nearest = distances.argmin(axis=1)
-    labels = nearest.copy()
+    labels: np.ndarray = nearest.copy()
     for number in range(distances.shape[1]):
         members = np.flatnonzero(nearest == number)
         if len(members) > cap:

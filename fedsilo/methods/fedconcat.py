@@ -48,8 +48,8 @@ class FedConcatConfig(MethodConfig):
     size_capped: bool = Field(
         default=False, description="At most floor(1.2 N / K) silos in a cluster; for data with many classes."
     )
-    encoder_rounds: int = Field(ge=1, description="Rounds of stage 2, T_e.")
-    classifier_rounds: int = Field(ge=1, description="Rounds of stage 3, T_c.")
+    encoder_rounds: int = Field(default=50, ge=1, description="Rounds of stage 2, T_e; run.sh has 50.")
+    classifier_rounds: int = Field(default=1000, ge=1, description="Rounds of stage 3, T_c; run.sh has 1000.")
     warm_start: bool = Field(
         default=False, description="Start stage 3 from the clusters' classifiers side by side, biases summed."
     )

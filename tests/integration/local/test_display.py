@@ -81,11 +81,12 @@ def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> N
     federation = load(write(tmp_path / "digits.yaml", silos(*names)))
     progress = Progress(federation, Workdir(tmp_path / "run"))
     progress.status = _status()
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, record=True, color_system=None)
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, force_terminal=True, color_system=None)
     display = LiveDisplay(console)
     with display.showing(progress):
         display.update(progress)
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.export_text())
+    shown = re.sub(r"(\x1b\[[0-9;?]*[A-Za-z]|\r)+", "\n", screen.getvalue())
     assert "federation/digits: fedavg, mlp, 4 silos" in shown
     assert "round 7/50   accuracy 0.9123   loss 0.2876" in shown
     assert "│ hospital-of-a-long-name │ Idle     │  12,345 │          7 │ 1.8 MB │" in shown

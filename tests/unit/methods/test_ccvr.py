@@ -1,0 +1,162 @@
+"""CCVR: pooled class statistics, and calibration after another method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo.engine.federation import Federation
+from fedsilo.methods import registry
+from fedsilo.methods.ccvr import CCVRConfig
+from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
+from tests.federate import federate, job_spec, model_of, runners, silo_holding
+from tests.fixture_networks import load_fixture
+from tests.paths import needs_fixtures
+
+
+def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> Pooled:
+    """Pool the local statistics of the silos' features of one class."""
+    width = parts[0].shape[1]
+    pooled = Pooled(0, np.zeros(width), np.zeros((width, width) if covariance == "full" else width))
+    for part in parts:
+        pooled.merge(len(part), part.mean(axis=0), local_covariance(part, covariance))
+    return pooled
+
+
+@needs_fixtures
+def test_pooling_is_exact_where_the_printed_formula_is() -> None:
+    npz = load_fixture("ccvr_statistics")
+    for label in range(3):
+        parts = [npz[f"z{k}"][npz[f"y{k}"] == label] for k in range(4)]
+        pooled = pool_of([part for part in parts if len(part)])
+        np.testing.assert_allclose(pooled.mean, npz["pooled_mean"][label], rtol=1e-8)
+        np.testing.assert_allclose(
+            pooled.covariance, npz["pooled_cov_unbiased"][label], rtol=1e-8, atol=1e-10
+        )
+        # What others feed into the formula, biased local covariances, is visibly too small.
+        assert np.abs(pooled.covariance - npz["flbench_cov"][label]).max() > 0.1
+
+
+@needs_fixtures
+def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
+    npz = load_fixture("ccvr_statistics")
+    for key in npz:
+        if key.startswith("cov_unbiased/"):
+            client, label = key.split("/")[1:]
+            part = npz[f"z{client}"][npz[f"y{client}"] == int(label)]
+            np.testing.assert_allclose(local_covariance(part, "full"), npz[key], rtol=1e-8, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    width=st.integers(1, 5),
+    rank=st.integers(0, 5),
+    shift=st.floats(-100, 100),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_pooled_covariance_is_that_of_the_pooled_features(
+    sizes: list[int], width: int, rank: int, shift: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    # A rank below the width makes every covariance singular.
+    mixing = rng.normal(size=(rank, width))
+    parts = [rng.normal(size=(size, rank)) @ mixing + shift * rng.normal(size=width) for size in sizes]
+    together = np.concatenate(parts)
+    wanted = (
+        np.cov(together, rowvar=False).reshape(width, width)
+        if len(together) > 1
+        else np.zeros((width, width))
+    )
+    scale = max(np.abs(wanted).max(), 1.0)
+    np.testing.assert_allclose(pool_of(parts).covariance / scale, wanted / scale, atol=1e-6)
+    diagonal = pool_of(parts, "diagonal").covariance
+    np.testing.assert_allclose(diagonal / scale, np.diag(wanted) / scale, atol=1e-6)
+    drawn = gaussian_features(pool_of(parts), 7, None, rng)
+    assert drawn.shape == (7, width)
+    assert np.isfinite(drawn).all()
+
+
+def test_virtual_features_have_the_pooled_mean_and_covariance() -> None:
+    rng = np.random.default_rng(0)
+    part = rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3)) + 5
+    pooled = pool_of([part])
+    drawn = gaussian_features(pooled, 200_000, None, rng)
+    np.testing.assert_allclose(drawn.mean(axis=0), pooled.mean, atol=0.03)
+    np.testing.assert_allclose(np.cov(drawn, rowvar=False), pooled.covariance, atol=0.1)
+    isotropic = gaussian_features(pooled, 200_000, 4.0, rng)
+    np.testing.assert_allclose(np.cov(isotropic, rowvar=False), 4 * np.eye(3), atol=0.1)
+
+
+def calibrated(
+    tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, **config: Any
+) -> Federation:
+    rng = np.random.default_rng(0)
+    silos = []
+    for name, classes in classes_of.items():
+        labels = np.repeat(classes, 12)
+        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
+        silos.append(silo_holding(tmp_path, name, features, labels.astype(np.int64)))
+    spec = job_spec(
+        "ccvr",
+        list(classes_of),
+        2,
+        method={"config": config},
+        privacy={"minSamplesPerClass": minimum},
+        participation={"fraction": 0.5},
+    )
+    return federate(tmp_path, spec, runners(spec, silos, tmp_path))
+
+
+def test_calibration_asks_every_silo_and_changes_the_classifier_alone(tmp_path: Path) -> None:
+    federation = calibrated(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    last = federation.history()[-1]
+    assert (last["phase"], len(last["samples"]), federation.rounds) == ("calibration", 2, 3)
+    trained, found = federation.state.tree("model"), model_of(federation)
+    for name, array in trained.items():
+        assert np.array_equal(array, found[name]) == name.startswith("encoder."), name
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "none"])
+@pytest.mark.parametrize("tukey", [None, 0.5, 0])
+def test_every_form_is_finite(tmp_path: Path, covariance: str, tukey: float | None) -> None:
+    federation = calibrated(
+        tmp_path, {"a": [0, 1], "b": [1, 2]}, covariance=covariance, relu=tukey is not None, tukeyBeta=tukey
+    )
+    assert all(np.isfinite(array).all() for array in model_of(federation).values())
+
+
+def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None:
+    federation = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]})
+    trained, found = federation.state.tree("model"), model_of(federation)
+    np.testing.assert_array_equal(found["classifier.weight"][3], trained["classifier.weight"][3])
+    assert not np.array_equal(found["classifier.weight"][0], trained["classifier.weight"][0])
+
+
+def test_without_any_disclosed_class_the_model_stays_as_it_is(tmp_path: Path) -> None:
+    federation = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
+    trained, found = federation.state.tree("model"), model_of(federation)
+    assert all(np.array_equal(trained[name], found[name]) for name in trained)
+
+
+def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) -> None:
+    federation = calibrated(
+        tmp_path, {"a": [0, 1], "b": [1, 2]}, after={"name": "creff", "config": {"matchSteps": 2}}
+    )
+    assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
+    spec, method = job_spec("ccvr", 2), registry.get("ccvr")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"after": {"name": "fedconcat"}}, "spec.method.config.after.name"),
+        ({"after": {"name": "ccvr"}}, "spec.method.config.after.name"),
+        ({"after": {"name": "nothing"}}, "spec.method.config.after"),
+        ({"after": {"name": "fedavg", "config": {"unknown": 1}}}, "spec.method.config.after"),
+        ({"tukeyBeta": 0.5}, "spec.method.config.tukeyBeta"),
+    ]
+    for config, path in wrong:
+        assert path in [fault[0] for fault in method.check(spec, CCVRConfig.model_validate(config))]
+    assert method.check(spec, CCVRConfig()) == []
