@@ -39,6 +39,7 @@ class Service:
         self.seen: dict[str, float] = {}
         self.finished: set[str] = set()
         self.refused: Counter[str] = Counter()
+        self.served: Counter[str] = Counter()
         self._keys = keys
         self._changed = asyncio.Event()
 
@@ -124,7 +125,10 @@ class Service:
         path = self.federation.blob(request.match_info["digest"])
         if path is None:
             raise Problem("unknown-blob", f"no open task refers to blob {request.match_info['digest'][:64]}")
-        return web.FileResponse(path, chunk_size=1 << 20)
+        response = web.FileResponse(path, chunk_size=1 << 20)
+        await response.prepare(request)
+        self.served[request[SILO]] += response.content_length or 0
+        return response
 
     async def _offset(self, request: web.Request) -> web.Response:
         task = request.match_info["task"]

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from fedsilo.engine.round import Verdict
 from fedsilo_aggregator.service import Service
-from fedsilo_aggregator.status import StatusSink, status_of
+from fedsilo_aggregator.status import Status, StatusSink
 from fedsilo_aggregator.uploads import FULL
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -56,6 +56,7 @@ async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: s
 async def drive(service: Service, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     federation, message = service.federation, ""
+    status = Status(federation, service.refused, service.served)
     while not federation.ended:
         # Serving time is the time in which silos can answer: neither folding nor a full disk counts.
         before = time.monotonic()
@@ -70,9 +71,9 @@ async def drive(service: Service, sink: StatusSink) -> None:
             message = "the aggregator's disk is full; the round goes on when there is space"
             log.warning(message)
             await asyncio.sleep(1.0)
-        sink.publish(status_of(federation, service.refused, message))
+        sink.publish(status.document(message))
     service.change()
-    sink.publish(status_of(federation, service.refused, message))
+    sink.publish(status.document(message))
     await _drain(service)
 
 

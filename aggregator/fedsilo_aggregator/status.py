@@ -35,41 +35,86 @@ class StatusFile:
             self.last = status
 
 
-def status_of(federation: Federation, refused: Mapping[str, int], message: str) -> dict[str, Any]:
-    """State of the job, its rounds and its silos, as plain values."""
-    history = federation.history()
-    current = federation.current
-    failure = federation.failure
-    phase = "Failed" if failure else "Succeeded" if federation.result else "Running"
-    return {
-        "phase": phase,
-        "reason": failure.reason if failure else phase,
-        "message": str(failure) if failure else message,
-        "round": len(history),
-        "rounds": federation.rounds,
-        "step": current.exchange.phase.name if current and not failure else None,
-        "deadlineSeconds": round(current.round.deadline - current.round.elapsed) if current else None,
-        "metrics": next((line["metrics"] for line in reversed(history) if "metrics" in line), {}),
-        "training": next((line["training"] for line in reversed(history) if "training" in line), {}),
-        "silos": [_silo(federation, history, silo) for silo in federation.identity.silos],
-        "refused": dict(refused),
-        "model": {"path": federation.result.path.name, "sha256": federation.result.sha256}
-        if federation.result
-        else None,
-    }
+@dataclass
+class Account:
+    """What one silo has contributed so far.
+
+    :param sent: bytes of its accepted updates.
+    """
+
+    last_round: int = 0
+    samples: int | None = None
+    sent: int = 0
 
 
-def _silo(federation: Federation, history: list[dict[str, Any]], silo: str) -> dict[str, Any]:
-    last = next((line for line in reversed(history) if silo in line.get("samples", {})), None)
-    return {
-        "name": silo.rpartition("/")[2],
-        "namespace": silo.rpartition("/")[0],
-        "state": _silo_state(federation, silo),
-        "lastRound": last["round"] if last else 0,
-        "samples": last["samples"][silo] if last else None,
-        "bytes": sum(line["bytes"].get(silo, 0) for line in history),
-        "message": federation.current.round.failed.get(silo, "") if federation.current else "",
-    }
+class Status:
+    """State of the job, its rounds and its silos, as plain values.
+
+    The history only grows, so that each of its lines is added up once.
+
+    :param refused: refusals by problem code, as the service counts them.
+    :param served: bytes of blobs that each silo has fetched from this process.
+    """
+
+    def __init__(self, federation: Federation, refused: Mapping[str, int], served: Mapping[str, int]) -> None:
+        self._federation = federation
+        self._refused = refused
+        self._served = served
+        self._accounts = {silo: Account() for silo in federation.identity.silos}
+        self._seen = 0
+        self._metrics: dict[str, float] = {}
+        self._training: dict[str, float] = {}
+
+    def document(self, message: str) -> dict[str, Any]:
+        """The present state.
+
+        :param message: what a person should know beside it.
+        """
+        self._add_up()
+        federation = self._federation
+        current, failure = federation.current, federation.failure
+        phase = "Failed" if failure else "Succeeded" if federation.result else "Running"
+        left = current.round.deadline - current.round.elapsed if current else None
+        result = federation.result
+        return {
+            "phase": phase,
+            "reason": failure.reason if failure else phase,
+            "message": str(failure) if failure else message,
+            "round": self._seen,
+            "rounds": federation.rounds,
+            "step": current.exchange.phase.name if current and not failure else None,
+            "deadlineSeconds": None if left is None else round(left),
+            "metrics": self._metrics,
+            "training": self._training,
+            "silos": [self._silo(silo) for silo in federation.identity.silos],
+            "refused": dict(self._refused),
+            "model": {"path": result.path.name, "sha256": result.sha256} if result else None,
+        }
+
+    def _add_up(self) -> None:
+        history = self._federation.history()
+        for line in history[self._seen :]:
+            for silo, count in line["bytes"].items():
+                self._accounts[silo].sent += count
+            for silo, samples in line["samples"].items():
+                self._accounts[silo].last_round, self._accounts[silo].samples = line["round"], samples
+            self._metrics = line.get("metrics", self._metrics)
+            self._training = line["training"] or self._training
+        self._seen = len(history)
+
+    def _silo(self, silo: str) -> dict[str, Any]:
+        account, current = self._accounts[silo], self._federation.current
+        namespace, _, name = silo.rpartition("/")
+        return {
+            "name": name,
+            "namespace": namespace,
+            "state": _silo_state(self._federation, silo),
+            "lastRound": account.last_round,
+            "samples": account.samples,
+            "bytes": account.sent,
+            "fetched": self._served.get(silo, 0),
+            "message": current.round.failed.get(silo, "") if current else "",
+        }
 
 
 def _silo_state(federation: Federation, silo: str) -> str:

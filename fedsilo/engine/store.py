@@ -45,6 +45,7 @@ class JobStore:
         self._open = directory / "open"
         self._history = directory / "history.jsonl"
         self._committed = 0  # bytes of the history that `state.json` vouches for
+        self._lines: list[dict[str, Any]] = []
 
     def claim(self, job: str, digest: str) -> None:
         """Make the directory this job's, or check that it is.
@@ -74,6 +75,10 @@ class JobStore:
         self._cut_history()
         if document is None:
             return None
+        if self._history.exists():
+            self._lines = [
+                json.loads(line) for line in self._history.read_text(encoding="utf-8").splitlines()
+            ]
         return Progress(
             document["position"], State.from_json(document["state"], self.blobs), document["record"]
         )
@@ -96,15 +101,13 @@ class JobStore:
         }
         write_json(self.directory / "state.json", document)
         self._committed = length
+        if line is not None:
+            self._lines.append(line)
         return stored
 
     def history(self) -> list[dict[str, Any]]:
-        """Lines of the completed rounds."""
-        if not self._history.exists():
-            return []
-        with self._history.open("rb") as file:
-            lines = file.read(self._committed).decode().splitlines()
-        return [json.loads(line) for line in lines]
+        """Lines of the completed rounds, in order; not to be changed."""
+        return self._lines
 
     def exchange(self, name: str) -> Path:
         """Directory of the open exchange."""

@@ -19,7 +19,6 @@ from fedsilo.methods import registry
 from fedsilo.methods.fedconcat import FedConcatConfig
 from fedsilo.methods.pieces import concatenation
 from fedsilo.methods.state import Tree
-from fedsilo.wire import open_blob
 from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file
 from tests.fixture_networks import Fixture, load_fixture
 from tests.paths import SHARED, needs_fixtures
