@@ -19,8 +19,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup  ## four silos train one model on real data, on this machine
-	@$(BIN)/fedsilo run -f examples/quickstart.yaml --alone
+demo: setup  ## four silos train one model on real data, with four methods, on this machine
+	@cd examples && ../$(BIN)/fedsilo run --alone --workdir ../runs/demo-$$(date +%Y%m%d-%H%M%S) \
+		-f quickstart.yaml -f fedavg.yaml -f ccvr.yaml -f creff.yaml
 
 test: setup  ## run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest

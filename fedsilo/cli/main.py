@@ -7,6 +7,7 @@ that is called is imported: `fedsilo validate` must answer at once, on a machine
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,6 +27,7 @@ LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop"
 """What the base installation lacks and the commands that compute import."""
 
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,6 +47,10 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print(f"fedsilo: this command needs {missing.name}; pip install 'fedsilo[local]'", file=sys.stderr)
         return ManifestInvalid.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough, as `head` has; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)
         return _INTERRUPTED

@@ -1,55 +1,109 @@
-"""`fedsilo run`: run a manifest on this machine, without a cluster."""
+"""`fedsilo run`: run manifests on this machine, without a cluster."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from fedsilo.errors import ManifestInvalid
+from fedsilo.manifests.loading import Federation
 from fedsilo.process import INTERRUPTED, TERMINATED
 from fedsilo.validation import load_and_validate
+
+if TYPE_CHECKING:
+    from fedsilo.local.run import Outcome
+    from fedsilo.local.workdir import Workdir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("-f", "--file", type=Path, required=True, help="the manifest (YAML)")
-    parser.add_argument("--workdir", type=Path, help="directory of the run (default: runs/JOB-TIME)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run that --workdir holds")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
     parser.add_argument(
-        "--alone", action="store_true", help="also train each silo by itself, to show what federation brings"
+        "-f",
+        "--file",
+        type=Path,
+        action="append",
+        required=True,
+        help="the manifest (YAML); several, each with its own -f, are run in turn and compared",
+    )
+    parser.add_argument(
+        "--workdir",
+        type=Path,
+        help="directory of the run (default: runs/JOB-TIME); of several, each has its own in it",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run that --workdir holds")
+    parser.add_argument(
+        "--json", action="store_true", help="end with one JSON object on standard output for each job"
+    )
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="also train each silo of the first manifest by itself, to show what federation brings",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the job; exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM."""
-    federation = load_and_validate(args.file)
+    """Run the jobs, up to the first that fails.
 
-    from fedsilo.local.display import display_for, show_result
-    from fedsilo.local.run import Terminated, train_alone
-    from fedsilo.local.run import run as run_federation
+    Exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM.
+    """
+    federations = [load_and_validate(file) for file in args.file]
+    directories = list(_directories(args.workdir, federations))
+
+    from fedsilo.local.display import show_comparison
+    from fedsilo.local.run import Terminated
     from fedsilo.local.workdir import Workdir
 
-    name = federation.job.metadata.name
-    default = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    workdir = Workdir((args.workdir or default).resolve())
-    data_root = args.file.resolve().parent
+    outcomes: list[Outcome] = []
+    for file, federation, directory in zip(args.file, federations, directories, strict=True):
+        try:
+            alone = args.alone and not outcomes
+            outcomes.append(_run_one(args, file, federation, Workdir(directory.resolve()), alone))
+        except (KeyboardInterrupt, Terminated) as signal:
+            interrupted = isinstance(signal, KeyboardInterrupt)
+            word = "interrupted" if interrupted else "terminated"
+            print(f"fedsilo: {word}; go on with --workdir {directory} --resume", file=sys.stderr)
+            return INTERRUPTED if interrupted else TERMINATED
+        if outcomes[-1].exit_code != 0:
+            break
+    if len(federations) > 1 and not args.json:
+        show_comparison(outcomes)
+    return outcomes[-1].exit_code
+
+
+def _run_one(
+    args: argparse.Namespace, file: Path, federation: Federation, workdir: Workdir, with_alone: bool
+) -> Outcome:
+    from fedsilo.local.display import display_for, show_result
+    from fedsilo.local.run import run as run_federation
+    from fedsilo.local.run import train_alone
+
     stream = sys.stderr if args.json else sys.stdout
-    alone = []
-    try:
-        outcome = run_federation(federation, workdir, data_root, args.resume, display_for(stream))
-        if args.alone and outcome.exit_code == 0:
-            print("training each silo alone, for comparison", file=stream, flush=True)
-            alone = train_alone(workdir, args.file.resolve(), data_root)
-    except (KeyboardInterrupt, Terminated) as signal:
-        interrupted = isinstance(signal, KeyboardInterrupt)
-        word = "interrupted" if interrupted else "terminated"
-        print(f"fedsilo: {word}; go on with --workdir {workdir.root} --resume", file=sys.stderr)
-        return INTERRUPTED if interrupted else TERMINATED
+    root = file.resolve().parent
+    outcome = run_federation(federation, workdir, root, args.resume, display_for(stream))
+    alone: list[dict[str, Any]] = []
+    if with_alone and outcome.exit_code == 0:
+        print("training each silo alone, for comparison", file=stream, flush=True)
+        alone = train_alone(workdir, file.resolve(), root)
     if args.json:
-        print(json.dumps(outcome.document | ({"alone": alone} if alone else {})))
+        print(json.dumps(outcome.document | ({"alone": alone} if alone else {})), flush=True)
     else:
         show_result(outcome.document, alone)
-    return outcome.exit_code
+    return outcome
+
+
+def _directories(workdir: Path | None, federations: list[Federation]) -> Iterator[Path]:
+    names = [federation.job.metadata.name for federation in federations]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ManifestInvalid(f"several of the manifests have a job of the name {twice[0]}; rename one")
+    now = datetime.now()
+    for name in names:
+        if workdir is None:
+            yield Path("runs") / f"{name}-{now:%Y%m%d-%H%M%S}"
+        else:
+            yield workdir if len(names) == 1 else workdir / name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,6 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedsilo.local.progress import Progress
+
+if TYPE_CHECKING:
+    from fedsilo.local.run import Outcome
 
 STYLES = {"Reported": "green", "Finished": "green", "Failed": "red", "Awaited": "yellow", "Starting": "dim"}
 
@@ -122,6 +125,26 @@ def show_result(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) 
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
 
 
+def show_comparison(outcomes: Sequence[Outcome]) -> None:
+    """One line for each of several jobs."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
+    table = Table("job", "method", title="compared", title_justify="left")
+    for column in ("rounds", "exchanged per silo", "seconds", "accuracy"):
+        table.add_column(column, justify="right")
+    for outcome in outcomes:
+        document = outcome.document
+        accuracy = document["metrics"].get("accuracy")
+        table.add_row(
+            document["job"],
+            document["method"],
+            str(document["rounds"]),
+            _size(outcome.exchanged),
+            f"{document['seconds']:.0f}",
+            "-" if accuracy is None else f"{accuracy:.1%}",
+        )
+    console.print(table)
+
+
 def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) -> Table:
     table = Table("trained on", Column("samples", justify="right"))
     if alone:
@@ -142,7 +165,9 @@ def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]
 
 def _headline(progress: Progress) -> str:
     spec = progress.federation.job.spec
-    return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {len(progress.federation.silos)} silos"
+    count = len(progress.federation.silos)
+    silos = f"{count} silo{'s' if count > 1 else ''}"
+    return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {silos}"
 
 
 def _state(progress: Progress) -> str:

@@ -40,13 +40,16 @@ class Terminated(BaseException):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, as `--json` prints it.
+    """How a run ended.
 
+    :param document: what `--json` prints.
     :param exit_code: see `fedsilo.errors`.
+    :param exchanged: bytes that a silo sent and fetched in this run, mean over silos.
     """
 
     document: dict[str, Any]
     exit_code: int
+    exchanged: float
 
 
 def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool, display: Display) -> Outcome:
@@ -70,7 +73,9 @@ def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool,
         workdir.collect()
         progress.read()
         document = progress.outcome(time.monotonic() - began)
-        return Outcome(document, 0 if document["phase"] == "Succeeded" else _exit_code(parts[0]))
+        exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(parts[0])
+        exchanged = sum(silo.get("bytes", 0) + silo.get("fetched", 0) for silo in progress.silos)
+        return Outcome(document, exit_code, exchanged / len(progress.silos))
 
 
 def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[str, Any]]:

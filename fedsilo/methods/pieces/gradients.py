@@ -4,28 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from fedsilo.methods.interface import Reply, SiloContext, SiloTask, Updates
+from fedsilo.methods.interface import Payload, Reply, SiloContext, SiloTask, Updates
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
 DRAWS, DRAWN = 10, 32
 """Released code: the gradient of a class is the mean over 10 draws of at most 32 of its samples."""
 
+WEIGHT, BIAS = "gradient.weight", "gradient.bias"
+
+
+class Gradient(NamedTuple):
+    """Of the cross-entropy of one class, with respect to the head's weight (C, d) and bias (C,)."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+def payloads(released: bool) -> tuple[Payload, ...]:
+    """One gradient per class; that of the bias in the released form alone, since eq. 6 has no use for it."""
+    weight = Payload("averaged_gradients", WEIGHT, ("classes", "feature"), per_class=True)
+    bias = Payload("averaged_gradients", BIAS, ("classes",), per_class=True)
+    return (weight, bias) if released else (weight,)
+
 
 @dataclass(frozen=True)
 class TrainWithGradients:
     """Gradients of the downloaded head under the downloaded extractor, then ordinary local training.
 
-    :param released: random draws per class instead of the mean over all its samples.
+    :param released: random draws per class instead of the mean over all its samples, and the bias's gradient too.
     """
 
     released: bool
 
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """The reply of local training, with the gradients beside the model."""
+        """The reply of local training, with the gradients beside the model; a class below the minimum is left out."""
         from fedsilo.learning.evaluation import features_of
 
         features = features_of(silo.model(task.trees["model"]), silo.train)
@@ -36,18 +53,16 @@ class TrainWithGradients:
             members = features[labels == label]
             if len(members) < silo.min_samples_per_class:
                 continue
-            weight, bias = self.gradient(
-                members, label, task.trees["head"], silo.seed("draws", task.round, label)
-            )
-            gradients |= {f"gradient.weight/{label}": weight, f"gradient.bias/{label}": bias}
-            support |= {f"gradient.weight/{label}": len(members), f"gradient.bias/{label}": len(members)}
+            seed = silo.seed("draws", task.round, label)
+            found = self.gradient(members, label, task.trees["head"], seed)
+            blocks = {WEIGHT: found.weight} | ({BIAS: found.bias} if self.released else {})
+            gradients |= {f"{name}/{label}": array for name, array in blocks.items()}
+            support |= {f"{name}/{label}": len(members) for name in blocks}
         trained = train_model(silo, task, private)
         return replace(trained, tensors={**trained.tensors, **gradients}, support=support)
 
-    def gradient(
-        self, members: np.ndarray, label: int, head: Mapping[str, np.ndarray], seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(C, d) and (C,): mean over the class's features, (n, d), of the cross-entropy's gradient."""
+    def gradient(self, members: np.ndarray, label: int, head: Mapping[str, np.ndarray], seed: int) -> Gradient:
+        """Mean over the class's features, (n, d), of the cross-entropy's gradient (eq. 3)."""
         import torch
 
         from fedsilo.learning.feature_matching import class_gradients
@@ -59,7 +74,7 @@ class TrainWithGradients:
         weight, bias = torch.tensor(head["classifier.weight"]), torch.tensor(bias_of(head))
         stacked = torch.tensor(np.stack(groups))
         found = class_gradients(stacked, torch.full((len(groups),), label), weight, bias)
-        return found[0].mean(dim=0).numpy(), found[1].mean(dim=0).numpy()
+        return Gradient(found[0].mean(dim=0).numpy(), found[1].mean(dim=0).numpy())
 
 
 def bias_of(head: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -67,14 +82,19 @@ def bias_of(head: Mapping[str, np.ndarray]) -> np.ndarray:
     return head.get("classifier.bias", np.zeros(len(head["classifier.weight"]), np.float32))
 
 
-def mean_gradients(updates: Updates) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Class -> gradients averaged over the silos that sent it, every silo alike (eq. 4)."""
+def mean_gradients(updates: Updates, released: bool) -> dict[int, Gradient]:
+    """Class -> gradient averaged over the silos that sent it, every silo alike (eq. 4).
+
+    The bias's is zero where silos do not send it; a class of which one of the two is missing is left out.
+    """
     names = [name for silo in updates.silos for name in updates.names(silo, "averaged_gradients")]
     sums = updates.weighted_sum("averaged_gradients", dict.fromkeys(updates.silos, 1.0))
+    means = {name: (total / names.count(name)).astype(np.float32) for name, total in sums.items()}
     found = {}
     for label in sorted({int(name.rpartition("/")[2]) for name in names}):
-        pair = (f"gradient.weight/{label}", f"gradient.bias/{label}")
-        if all(name in sums for name in pair):
-            weight, bias = (sums[name] / names.count(name) for name in pair)
-            found[label] = (weight.astype(np.float32), bias.astype(np.float32))
+        weight, bias = means.get(f"{WEIGHT}/{label}"), means.get(f"{BIAS}/{label}")
+        if weight is not None and not released:
+            bias = np.zeros(len(weight), np.float32)
+        if weight is not None and bias is not None:
+            found[label] = Gradient(weight, bias)
     return found

@@ -17,8 +17,9 @@ from fedsilo.manifests.silo import Silo
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.admission import Admission
+from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
-from fedsilo_agent.guard.loop import Guard
+from fedsilo_agent.guard.loop import Guard, decline
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +48,12 @@ def _run(args: argparse.Namespace) -> None:
 
     async def guarding() -> None:
         async with AggregatorClient(peer) as client:
-            await Guard(admission, volume, key, client).run()
+            try:
+                guard = Guard(admission, volume, key, client)
+            except AuditBroken as broken:
+                await decline(client, admission, broken)
+                raise
+            await guard.run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(guarding())

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import append_durably
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import PolicyRefused
 
 log = logging.getLogger("fedsilo.guard")
 
 GENESIS = "0" * 64
 
 
-class AuditBroken(FedsiloError):
-    """The audit log is not the one that was written."""
+class AuditBroken(PolicyRefused):
+    """The audit log is not the one that was written; nothing leaves until a person has looked."""
 
     reason = "AuditBroken"
 

@@ -235,6 +235,15 @@ class Guard:
         return succeeded
 
 
+async def decline(client: AggregatorClient, admission: Admission, why: FedsiloError) -> None:
+    """Say that this silo answers nothing, so that the round need not wait for it until its deadline."""
+    sealed = await client.task("", LONG_POLL)
+    if sealed is not None:
+        with contextlib.suppress(Problem):
+            task = admission.open(sealed)
+            await client.report_failure(task.task, why.reason, str(why))
+
+
 async def _cancelled(work: asyncio.Task[Any]) -> None:
     work.cancel()
     await asyncio.wait({work})

@@ -25,7 +25,7 @@ ENVIRONMENT = {
 }
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which what is waited for will not come; generous, for machines that do other things too."""
 
 
