@@ -4,37 +4,63 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.cli.columns import columns
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.reference import type_words
 from fedsilo.methods import registry
 from fedsilo.methods.contract import EVALUATION
 from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.wire.tensors import DTYPES
 
 ROUNDS = 10
 """Rounds of the job whose phases are shown."""
 
 WIDTH = 100
 
+COUNTED = frozenset({"class_counts", "class_means"})
+"""Kinds that tell how many samples of a class a silo holds."""
+
+DIMENSIONS = {
+    "classes": "spec.data.classes",
+    "feature": "width of the classifier's input",
+    "stacked": "feature x clusters, at most those of the configuration",
+}
+"""Meaning of the symbolic dimensions."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One argument: the method, or none for the list."""
+    """The method, or none for the list; a manifest whose bytes are counted."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="describe this method")
+    parser.add_argument(
+        "-f",
+        "--file",
+        type=Path,
+        help="count the bytes of the job in this manifest; needs NAME, builds the model",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list or one method.
+    """Print the list or one method, and what a job of it moves.
 
-    :raises ManifestInvalid: when there is no method of that name.
+    :raises ManifestInvalid: when there is no method of that name, or the manifest's job names another.
     """
-    print(_list() if args.name is None else describe(registry.get(args.name)))
+    if args.name is None:
+        if args.file is not None:
+            raise ManifestInvalid(f"{args.file}: a file needs the name of its job's method before it")
+        print(_list())
+        return 0
+    print(describe(registry.get(args.name)))
+    if args.file is not None:
+        print(f"\n{_job(args.name, args.file)}")
     return 0
 
 
@@ -60,6 +86,13 @@ def describe(method: Method) -> str:
         [f"{method.name}: {method.title}", "", textwrap.fill(method.citation, WIDTH)],
         ["phases", *_phases(method, config)],
         ["what a silo sends, by step", *_sends(_steps(method, config))],
+        ["what that says of a silo's classes", *_disclosure(_steps(method, config))],
+        [
+            "what is kept between rounds",
+            f"  at the aggregator  {method.at_aggregator}",
+            f"  in the silo        {method.in_silo}",
+        ],
+        ["data needed at the aggregator, beside a test set", f"  {method.aggregator_data}"],
         ["spec.method.config", *_fields(method.Config)],
     )
     return "\n\n".join("\n".join(section) for section in sections)
@@ -109,26 +142,74 @@ def _example(method: Method) -> FederatedJobSpec:
 
 
 def _sends(steps: Mapping[str, Step]) -> Iterator[str]:
-    rows = []
+    rows = [("  step", "kind", "block", "shape", "dtype", "bytes")]
     for name, step in steps.items():
         facts = [_payload(payload) for payload in step.payloads]
         if step.metrics:
-            facts.append(("metrics", ", ".join(step.metrics)))
-        for position, fact in enumerate(facts or [("nothing", "")]):
+            facts.append(("metrics", ", ".join(step.metrics), "one number each", "", ""))
+        for position, fact in enumerate(facts or [("nothing", "", "", "", "")]):
             rows.append(("" if position else f"  {name}", *fact))
     yield columns(rows)
-    symbols = {size for step in steps.values() for payload in step.payloads for size in payload.shape}
-    if {"classes", "feature"} & symbols:
-        yield "  classes is spec.data.classes, feature the width of the classifier's input"
+    sizes = [size for step in steps.values() for payload in step.payloads for size in payload.shape]
+    for symbol in dict.fromkeys(size for size in sizes if isinstance(size, str)):
+        yield f"  {symbol}: {DIMENSIONS.get(symbol, 'a dimension of the method')}"
 
 
-def _payload(payload: Payload) -> tuple[str, str]:
+def _payload(payload: Payload) -> tuple[str, str, str, str, str]:
     if payload.name is None:
-        return payload.kind, "every tensor of the model that the task is about"
-    shape = " x ".join(map(str, payload.shape)) if payload.shape else "one number"
+        return payload.kind, "every tensor of the model", "the model's", "the model's", "the model's"
+    sizes = [str(size) for size in payload.shape]
+    size = " x ".join([f"{DTYPES[payload.dtype].itemsize} B", *sizes])
+    shape = " x ".join(sizes) or "one number"
     if payload.per_class:
-        return payload.kind, f"{payload.name}/<class>, one block per class: {payload.dtype}, {shape}"
-    return payload.kind, f"{payload.name}: {payload.dtype}, {shape}"
+        return payload.kind, f"{payload.name}/<class>", shape, payload.dtype, f"{size} per class"
+    return payload.kind, payload.name, shape, payload.dtype, size
+
+
+def _disclosure(steps: Mapping[str, Step]) -> Iterator[str]:
+    payloads = [payload for step in steps.values() for payload in step.payloads]
+    if COUNTED & {payload.kind for payload in payloads}:
+        yield "  counts per class of the silo's samples, where there are minSamplesPerClass or more"
+    elif any(payload.per_class for payload in payloads):
+        yield "  no counts; which classes have minSamplesPerClass samples or more can be seen"
+    else:
+        yield "  nothing; every update states the number of samples of all classes together"
+
+
+def _job(name: str, file: Path) -> str:
+    """What a job moves per silo.
+
+    :raises ManifestInvalid: when the job names another method.
+    """
+    from fedsilo.cli.rehearsal import rehearse
+    from fedsilo.validation import load_and_validate
+
+    federation = load_and_validate(file)
+    spec = federation.job.spec
+    if spec.method.name != name:
+        raise ManifestInvalid(
+            f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
+        )
+    played = rehearse(spec, [str(silo) for silo in federation.silos], registry.get(name))
+    tensors = played.signature.tensors
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors)
+    size = sum(tensor.nbytes for tensor in tensors)
+    head = ("  phase", "step", "rounds", "up", "down", "down again")
+    rows = [
+        (f"  {one.phase}", one.step, *(f"{number:,}" for number in (one.rounds, one.up, one.down, one.again)))
+        for one in played.phases
+    ]
+    total = ("  whole job", "", "", f"{played.up:,}", f"{played.down:,}", "")
+    return "\n".join(
+        [
+            f"in job {federation.job} of {file}, bytes of one silo",
+            f"  model: {parameters:,} numbers in {len(tensors)} tensors, {size:,} bytes",
+            columns([head, *rows, total], right={2, 3, 4, 5}),
+            "  up: tensors of an update, if every class may be disclosed; header and signature come on top",
+            "  down: blobs of a task; again: of these, what the silo's task before, in the same phase, did not have",
+            "  whole job: for a silo that takes part in every round",
+        ]
+    )
 
 
 def _fields(config: type[BaseModel]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from fedsilo.errors import ManifestInvalid
@@ -21,7 +20,6 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     Method,
-    MethodConfig,
     Phase,
     Reply,
     ServerContext,
@@ -34,44 +32,20 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.pieces import statistics
-from fedsilo.methods.pieces.statistics import Covariance, Pooled
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.pieces.calibration import CalibrationConfig, calibrate
+from fedsilo.methods.state import Scalar, State
+from fedsilo.wire import ModelSignature
 
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""
 
 
-class CCVRConfig(MethodConfig):
+class CCVRConfig(CalibrationConfig):
     """Settings of the calibration, and the method before it."""
 
     after: MethodSpec = Field(
         default=MethodSpec(name="fedavg"),
-        description="Method that trains the model; it must yield one model.",
-    )
-    covariance: Covariance = Field(
-        default="full", description="full: d x d per class; diagonal: d; none: means and one shared variance."
-    )
-    shared_variance: float = Field(
-        default=1.0, gt=0, description="Variance of every feature when covariance is none."
-    )
-    virtual_per_class: int = Field(
-        default=100,
-        ge=1,
-        description="Virtual features M_c; the paper has 100, 500 and 1000 for its datasets.",
-    )
-    epochs: int = Field(
-        default=10, ge=1, description="Passes over the virtual features; the paper gives no number."
-    )
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="Of the calibration; the job's when null."
-    )
-    relu: bool = Field(
-        default=False, description="Cut virtual features at zero, as real ones after a ReLU are."
-    )
-    tukey_beta: float | None = Field(
-        default=None,
-        ge=0,
-        description="Tukey's transform x^beta of virtual features, log x for 0; needs relu.",
+        description="Method that trains the model; it must yield one model [paper: any; experiments with FedAvg].",
     )
 
 
@@ -97,7 +71,7 @@ class CCVRServer:
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """As the method before, whose last model is set aside; then calibrate that."""
         if exchange.phase.step == STATISTICS:
-            pooled = statistics.pool(job, updates, self.config.covariance)
+            pooled = statistics.pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
         state = self.before.aggregate(job, state, exchange, updates)
         method, before = _before(self.config)
@@ -113,43 +87,6 @@ class CCVRServer:
         return self.before.model(job, state)
 
 
-def calibrate(job: ServerContext, config: CCVRConfig, model: Tree, pooled: Mapping[int, Pooled]) -> Tree:
-    """The model with its classifier trained on virtual features, starting from the trained classifier.
-
-    A class that no silo disclosed has no virtual features and takes no part in the softmax, so that its weights
-    stay as they are.
-    """
-    from fedsilo.learning.linear import LinearTraining, train_classifier
-
-    if not pooled:
-        return model
-    rng = np.random.default_rng(job.seed("virtual features"))
-    variance = config.shared_variance if config.covariance == "none" else None
-    drawn = [
-        statistics.gaussian_features(one, config.virtual_per_class, variance, rng)
-        for _, one in sorted(pooled.items())
-    ]
-    features = np.concatenate(drawn)
-    if config.relu:
-        features = np.maximum(features, 0)
-    if config.tukey_beta is not None:
-        features = features**config.tukey_beta if config.tukey_beta else np.log(np.maximum(features, 1e-6))
-    trained = train_classifier(
-        model["classifier.weight"],
-        model.get("classifier.bias"),
-        features.astype(np.float32),
-        np.repeat(sorted(pooled), config.virtual_per_class),
-        plan=LinearTraining(
-            lr=config.learning_rate or job.spec.training.optimizer.learning_rate,
-            momentum=job.spec.training.optimizer.momentum,
-            batch_size=job.spec.training.batch_size,
-            epochs=config.epochs,
-            seed=job.seed("calibration"),
-        ),
-    )
-    return {**model, **trained}
-
-
 class CCVR(Method):
     """Declaration of CCVR."""
 
@@ -159,6 +96,8 @@ class CCVR(Method):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
+    at_aggregator = "what the method before keeps, and the calibrated model"
+    in_silo = "what the method before keeps"
     Config = CCVRConfig
 
     def steps(self, config: CCVRConfig) -> Mapping[str, Step]:
@@ -186,6 +125,13 @@ class CCVR(Method):
 
         return {**method.silo(before), STATISTICS: disclose}
 
+    def dimensions(
+        self, signature: ModelSignature, config: CCVRConfig, settings: Mapping[str, Scalar]
+    ) -> Mapping[str, int]:
+        """Those of the method before."""
+        method, before = _before(config)
+        return method.dimensions(signature, before, settings)
+
     def check(self, spec: FederatedJobSpec, config: CCVRConfig) -> list[tuple[str, object, str, str]]:
         """The method before exists, likes its settings and yields one model of the job's architecture."""
         path = "spec.method.config.after"
@@ -197,6 +143,11 @@ class CCVR(Method):
         if type(method).architecture is not Method.architecture or method.name == self.name:
             faults.append(
                 (f"{path}.name", method.name, "does not yield one model", "use fedavg or a method like it")
+            )
+        if method.weights != self.weights and spec.aggregation.weights is None:
+            problem, remedy = f"averages by the rule {method.weights}", f"write {method.weights} here"
+            faults.append(
+                ("spec.aggregation.weights", None, f"is not set, and {method.name} {problem}", remedy)
             )
         if config.tukey_beta is not None and not config.relu:
             problem = "transforms features that may be negative"

@@ -27,12 +27,8 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.pieces import gradients
 from fedsilo.methods.pieces.classifiers import new_classifier
-from fedsilo.methods.pieces.federated_features import FeaturesConfig, match, retrain
+from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retrain
 from fedsilo.methods.state import State, Tree
-
-
-class CReFFConfig(FeaturesConfig):
-    """Settings; defaults are the paper's, Section 5.1."""
 
 
 @dataclass(frozen=True)

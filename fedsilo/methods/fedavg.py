@@ -57,6 +57,8 @@ class FedAvg(Method):
         "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
         "Deep Networks from Decentralized Data. AISTATS 2017."
     )
+    at_aggregator = "the model"
+    in_silo = "nothing"
     Config = MethodConfig
 
     def steps(self, config: MethodConfig) -> Mapping[str, Step]:

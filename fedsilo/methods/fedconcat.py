@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
@@ -18,7 +19,6 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     Method,
-    MethodConfig,
     Payload,
     Phase,
     ServerContext,
@@ -28,35 +28,36 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces import concatenation, distributions
+from fedsilo.methods.pieces import clusters, concatenation, distributions
+from fedsilo.methods.pieces.clusters import ClusterConfig
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import Scalar, State
 from fedsilo.wire import ModelSignature
 
 
-class FedConcatConfig(MethodConfig):
+class FedConcatConfig(ClusterConfig):
     """Settings of both forms."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
-        description="paper: stage 3 is FedAvg by samples over localEpochs. released: three mini-batches, uniform.",
+        description="paper: stage 3 is FedAvg by samples over localEpochs [paper, Algorithm 1]. released: three "
+        "mini-batches, uniform [released code].",
     )
-    clusters: int = Field(default=5, ge=1, le=1000, description="Number of clusters K; run.sh uses 5.")
-    choice: Literal["fixed", "elbow"] = Field(
-        default="fixed", description="elbow: K where the inertia curve bends, at most `clusters`."
+    encoder_rounds: int = Field(
+        default=50, ge=1, description="Rounds of stage 2, T_e [released code, run.sh]."
     )
-    size_capped: bool = Field(
-        default=False, description="At most floor(1.2 N / K) silos in a cluster; for data with many classes."
+    classifier_rounds: int = Field(
+        default=1000, ge=1, description="Rounds of stage 3, T_c [released code, run.sh]."
     )
-    encoder_rounds: int = Field(default=50, ge=1, description="Rounds of stage 2, T_e; run.sh has 50.")
-    classifier_rounds: int = Field(default=1000, ge=1, description="Rounds of stage 3, T_c; run.sh has 1000.")
     warm_start: bool = Field(
-        default=False, description="Start stage 3 from the clusters' classifiers side by side, biases summed."
+        default=False,
+        description="Start stage 3 from the clusters' classifiers side by side, biases summed [released code, for "
+        "CIFAR-100 and Tiny-ImageNet].",
     )
     classifier_weight_decay: float | None = Field(
         default=None,
         ge=0,
-        description="Weight decay of stage 3; the job's when null. The paper tunes it apart.",
+        description="Weight decay of stage 3 when not null [released code: 1e-5]; else the job's, or 1e-5 if released.",
     )
 
 
@@ -73,15 +74,16 @@ class FedConcatServer:
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Nothing in stage 1, its cluster's model to each silo in stage 2, all encoders in stage 3."""
+        """Nothing in stage 1, its cluster's model to each silo in stage 2, all of them in stage 3.
+
+        Each encoder comes with its cluster's classifier, as it was trained: the same blob, by content.
+        """
         del job
         if exchange.phase.step == "distribution":
             return {silo: Assignment() for silo in silos}
         if exchange.phase.step == "train":
-            return {silo: Assignment({"model": _tree_of(state, silo)}) for silo in silos}
-        trees = {name: name for name in state.trees if name.startswith("cluster/")} | {
-            "classifier": "classifier"
-        }
+            return {silo: Assignment({"model": clusters.tree_of(state, silo)}) for silo in silos}
+        trees = {name: name for name in (*clusters.trees(state.trees), "classifier")}
         settings: dict[str, Scalar] = {"clusters": state.values["clusters"]}
         return {silo: Assignment(trees, settings) for silo in silos}
 
@@ -92,28 +94,18 @@ class FedConcatServer:
         if exchange.phase.step == "classify":
             weights = "uniform" if self.config.variant == "released" else None
             return state.with_trees(classifier=job.mean(updates, "model", weights=weights))
-        return self.end_of_encoders(job, self.average_clusters(job, state, updates), exchange)
+        return self.train_encoders(job, state, exchange, updates)
 
-    def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, Any]) -> State:
-        """Stage 1: k-means on the label distributions; every cluster starts from the initial weights."""
-        member = distributions.cluster_silos(job, self.config, rows)
-        clusters = max(member.values()) + 1
-        initial = state.trees["initial"]
-        trees = {f"cluster/{number}": initial for number in range(clusters)}
-        return State(trees, {"clusters": clusters, "member": member})
+    def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, np.ndarray]) -> State:
+        """Stage 1: k-means on the rows P_k; every cluster starts from the initial weights."""
+        return clusters.begin(state, clusters.cluster_silos(job, self.config, rows))
 
-    def average_clusters(self, job: ServerContext, state: State, updates: Updates) -> State:
-        """Stage 2: FedAvg inside each cluster; one without an answer keeps its model."""
-        for number in range(state.values["clusters"]):
-            silos = [silo for silo in updates.silos if _tree_of(state, silo) == f"cluster/{number}"]
-            if silos:
-                state = state.with_trees(**{f"cluster/{number}": job.mean(updates, "model", silos)})
-        return state
-
-    def end_of_encoders(self, job: ServerContext, state: State, exchange: Exchange) -> State:
-        """After the last round of stage 2 the large classifier begins."""
-        last = exchange.phase_round == exchange.phase_rounds
-        return concatenation.with_classifier(job, state, self.config.warm_start) if last else state
+    def train_encoders(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Stage 2: FedAvg inside each cluster; after its last round the large classifier begins."""
+        state = clusters.average_inside(job, state, updates)
+        if exchange.phase_round < exchange.phase_rounds:
+            return state
+        return concatenation.with_classifier(job, state, self.config.warm_start)
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """Concatenated encoders and classifier; before stage 3 the classifier sums the clusters' logits."""
@@ -129,6 +121,8 @@ class FedConcat(Method):
         "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
         "AAAI 2024."
     )
+    at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
+    in_silo = "features of its examples under the fixed encoders, in stage 3"
     Config = FedConcatConfig
 
     def steps(self, config: FedConcatConfig) -> Mapping[str, Step]:
@@ -173,14 +167,6 @@ class FedConcat(Method):
     def check(self, spec: FederatedJobSpec, config: FedConcatConfig) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""
         return concatenation.check(spec, config)
-
-
-def _tree_of(state: State, silo: str) -> str:
-    """The silo's cluster; one that was absent when clusters were formed joins the largest."""
-    member = state.values["member"]
-    numbers = list(member.values())
-    largest = max(sorted(set(numbers)), key=numbers.count)
-    return f"cluster/{member.get(silo, largest)}"
 
 
 METHOD = FedConcat()

@@ -33,7 +33,7 @@ class FedConcatIDServer(FedConcatServer):
         state = self.form_clusters(job, state, distributions.from_models(job, updates))
         if self.config.variant == "paper":
             return state
-        return self.end_of_encoders(job, self.average_clusters(job, state, updates), exchange)
+        return self.train_encoders(job, state, exchange, updates)
 
 
 class FedConcatID(FedConcat):

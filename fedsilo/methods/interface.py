@@ -262,11 +262,20 @@ class ServerHalf(Protocol):
 
 
 class Method(ABC):
-    """Declaration of a method; importable without torch."""
+    """Declaration of a method; importable without torch.
+
+    :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
+    :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
+    :cvar aggregator_data: data that the aggregator must hold beside a test set, likewise.
+    :cvar weights: rule of averaging, `samples` or `uniform`, unless the job names one.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
+    at_aggregator: ClassVar[str]
+    in_silo: ClassVar[str]
+    aggregator_data: ClassVar[str] = "none"
     Config: ClassVar[type[BaseModel]]
     weights: ClassVar[str] = "samples"
 

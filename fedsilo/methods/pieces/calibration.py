@@ -34,7 +34,9 @@ class CalibrationConfig(MethodConfig):
         ge=1,
         description="Virtual features M_c [paper, experiments: 100, 500, 1000 for CIFAR-10, CIFAR-100, CINIC-10].",
     )
-    epochs: int = Field(default=10, ge=1, description="Passes over the virtual features [fedsilo: not printed].")
+    epochs: int = Field(
+        default=10, ge=1, description="Passes over the virtual features [fedsilo: not printed]."
+    )
     learning_rate: float | None = Field(
         default=None, gt=0, description="Of the calibration; the job's when null [fedsilo: not printed]."
     )

@@ -7,29 +7,46 @@ are numbered by their first silo and keep their numbers, since the order of conc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
-from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.interface import MethodConfig, ServerContext, Updates
 from fedsilo.methods.state import State
 
 CROWDING = 1.2
 """A capped cluster holds at most floor(1.2 N / K) silos, released code of FedConcat."""
 
 
+class ClusterConfig(MethodConfig):
+    """How many clusters there are, and how large they may be."""
+
+    clusters: int = Field(
+        default=5, ge=1, le=1000, description="Number of clusters K [released code, run.sh]."
+    )
+    choice: Literal["fixed", "elbow"] = Field(
+        default="fixed", description="elbow: K where the inertia curve bends, at most `clusters` [paper]."
+    )
+    size_capped: bool = Field(
+        default=False,
+        description="At most floor(1.2 N / K) silos in a cluster [released code, for CIFAR-100 and Tiny-ImageNet].",
+    )
+
+
 def cluster_silos(
-    job: ServerContext, rows: Mapping[str, np.ndarray], clusters: int, choice: str, size_capped: bool
+    job: ServerContext, config: ClusterConfig, rows: Mapping[str, np.ndarray]
 ) -> dict[str, int]:
     """Silo -> number of its cluster, by k-means on the label distributions.
 
     :param rows: silo -> (C,) label distribution.
-    :param clusters: how many; the most, where `choice` is `elbow`.
     """
     from fedsilo.learning.clustering import cluster, elbow
 
     matrix, seed = np.stack(list(rows.values())), job.seed("clusters")
-    number = elbow(matrix, clusters, seed) if choice == "elbow" else min(clusters, len(rows))
-    cap = int(CROWDING * len(rows) / number) if size_capped else None
+    most = min(config.clusters, len(rows))
+    number = elbow(matrix, most, seed) if config.choice == "elbow" else most
+    cap = int(CROWDING * len(rows) / number) if config.size_capped else None
     labels = cluster(matrix, number, seed, cap)
     return {silo: int(label) for silo, label in zip(rows, labels, strict=True)}
 

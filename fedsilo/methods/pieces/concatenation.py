@@ -18,6 +18,8 @@ from fedsilo.methods.interface import (
     Snapshot,
     Step,
 )
+from fedsilo.methods.pieces import clusters
+from fedsilo.methods.pieces.classifiers import new_classifier
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.wire import ModelSignature
 
@@ -40,8 +42,8 @@ RELEASED_WEIGHT_DECAY = 1e-5
 
 def dimensions(signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]) -> dict[str, int]:
     """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
-    clusters = settings.get("clusters", config.clusters)
-    bounded = clusters if isinstance(clusters, int) and 1 <= clusters <= config.clusters else config.clusters
+    given = settings.get("clusters", config.clusters)
+    bounded = given if isinstance(given, int) and 1 <= given <= config.clusters else config.clusters
     return {"stacked": bounded * signature.feature}
 
 
@@ -73,7 +75,7 @@ def with_classifier(job: ServerContext, state: State, warm: bool) -> State:
 
 def warm_classifier(state: State) -> Tree:
     """Clusters' classifiers side by side, (C, K d), and the sum of their biases: the sum of their logits."""
-    parts = [state.tree(name) for name in _clusters(state)]
+    parts = [state.tree(name) for name in clusters.trees(state.trees)]
     weight = np.concatenate([part["classifier.weight"] for part in parts], axis=1)
     biases = [part["classifier.bias"] for part in parts if "classifier.bias" in part]
     bias = np.sum(biases, axis=0) if biases else np.zeros(len(weight))
@@ -81,30 +83,23 @@ def warm_classifier(state: State) -> Tree:
 
 
 def fresh_classifier(job: ServerContext, state: State) -> Tree:
-    """A linear layer (C, K d) as PyTorch initialises it, the same for every run of the job."""
-    import torch
-
-    from fedsilo.learning.models import to_tree
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.seed("classifier"))
-        width = state.values["clusters"] * job.signature.feature
-        layer = torch.nn.Linear(width, job.signature.classes)
-    return {f"classifier.{name}": array for name, array in to_tree(layer).items()}
+    """A linear layer (C, K d) as PyTorch initialises it."""
+    width = state.values["clusters"] * job.signature.feature
+    return new_classifier(width, job.signature.classes, job.seed("classifier"))
 
 
 def snapshot(state: State) -> Snapshot:
     """All encoders in cluster order and the classifier; before stage 3 the sum of the clusters' logits."""
-    if not _clusters(state):
-        state = state.with_trees(**{"cluster/0": state.trees["initial"]})
+    if "initial" in state.trees:
+        state = clusters.begin(state, {"": 0})
     encoders = {
         f"encoder.{number}.{name.removeprefix('encoder.')}": array
-        for number, tree in enumerate(_clusters(state))
+        for number, tree in enumerate(clusters.trees(state.trees))
         for name, array in state.tree(tree).items()
         if name.startswith("encoder.")
     }
     classifier = state.tree("classifier") if "classifier" in state.trees else warm_classifier(state)
-    return Snapshot(encoders | classifier, {"clusters": len(_clusters(state))})
+    return Snapshot(encoders | classifier, {"clusters": state.values["clusters"]})
 
 
 @dataclass(frozen=True)
@@ -151,14 +146,6 @@ def _with_features(silo: SiloContext, task: SiloTask, private: State) -> State:
     """The private state with F(x) = [E_1(x); ...; E_K(x)] of every training example, (n, K d)."""
     from fedsilo.learning.evaluation import features_of
 
-    names = sorted((name for name in task.trees if name.startswith("cluster/")), key=_number)
-    parts = [features_of(silo.model(task.trees[name]), silo.train) for name in names]
+    encoders = clusters.trees(task.trees)
+    parts = [features_of(silo.model(task.trees[name]), silo.train) for name in encoders]
     return private.with_trees(features={"features": np.concatenate(parts, axis=1)})
-
-
-def _clusters(state: State) -> list[str]:
-    return sorted((name for name in state.trees if name.startswith("cluster/")), key=_number)
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
@@ -13,7 +10,8 @@ from fedsilo.methods.state import State
 INPUTS = 10_000
 """Random inputs r from which a silo's distribution is inferred, FedConcat-ID."""
 
-BATCH = 1_000
+BATCH = 100
+"""Inputs at a time, as in the released code; a divisor of `INPUTS`."""
 
 
 def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
@@ -43,34 +41,23 @@ def from_counts(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
 def from_models(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
     """Silo -> (C,) mean over random inputs x ~ U[0, 1] of softmax(f_k(x)), from its model alone (FedConcat-ID).
 
-    The inputs are the same for every silo. Evaluation mode: what dropout and batch statistics would add is noise.
+    The inputs are the same for every silo and drawn batch by batch, for large images would not fit at once.
+    Evaluation mode: what dropout and batch statistics would add (the released code has them) is noise.
     """
     import torch
 
     from fedsilo.learning.models import build_model, evaluating, load_tree
 
-    generator = torch.Generator().manual_seed(job.seed("random inputs"))
-    inputs = torch.rand((INPUTS, *job.spec.data.input_shape), generator=generator)
+    seed, shape = job.seed("random inputs"), job.spec.data.input_shape
     model = build_model(job.spec.model, job.spec.data, seed=0)
     rows = {}
     for silo in updates.silos:
         load_tree(model, updates.tensors(silo, "model"))
+        generator = torch.Generator().manual_seed(seed)
+        total = torch.zeros(job.signature.classes, dtype=torch.float64)
         with evaluating(model), torch.inference_mode():
-            answers = [
-                model(batch).double().softmax(dim=1).sum(dim=0) for batch in torch.split(inputs, BATCH)
-            ]
-        rows[silo] = (torch.stack(answers).sum(dim=0) / INPUTS).numpy()
+            for _ in range(INPUTS // BATCH):
+                inputs = torch.rand((BATCH, *shape), generator=generator)
+                total += model(inputs).double().softmax(dim=1).sum(dim=0)
+        rows[silo] = (total / INPUTS).numpy()
     return rows
-
-
-def cluster_silos(job: ServerContext, config: Any, rows: Mapping[str, Any]) -> dict[str, int]:
-    """Silo -> number of its cluster, by k-means on the distributions as the job's configuration says."""
-    from fedsilo.learning.clustering import cluster, elbow
-
-    matrix, seed = np.stack(list(rows.values())), job.seed("clusters")
-    clusters = elbow(matrix, config.clusters, seed) if config.choice == "elbow" else config.clusters
-    clusters = min(clusters, len(rows))
-    cap = int(1.2 * len(rows) / clusters) if config.size_capped else None
-    return {
-        silo: int(number) for silo, number in zip(rows, cluster(matrix, clusters, seed, cap), strict=True)
-    }

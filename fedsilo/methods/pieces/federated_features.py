@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fedsilo.learning.linear import LinearTraining
 
 
-class FeaturesConfig(MethodConfig):
-    """Settings; defaults are the paper's."""
+class CReFFConfig(MethodConfig):
+    """Settings; defaults are the paper's, Section 5.1."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -57,7 +57,9 @@ class FeaturesConfig(MethodConfig):
         return self.variant == "released"
 
 
-def match(config: FeaturesConfig, features: np.ndarray, head: Tree, wanted: Mapping[int, Gradient]) -> np.ndarray:
+def match(
+    config: CReFFConfig, features: np.ndarray, head: Tree, wanted: Mapping[int, Gradient]
+) -> np.ndarray:
     """S after I steps towards the gradients (eq. 5, 6), for the head that the silos used.
 
     A class that no silo disclosed keeps its features. The optimiser has no momentum, so nothing else is kept.
@@ -87,7 +89,7 @@ def match(config: FeaturesConfig, features: np.ndarray, head: Tree, wanted: Mapp
     return features
 
 
-def retrain(config: FeaturesConfig, features: np.ndarray, head: Tree, seed: int) -> Tree:
+def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) -> Tree:
     """The head trained on all of S and its labels (eq. 7), classes that nobody holds included.
 
     :param features: (C, m, d).
@@ -102,7 +104,7 @@ def retrain(config: FeaturesConfig, features: np.ndarray, head: Tree, seed: int)
     return train_classifier(head["classifier.weight"], head.get("classifier.bias"), rows, labels, plan)
 
 
-def retraining(config: FeaturesConfig, seed: int) -> LinearTraining:
+def retraining(config: CReFFConfig, seed: int) -> LinearTraining:
     """300 steps at 0.1 (paper) or 300 epochs at 0.01 (released), without momentum."""
     from fedsilo.learning.linear import LinearTraining
 

@@ -61,7 +61,9 @@ class TrainWithGradients:
         trained = train_model(silo, task, private)
         return replace(trained, tensors={**trained.tensors, **gradients}, support=support)
 
-    def gradient(self, members: np.ndarray, label: int, head: Mapping[str, np.ndarray], seed: int) -> Gradient:
+    def gradient(
+        self, members: np.ndarray, label: int, head: Mapping[str, np.ndarray], seed: int
+    ) -> Gradient:
         """Mean over the class's features, (n, d), of the cross-entropy's gradient (eq. 3)."""
         import torch
 

@@ -91,6 +91,8 @@ class Median(Method):
         "D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "
         "Statistical Rates. ICML 2018."
     )
+    at_aggregator = "the model"
+    in_silo = "how often the silo has taken part"
     Config = MedianConfig
 
     def steps(self, config: MedianConfig) -> Mapping[str, Step]:

@@ -76,6 +76,7 @@ class Diary(Method):
     """Each silo counts its own rounds in private state, and gets a tree and a setting of its own."""
 
     name, title, citation = "diary", "Diary", ""
+    at_aggregator, in_silo = "what each silo wrote last", "how often it wrote"
     Config = MethodConfig
 
     def steps(self, config: Any) -> Mapping[str, Step]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsilo.engine.federation import Federation
-from fedsilo.methods.creff import CReFFConfig, CReFFServer
-from fedsilo.methods.pieces.gradients import TrainWithGradients
-from fedsilo.methods.state import State
+from fedsilo.methods.creff import CReFFServer
+from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retraining
+from fedsilo.methods.pieces.gradients import Gradient, TrainWithGradients
 from tests.federate import federate, job_spec, model_of, runners, silo_holding
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
@@ -67,12 +66,11 @@ def test_the_server_half_moves_features_as_the_released_code_does() -> None:
             label = int(key.split("/")[1].removeprefix("class"))
             sent.setdefault(label, []).append((npz[key].astype(np.float32), npz[key[:-1] + "b"]))
     gradients = {
-        label: (np.mean([w for w, _ in pairs], axis=0), np.mean([b for _, b in pairs], axis=0))
+        label: Gradient(np.mean([w for w, _ in pairs], axis=0), np.mean([b for _, b in pairs], axis=0))
         for label, pairs in sent.items()
     }
     head = {"classifier.weight": npz["classifier_w"], "classifier.bias": npz["classifier_b"]}
-    state = State({"features": {"features": npz["features_before"].reshape(10, 3, 256)}, "head": head})
-    found = CReFFServer(config).match(state, gradients)
+    found = match(config, npz["features_before"].reshape(10, 3, 256), head, gradients)
     np.testing.assert_allclose(found.reshape(30, 256), npz["features_after"], rtol=2e-5, atol=2e-5)
     # Nobody disclosed class 9: its features do not move.
     np.testing.assert_array_equal(found[9].reshape(3, 256), npz["features_before"][27:])
@@ -119,9 +117,7 @@ def test_no_class_that_may_be_disclosed_leaves_the_features_alone(tmp_path: Path
 
 
 def test_paper_and_released_differ_in_rate_steps_and_start() -> None:
-    paper, released = (
-        CReFFServer(CReFFConfig(variant=variant)).plan(seed=0) for variant in ("paper", "released")
-    )
+    paper, released = (retraining(CReFFConfig(variant=variant), seed=0) for variant in ("paper", "released"))
     assert (paper.lr, paper.max_steps) == (0.1, 300)
     assert (released.lr, released.epochs, released.max_steps) == (0.01, 300, None)
-    assert SimpleNamespace(**vars(paper)).momentum == 0
+    assert (paper.momentum, released.momentum) == (0, 0)
