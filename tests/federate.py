@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.federation import Federation, JobIdentity
+from fedsilo.engine.federation import Federation
 from fedsilo.engine.runner import TaskRunner
 from fedsilo.engine.scoring import GlobalEvaluation
-from fedsilo.engine.store import JobStore
+from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import build_model, signature

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.federation import Federation, JobIdentity
+from fedsilo.engine.federation import Federation
 from fedsilo.engine.scoring import GlobalEvaluation
-from fedsilo.engine.store import JobStore
+from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.models import build_model, signature

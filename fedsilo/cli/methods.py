@@ -196,7 +196,12 @@ def _job(name: str, file: Path) -> str:
     size = sum(tensor.nbytes for tensor in tensors)
     head = ("  phase", "step", "rounds", "up", "down", "down again")
     rows = [
-        (f"  {one.phase}", one.step, *(f"{number:,}" for number in (one.rounds, one.up, one.down, one.again)))
+        (
+            f"  {one.phase}",
+            one.step,
+            *(f"{number:,}" for number in (one.rounds, one.up, one.down)),
+            f"{one.again:,}" if one.rounds > 1 else "",
+        )
         for one in played.phases
     ]
     total = ("  whole job", "", "", f"{played.up:,}", f"{played.down:,}", "")

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -152,8 +151,8 @@ class InventedUpdates:
         return tuple(self._contracts)
 
     def samples(self, silo: str) -> int:
-        """The same for every silo."""
-        return 1
+        """Small, and not the same for every silo."""
+        return 1 + self.silos.index(silo)
 
     def metrics(self, silo: str) -> Mapping[str, float]:
         """All that the step declares."""
@@ -165,11 +164,11 @@ class InventedUpdates:
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """As the interface says."""
-        total: dict[str, Any] = {}
+        total: Tree = {}
         for silo, weight in weights.items():
             for name, array in self.tensors(silo, kind).items():
-                total[name] = total.get(name, 0) + weight * array
-                total[name] = np.asarray(total[name], array.dtype)
+                scaled = np.asarray(weight * array, array.dtype)
+                total[name] = total[name] + scaled if name in total else scaled
         return total
 
     def tensors(self, silo: str, kind: str) -> Tree:
@@ -180,10 +179,8 @@ class InventedUpdates:
             if block.kind != kind:
                 continue
             like = self._model.get(block.name)
+            array = rng.integers(1, 100, block.shape) * 1.0
             if np.issubdtype(block.dtype, np.floating):
-                array = rng.uniform(0.01, 0.02, block.shape)
-                same = like is not None and like.shape == block.shape
-                tree[block.name] = np.asarray(like + array if same else array, block.dtype)
-            else:
-                tree[block.name] = np.asarray(rng.integers(1, 100, block.shape), block.dtype)
+                array = array / 5_000 + (like if like is not None and like.shape == block.shape else 0)
+            tree[block.name] = np.asarray(array, block.dtype)
         return tree

@@ -16,7 +16,7 @@ from fedsilo.process import INTERRUPTED, TERMINATED
 from fedsilo.validation import load_and_validate
 
 if TYPE_CHECKING:
-    from fedsilo.local.run import Outcome
+    from fedsilo.local.progress import Outcome
     from fedsilo.local.workdir import Workdir
 
 

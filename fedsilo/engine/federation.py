@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, Verdict
 from fedsilo.engine.schedule import exchange_id, is_evaluated, participants, quorum, schedule, task_id
 from fedsilo.engine.scoring import GlobalEvaluation
-from fedsilo.engine.store import JobStore, Progress
+from fedsilo.engine.store import JobIdentity, JobStore, Progress
 from fedsilo.errors import FedsiloError, MethodError, Problem
 from fedsilo.manifests.job import ModelSpec
 from fedsilo.methods import registry
@@ -32,20 +31,6 @@ from fedsilo.methods.state import State
 from fedsilo.wire import BlobLink, BlobRef, Contract, Expected, SigningKey, Task, seal_task, write_blob
 
 log = logging.getLogger("fedsilo.engine")
-
-
-@dataclass(frozen=True)
-class JobIdentity:
-    """Which job this is.
-
-    :param uid: unique for each creation of the job.
-    :param silos: references `namespace/name`, in the job's order.
-    """
-
-    uid: str
-    name: str
-    spec_digest: str
-    silos: tuple[str, ...]
 
 
 class Federation:

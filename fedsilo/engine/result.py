@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedsilo.durable import write_json
+from fedsilo.engine.store import JobIdentity
 from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
 from fedsilo.wire import write_tensors
-
-if TYPE_CHECKING:
-    from fedsilo.engine.federation import JobIdentity
 
 
 @dataclass(frozen=True)

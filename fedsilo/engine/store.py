@@ -24,6 +24,20 @@ from fedsilo.methods.state import State
 
 
 @dataclass(frozen=True)
+class JobIdentity:
+    """Which job this is.
+
+    :param uid: unique for each creation of the job.
+    :param silos: references `namespace/name`, in the job's order.
+    """
+
+    uid: str
+    name: str
+    spec_digest: str
+    silos: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a job has come.
 

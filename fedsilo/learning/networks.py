@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -107,6 +106,9 @@ def torchvision_resnet(
 
     The stem is the published one, or for images of CIFAR's size a 3x3 convolution of stride 1, no pooling.
     """
+    # Only here: importing torchvision takes a second, which every other network would wait for.
+    import torchvision
+
     network = torchvision.models.get_model(name, weights=None, num_classes=classes)
     if config.stem == "cifar":
         network.conv1 = nn.Conv2d(shape[0], 64, 3, padding=1, bias=False)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedsilo.local.progress import Progress
-
-if TYPE_CHECKING:
-    from fedsilo.local.run import Outcome
+from fedsilo.local.progress import Outcome, Progress
 
 STYLES = {"Reported": "green", "Finished": "green", "Failed": "red", "Awaited": "yellow", "Starting": "dim"}
 

@@ -23,6 +23,20 @@ STARTING: Mapping[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    :param document: what `--json` prints.
+    :param exit_code: see `fedsilo.errors`.
+    :param exchanged: bytes that a silo sent and fetched in this run, mean over silos.
+    """
+
+    document: dict[str, Any]
+    exit_code: int
+    exchanged: float
+
+
 @dataclass
 class Progress:
     """State of the run; `read` brings it up to date.

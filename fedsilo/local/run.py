@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +20,7 @@ from fedsilo.durable import read_json, write_json
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.processes import Part, end_all
-from fedsilo.local.progress import Progress
+from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.workdir import Workdir
 from fedsilo.manifests.loading import Federation
 
@@ -36,20 +35,6 @@ LAST_TASK = 3.0
 
 class Terminated(BaseException):
     """SIGTERM arrived."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended.
-
-    :param document: what `--json` prints.
-    :param exit_code: see `fedsilo.errors`.
-    :param exchanged: bytes that a silo sent and fetched in this run, mean over silos.
-    """
-
-    document: dict[str, Any]
-    exit_code: int
-    exchanged: float
 
 
 def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool, display: Display) -> Outcome:

@@ -191,6 +191,10 @@ def _job_faults(
         remedy = closest(spec.evaluation.test_dataset, held) if held else "add it there"
         problem = "is not among spec.aggregator.datasets"
         yield where.fault("spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy)
+    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
+        problem = "leaves the silos nothing to evaluate on"
+        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+        yield where.fault("spec.data.validationFraction", 0, problem, remedy)
     yield from _quorum_faults(where, job, len(spec.silos.refs) or len(chosen))
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,15 +99,39 @@ def test_a_declaration_is_told_in_full() -> None:
         " train 9 rounds of step train the silos drawn\n",
         " statistics 1 round of step describe all silos\n",
         " train model every tensor of the model",
-        "\n metrics loss\n",
-        " describe class_means mean/<class>, one block per class: float32, feature\n",
-        " averaged_gradients gradient: float64, classes x feature\n",
-        " evaluate metrics accuracy, loss\n",
-        "classes is spec.data.classes, feature the width of the classifier's input\n",
+        "\n metrics loss one number each\n",
+        " describe class_means mean/<class> feature float32 4 B x feature per class\n",
+        " averaged_gradients gradient classes x feature float64 8 B x classes x feature\n",
+        " evaluate metrics accuracy, loss one number each\n",
+        " classes: spec.data.classes\n",
+        " counts per class of the silo's samples",
+        " at the aggregator the model\n in the silo nothing\n",
         " virtualPerClass: integer at least 1; default 100\n Virtual features of a class.\n",
         " rule: string or null; default null\n How to pool.",
     ):
         assert told in shown, f"{told!r} is not in\n{shown}"
+
+
+@pytest.mark.parametrize("name", ["", "creff"])
+def test_the_output_is_that_of_the_golden_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Written by `fedsilo methods > methods.txt` and `fedsilo methods creff > methods-creff.txt`."""
+    assert main(["methods", *name.split()]) == 0
+    golden = Path(__file__).with_name("golden") / f"methods{name and '-'}{name}.txt"
+    assert capsys.readouterr().out == golden.read_text()
+
+
+def test_what_a_silo_discloses_of_its_classes_follows_from_the_kinds() -> None:
+    said = {
+        name: describe(registry.get(name)).split("what that says of a silo's classes\n")[1].split("\n")[0]
+        for name in ("fedavg", "fedconcat", "fedconcat-id", "ccvr", "creff")
+    }
+    assert {name: line.split()[0] for name, line in said.items()} == {
+        "fedavg": "nothing;",
+        "fedconcat": "counts",
+        "fedconcat-id": "nothing;",
+        "ccvr": "counts",
+        "creff": "no",
+    }
 
 
 def test_a_configuration_without_defaults_is_no_obstacle() -> None:

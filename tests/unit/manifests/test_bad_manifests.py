@@ -124,3 +124,14 @@ def test_a_fault_is_one_line_whatever_the_value() -> None:
     text = edited(("schedule: constant", 'schedule: "a\\nb\\u2028' + "x" * 200 + '"'))
     (line,) = faults_in(text).split("\n")
     assert line.endswith("...: is not a known choice; use constant, cosine or exponential")
+
+
+def test_nothing_to_evaluate_on() -> None:
+    text = edited(
+        (", validationFraction: 0.1", ", validationFraction: 0"),
+        ("every: 1, testDataset: digits-test", "every: 1"),
+    )
+    assert faults_in(text).endswith(
+        "spec.data.validationFraction: 0: leaves the silos nothing to evaluate on; "
+        "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+    )
