@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from hypothesis import strategies as st
 from fedsilo.engine.federation import Federation
 from fedsilo.methods import registry
 from fedsilo.methods.ccvr import CCVRConfig
+from fedsilo.methods.contract import derive_contract
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
+from fedsilo.wire import ModelSignature
 from tests.federate import federate, job_spec, model_of, runners, silo_holding
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
@@ -160,3 +165,26 @@ def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) 
     for config, path in wrong:
         assert path in [fault[0] for fault in method.check(spec, CCVRConfig.model_validate(config))]
     assert method.check(spec, CCVRConfig()) == []
+
+
+class Wide(FedAvg):
+    """A method with a dimension of its own, averaged uniformly."""
+
+    name, weights = "wide", "uniform"
+
+    def steps(self, config: Any) -> Mapping[str, Step]:
+        return {"train": Step((Payload("averaged_gradients", "more", ("twice",)),))}
+
+    def dimensions(self, signature: ModelSignature, config: Any, settings: Any) -> Mapping[str, int]:
+        return {**super().dimensions(signature, config, settings), "twice": 2 * signature.feature}
+
+
+def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ccvr, known = registry.get("ccvr"), registry.get
+    monkeypatch.setattr(registry, "get", lambda name: Wide() if name == "wide" else known(name))
+    config = CCVRConfig.model_validate({"after": {"name": "wide"}})
+    contract = derive_contract(ccvr, "train", ModelSignature((), classes=3, feature=5), config, {})
+    assert [block.shape for block in contract.blocks] == [(10,)]
+    (fault,) = ccvr.check(job_spec("ccvr", 2), config)
+    assert fault[0] == "spec.aggregation.weights"
+    assert ccvr.check(job_spec("ccvr", 2, aggregation={"weights": "uniform"}), config) == []

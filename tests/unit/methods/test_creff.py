@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from fedsilo.engine.federation import Federation
+from fedsilo.methods import registry
 from fedsilo.methods.creff import CReFFServer
 from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retraining
-from fedsilo.methods.pieces.gradients import Gradient, TrainWithGradients
-from tests.federate import federate, job_spec, model_of, runners, silo_holding
+from fedsilo.methods.pieces.gradients import Gradient, TrainWithGradients, mean_gradients
+from fedsilo.methods.state import Tree
+from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
 
@@ -121,3 +124,46 @@ def test_paper_and_released_differ_in_rate_steps_and_start() -> None:
     assert (paper.lr, paper.max_steps) == (0.1, 300)
     assert (released.lr, released.epochs, released.max_steps) == (0.01, 300, None)
     assert (paper.momentum, released.momentum) == (0, 0)
+
+
+def test_local_training_and_averaging_are_fedavgs_and_never_see_the_head(tmp_path: Path) -> None:
+    """The re-trained head is for gradients and for use: w goes its way as if there were none."""
+    federation = job(tmp_path, {"a": [0, 1], "b": [2]})
+    spec = job_spec("fedavg", ["a", "b"], 2)
+    silos = [silo_of_file(tmp_path / f"{name}.npz", name) for name in "ab"]
+    averaged = model_of(federate(tmp_path / "fedavg", spec, runners(spec, silos, tmp_path)))
+    for name, array in federation.state.tree("model").items():
+        np.testing.assert_array_equal(array, averaged[name])
+
+
+@pytest.mark.parametrize(("variant", "sent"), [("paper", 1), ("released", 2)])
+def test_the_biass_gradient_leaves_a_silo_only_where_it_is_used(variant: str, sent: int) -> None:
+    """With it a rank-one gradient gives the feature itself, so the printed loss, which ignores it, never gets it."""
+    config = CReFFConfig.model_validate({"variant": variant})
+    payloads = registry.get("creff").steps(config)["train"].payloads
+    assert len([payload for payload in payloads if payload.kind == "averaged_gradients"]) == sent
+
+
+class Gradients:
+    """Updates of two silos, of which the second lacks class 1."""
+
+    silos = ("silos/a", "silos/b")
+    sent: ClassVar[dict[str, Tree]] = {
+        "silos/a": {"gradient.weight/0": np.full((2, 3), 1.0), "gradient.weight/1": np.full((2, 3), 5.0)},
+        "silos/b": {"gradient.weight/0": np.full((2, 3), 3.0)},
+    }
+
+    def names(self, silo: str, kind: str) -> list[str]:
+        return list(self.sent[silo])
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        assert set(weights.values()) == {1.0}
+        first, second = self.sent.values()
+        return {name: array + second.get(name, 0.0) for name, array in first.items()}
+
+
+def test_a_classs_gradient_is_the_plain_mean_over_the_silos_that_sent_it() -> None:
+    updates: Any = Gradients()
+    found = mean_gradients(updates, released=False)
+    assert {label: float(gradient.weight[0, 0]) for label, gradient in found.items()} == {0: 2.0, 1: 5.0}
+    assert mean_gradients(updates, released=True) == {}, "the released form needs the bias's gradient too"

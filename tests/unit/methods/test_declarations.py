@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -62,6 +63,13 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     assert method.name == name
     assert method.title
     assert method.citation
+    assert method.at_aggregator
+    assert method.in_silo
+    assert method.aggregator_data
+    for field, info in method.Config.model_fields.items():
+        assert re.search(r"\[[^]]+\]", info.description or ""), (
+            f"{field}: say in brackets where its default is from"
+        )
     assert method.weights in ("samples", "uniform")
     required = {field.alias: 1 for field in method.Config.model_fields.values() if field.is_required()}
     config = method.Config.model_validate(required)

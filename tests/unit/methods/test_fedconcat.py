@@ -1,8 +1,7 @@
-"""FedConcat and FedConcat-ID against the numbers of the released code, and in the cases that papers leave out."""
+"""FedConcat and FedConcat-ID against the numbers of the released code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.engine.federation import Federation
 from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
-from fedsilo.methods import registry
-from fedsilo.methods.fedconcat import FedConcatConfig
 from fedsilo.methods.pieces import concatenation
-from fedsilo.methods.state import Tree
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file
+from fedsilo.methods.state import State, Tree
+from tests.federate import (
+    federate,
+    job_spec,
+    model_of,
+    runners,
+    silo_of_file,
+)
 from tests.fixture_networks import Fixture, load_fixture
 from tests.paths import SHARED, needs_fixtures
 
@@ -133,8 +135,6 @@ def test_the_stacked_model_answers_as_the_released_one(recorded: tuple[Fixture, 
 
 @needs_fixtures
 def test_the_warm_classifier_sums_the_clusters_logits() -> None:
-    from fedsilo.methods.state import State
-
     npz = load_fixture("fedconcat_pieces")
     trees = {
         f"cluster/{n}": {"classifier.weight": npz[f"head{n}_w"], "classifier.bias": npz[f"head{n}_b"]}
@@ -144,83 +144,3 @@ def test_the_warm_classifier_sums_the_clusters_logits() -> None:
     close(warm["classifier.weight"], npz["warm_w"])
     close(warm["classifier.bias"], npz["warm_b"])
     close(npz["probe"] @ warm["classifier.weight"].T + warm["classifier.bias"], npz["probe_logits"])
-
-
-def skewed(tmp_path: Path, classes_of: Mapping[str, list[int]], samples: int = 12) -> list[Any]:
-    """Silos with a few samples of each of their classes."""
-    rng = np.random.default_rng(0)
-    silos = []
-    for name, classes in classes_of.items():
-        labels = np.repeat(classes, samples)
-        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
-        silos.append(silo_holding(tmp_path, name, features, labels.astype(np.int64)))
-    return silos
-
-
-def concatenated(
-    tmp_path: Path, classes_of: Mapping[str, list[int]], method: str = "fedconcat", **config: Any
-) -> Federation:
-    config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2} | config
-    privacy = {"minSamplesPerClass": config.pop("minimum", 1)}
-    silos = skewed(tmp_path, classes_of)
-    spec = job_spec(method, list(classes_of), 4, method={"config": config}, privacy=privacy)
-    return federate(tmp_path, spec, runners(spec, silos, tmp_path))
-
-
-def test_silos_with_the_same_classes_share_a_cluster(tmp_path: Path) -> None:
-    federation = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]})
-    member = federation.state.values["member"]
-    assert member == {"silos/a": 0, "silos/b": 1, "silos/c": 0, "silos/d": 1}
-    assert model_of(federation)["classifier.weight"].shape == (4, 2 * 5)
-    assert federation.rounds == 1 + 4
-
-
-def test_distributions_that_nobody_may_disclose_are_one_cluster(tmp_path: Path) -> None:
-    federation = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
-    assert federation.state.values["clusters"] == 1
-    assert model_of(federation)["classifier.weight"].shape == (4, 5)
-
-
-def test_one_class_silos_and_a_class_missing_everywhere(tmp_path: Path) -> None:
-    federation = concatenated(tmp_path, {"a": [0], "b": [1], "c": [2]}, warmStart=True)
-    assert all(np.isfinite(array).all() for array in model_of(federation).values())
-
-
-def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
-    groups = {
-        f"{letter}{n}": classes
-        for letter, classes in (("a", [0]), ("b", [1]), ("c", [2, 3]))
-        for n in range(3)
-    }
-    federation = concatenated(tmp_path, groups, clusters=6, choice="elbow")
-    assert federation.state.values["clusters"] == 3
-
-
-@pytest.mark.parametrize("method", ["fedconcat", "fedconcat-id"])
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, variant: str) -> None:
-    classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
-    federation = concatenated(tmp_path, classes, method, variant=variant)
-    extra = 0 if (method, variant) == ("fedconcat-id", "released") else 1
-    assert federation.rounds == 4 + extra
-    phases = [line["phase"] for line in federation.history()]
-    assert phases[-2:] == ["classifier", "classifier"]
-
-
-def test_settings_cannot_widen_the_contract() -> None:
-    from fedsilo.wire import ModelSignature
-
-    signature, config = ModelSignature((), classes=3, feature=5), FedConcatConfig(clusters=2)
-    assert concatenation.dimensions(signature, config, {"clusters": 1}) == {"stacked": 5}
-    assert concatenation.dimensions(signature, config, {"clusters": 99}) == {"stacked": 10}
-    assert concatenation.dimensions(signature, config, {}) == {"stacked": 10}
-
-
-def test_a_manifest_is_told_what_does_not_add_up() -> None:
-    spec = job_spec("fedconcat", 2, 5)
-    config = FedConcatConfig(clusters=3, encoder_rounds=2, classifier_rounds=2)
-    faults = registry.get("fedconcat").check(spec, config)
-    assert [(path, problem) for path, _, problem, _ in faults] == [
-        ("spec.training.rounds", "is not encoderRounds + classifierRounds = 4"),
-        ("spec.method.config.clusters", "is more than the 2 silos of spec.silos.refs"),
-    ]

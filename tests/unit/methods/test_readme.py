@@ -13,8 +13,8 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo.engine.context import JobContext
-from fedsilo.methods import registry
 from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Method, Phase, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
@@ -94,7 +94,7 @@ def mean_addition(like: Tree, spec: FederatedJobSpec, round: int) -> np.ndarray:
     zeros = {name: np.zeros_like(array) for name, array in like.items()}
     task = SiloTask("train", "train", round, round, round, {"model": zeros}, {})
     one, other = (flat(dict(runner.run(task, State()).tensors)) for runner in inventors(spec).values())
-    return (one + 2 * other) / 3
+    return np.asarray((one + 2 * other) / 3)
 
 
 def test_velocity_of_batchnorm_statistics_is_not_kept(method: Method) -> None:

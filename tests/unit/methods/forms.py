@@ -1,0 +1,54 @@
+"""Every built-in method, in each of its forms, as a small job over silos that differ in their classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsilo.engine.runner import TaskRunner
+from fedsilo.manifests.job import FederatedJobSpec
+from tests.federate import job_spec, runners, silo_holding
+
+ROUNDS = 3
+CLUSTERED = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
+RETRAINED = {"featuresPerClass": 3, "matchSteps": 3, "retrain": 5}
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedavg": ("fedavg", {}),
+    "fedconcat": ("fedconcat", CLUSTERED),
+    "fedconcat-released": ("fedconcat", CLUSTERED | {"variant": "released", "warmStart": True}),
+    "fedconcat-elbow-capped": ("fedconcat", CLUSTERED | {"choice": "elbow", "sizeCapped": True}),
+    "fedconcat-id": ("fedconcat-id", CLUSTERED),
+    "fedconcat-id-released": (
+        "fedconcat-id",
+        CLUSTERED | {"encoderRounds": 2, "classifierRounds": 1, "variant": "released"},
+    ),
+    "ccvr": ("ccvr", {}),
+    "ccvr-diagonal": ("ccvr", {"covariance": "diagonal", "relu": True, "tukeyBeta": 0.5}),
+    "ccvr-means": ("ccvr", {"covariance": "none"}),
+    "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAINED}}),
+    "creff": ("creff", RETRAINED),
+    "creff-released": ("creff", RETRAINED | {"variant": "released"}),
+}
+"""Name of the form -> method and configuration; all of `ROUNDS` rounds."""
+
+
+def form_spec(form: str, silos: list[str], **sections: Any) -> FederatedJobSpec:
+    """The job of a form."""
+    method, config = FORMS[form]
+    return job_spec(method, silos, ROUNDS, method={"config": config}, **sections)
+
+
+def holding(
+    directory: Path, spec: FederatedJobSpec, labels_of: dict[str, np.ndarray], spread: float = 0.3
+) -> dict[str, TaskRunner]:
+    """The runners of silos with these labels; a class's vectors lie `spread` around a unit vector."""
+    rng = np.random.default_rng(0)
+    silos = []
+    for name, labels in labels_of.items():
+        noise = rng.normal(0, spread, (len(labels), 6)) if spread else 0
+        features = (noise + np.eye(6)[labels % 6]).astype(np.float32)
+        silos.append(silo_holding(directory, name, features, labels.astype(np.int64)))
+    return runners(spec, silos, directory)

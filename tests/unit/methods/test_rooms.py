@@ -1,0 +1,49 @@
+"""Whoever runs methods knows none of them: a built-in one has no privilege over a third party's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsilo.methods import registry
+from tests.paths import ROOT
+
+ROOMS = ("fedsilo/engine", "fedsilo/local", "aggregator", "silo-agent")
+FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def mentioned(path: Path) -> Iterator[str]:
+    """String constants and names of imported modules; documentation and comments may give examples."""
+    tree = ast.parse(path.read_text())
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def builtin_names() -> set[str]:
+    """As jobs write them, and as modules are called."""
+    return {spelling for name in registry.names() for spelling in (name, name.replace("-", "_"))}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_method_is_named_outside_its_room(path: Path) -> None:
+    found = [text for text in mentioned(path) for name in builtin_names() if name in text.lower()]
+    assert not found
+
+
+def test_a_mention_would_be_found(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text('"""fedavg"""\nfrom fedsilo.methods import creff\nif method == "fedconcat": pass\n')
+    assert list(mentioned(path)) == ["fedsilo.methods.creff", "fedconcat"]

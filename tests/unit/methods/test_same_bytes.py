@@ -1,0 +1,102 @@
+"""The same manifest gives the same bytes, for each method: twice from scratch, and killed in every phase."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo.engine.federation import Federation
+from fedsilo.engine.runner import TaskRunner
+from fedsilo.manifests.job import FederatedJobSpec
+from tests.federate import LocalSilo, drive, local_silos, open_federation
+from tests.unit.methods.forms import FORMS, form_spec, holding
+
+LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1], 4)}
+
+ALIKE = {"fedconcat-elbow-capped", "ccvr-diagonal", "ccvr-means"}
+"""Forms whose rounds and files are those of another."""
+
+
+class Site:
+    """Aggregator and silos of one job under one directory, which is all that a crash leaves of them."""
+
+    def __init__(self, directory: Path, spec: FederatedJobSpec, answering: Mapping[str, TaskRunner]) -> None:
+        self.directory, self.spec, self.answering = directory, spec, answering
+
+    def open(self, acknowledged: Mapping[str, str | None]) -> tuple[Federation, list[LocalSilo]]:
+        silos = local_silos(self.directory, self.answering)
+        for silo in silos:  # a guard keeps it in a file
+            silo.acknowledged = acknowledged.get(silo.reference)
+        return open_federation(self.directory / "aggregator", self.spec), silos
+
+    def finish(self, acknowledged: Mapping[str, str | None]) -> str:
+        """Digest of the model, from wherever the directory stands."""
+        federation, silos = self.open(acknowledged)
+        drive(federation, silos)
+        assert federation.result is not None, federation.failure
+        return federation.result.sha256
+
+    def copied(self, directory: Path) -> Site:
+        shutil.copytree(self.directory, directory)
+        return Site(directory, self.spec, self.answering)
+
+
+def crashes(site: Site, into: Path) -> Iterator[tuple[Site, dict[str, str | None]]]:
+    """Copies of a running job, with what the silos knew to be acknowledged.
+
+    One after each answer, so in the middle of every exchange; and while a closed round is settled, one before every
+    commit, when new trees and the history are written already, and one before each file of the model.
+    """
+    federation, silos = site.open({})
+    names = (str(into / f"{number}") for number in range(10_000))
+    found: list[tuple[Site, dict[str, str | None]]] = []
+
+    def crash() -> None:
+        known = {silo.reference: silo.acknowledged for silo in silos}
+        found.append((site.copied(Path(next(names))), known))
+
+    def flush(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if site.directory / "aggregator" in (path, path.parent) and path.suffix == ".tmp":
+            crash()
+
+    while not federation.ended:
+        for silo in silos:
+            if silo.answer(federation):
+                crash()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", flush)
+            federation.settle()
+    assert federation.result is not None, federation.failure
+    yield from found
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - ALIKE))
+def test_killed_in_every_phase_a_job_ends_with_the_same_bytes(tmp_path: Path, form: str) -> None:
+    spec = form_spec(form, list(LABELS))
+    answering = holding(tmp_path, spec, LABELS)
+    undisturbed = Site(tmp_path / "undisturbed", spec, answering).finish({})
+    found = list(crashes(Site(tmp_path / "again", spec, answering), tmp_path / "crashes"))
+    assert len(found) >= 12 + 4 + 2
+    positions = set()
+    for crashed, acknowledged in found:
+        federation, _ = crashed.open(acknowledged)
+        positions.add(federation.current.exchange.phase.name if federation.current else "end")
+        assert crashed.finish(acknowledged) == undisturbed, crashed.directory.name
+    assert positions >= {line["phase"] for line in federation.history()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_from_scratch_a_job_gives_the_same_bytes_and_another_seed_others(tmp_path: Path, form: str) -> None:
+    digests = []
+    for number, seed in enumerate((7, 7, 8)):
+        spec = form_spec(form, list(LABELS), training={"rounds": 3, "device": "cpu", "seed": seed})
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        digests.append(Site(directory, spec, holding(directory, spec, LABELS)).finish({}))
+    assert digests[0] == digests[1] != digests[2]
