@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.manifests.loading import Federation
-from fedsilo.process import INTERRUPTED, TERMINATED
 from fedsilo.validation import load_and_validate
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     directories = list(_directories(args.workdir, federations))
 
     from fedsilo.local.display import show_comparison
-    from fedsilo.local.run import Terminated
+    from fedsilo.local.stopping import Stopped
     from fedsilo.local.workdir import Workdir
 
     outcomes: list[Outcome] = []
@@ -63,11 +62,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             alone = args.alone and not outcomes
             outcomes.append(_run_one(args, file, federation, Workdir(directory.resolve()), alone))
-        except (KeyboardInterrupt, Terminated) as signal:
-            interrupted = isinstance(signal, KeyboardInterrupt)
-            word = "interrupted" if interrupted else "terminated"
-            print(f"fedsilo: {word}; go on with --workdir {directory} --resume", file=sys.stderr)
-            return INTERRUPTED if interrupted else TERMINATED
+        except Stopped as stopped:
+            print(f"fedsilo: {stopped}; go on with --workdir {directory} --resume", file=sys.stderr)
+            return stopped.exit_code
         if outcomes[-1].exit_code != 0:
             break
     if len(federations) > 1 and not args.json:

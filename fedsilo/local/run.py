@@ -7,13 +7,10 @@ crashes, shows what they report, and leaves none of them behind.
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedsilo.durable import read_json, write_json
@@ -21,6 +18,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.processes import Part, end_all
 from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
 from fedsilo.manifests.loading import Federation
 
@@ -33,18 +31,15 @@ LAST_TASK = 3.0
 """Seconds that guards and trainers get to end by themselves: the aggregator has told them before it ended."""
 
 
-class Terminated(BaseException):
-    """SIGTERM arrived."""
-
-
 def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool, display: Display) -> Outcome:
     """Run the job to its end.
 
     :param data_root: directory that relative dataset paths start from.
     :raises WorkdirConflict: when the directory is another job's, or in use.
+    :raises Stopped: on SIGINT and SIGTERM, when every process has ended.
     """
     began = time.monotonic()
-    with workdir.claimed(federation, resume) as uid, _terminated_by_signal():
+    with workdir.claimed(federation, resume) as uid, stopping() as check:
         port = _free_port()
         workdir.furnish(federation, uid, port)
         progress = Progress(federation, workdir)
@@ -52,7 +47,7 @@ def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool,
         parts = _parts(federation, workdir, data_root, port)
         try:
             with display.showing(progress):
-                _look_after(parts, workdir, progress, display)
+                _look_after(parts, workdir, progress, display, check)
         finally:
             end_all(parts)
         workdir.collect()
@@ -67,12 +62,15 @@ def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[
     """Accuracy of each silo training by itself, for comparison; in a process of its own.
 
     Possible only here, where one machine holds every silo's data.
+
+    :raises Stopped: on SIGINT and SIGTERM.
     """
     output, log_file = workdir.root / "alone.json", workdir.logs / "alone.log"
     part = Part("alone", "fedsilo.local.alone", [str(manifest), str(data_root), str(output)], log_file, 0)
-    with _terminated_by_signal():
+    with stopping() as check:
         try:
             while not part.ended:
+                check()
                 part.look_after()
                 time.sleep(LOOK)
         finally:
@@ -109,11 +107,14 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
     return parts
 
 
-def _look_after(parts: list[Part], workdir: Workdir, progress: Progress, display: Display) -> None:
+def _look_after(
+    parts: list[Part], workdir: Workdir, progress: Progress, display: Display, check: Callable[[], None]
+) -> None:
     aggregator, agents = parts[0], parts[1:]
     mourned: set[str] = set()
     known: dict[str, int | None] = {}
     while not aggregator.ended:
+        check()
         for part in parts:
             part.look_after()
             if part.ended and part.name not in mourned:
@@ -130,6 +131,7 @@ def _look_after(parts: list[Part], workdir: Workdir, progress: Progress, display
     while (
         aggregator.exit_code in (0, 4) and not all(part.ended for part in agents) and time.monotonic() < until
     ):
+        check()
         for part in agents:
             part.look_after()
         time.sleep(LOOK)
@@ -158,15 +160,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-@contextmanager
-def _terminated_by_signal() -> Iterator[None]:
-    def terminate(_signal: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -63,6 +63,7 @@ class Guard:
         self._key = key
         self._client = client
         self._audit = AuditLog(volume.audit)
+        self._fetched: set[str] = set()
         self._acknowledged: str | None = read_json(volume.guard / "acknowledged.json")
 
     async def run(self) -> bool:
@@ -139,9 +140,11 @@ class Guard:
 
     async def _give_to_trainer(self, task: Task) -> None:
         wanted = {link.digest for link in task.blobs}
+        # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
-            if path.name not in wanted and path.name.removeprefix(".").removesuffix(".part") not in wanted:
+            if path.name.removeprefix(".").removesuffix(".part") not in wanted | self._fetched:
                 path.unlink()
+        self._fetched = wanted
         for link in task.blobs:
             path = self._volume.blobs / link.digest
             if not path.exists():
