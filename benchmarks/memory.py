@@ -34,8 +34,8 @@ import numpy as np
 
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import FINISH
 from fedsilo.wire import (
+    FINISH,
     ModelSignature,
     SigningKey,
     Task,

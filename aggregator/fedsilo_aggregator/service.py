@@ -14,9 +14,8 @@ from aiohttp import web
 
 from fedsilo.engine.federation import Federation
 from fedsilo.errors import Problem
-from fedsilo.methods.interface import FINISH
-from fedsilo.wire import VerifyKey, problem_document, verify_request
-from fedsilo.wire.problems import STATUS
+from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
+from fedsilo.wire.problems import STATUS, one_line
 from fedsilo_aggregator.uploads import FULL, UploadRange, Uploads
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -152,7 +151,7 @@ class Service:
         if self.federation.accepted(task) is None:
             self.federation.expected(task, silo)
             assert self.federation.current is not None
-            log.warning("silo %s failed task %s: %s: %s", silo, task, reason, one_line(message))
+            log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.federation.current.fail(silo, reason, message)
             self.change()
         return web.Response(status=204)
@@ -166,11 +165,6 @@ def problem_response(problem: Problem) -> web.Response:
         content_type="application/problem+json",
         headers={"Problem": problem.code},
     )
-
-
-def one_line(text: object) -> str:
-    """Text from outside as the log may have it: a line of it cannot look like a line of ours."""
-    return str(text).encode("unicode_escape").decode()
 
 
 def _hang_up(request: web.Request) -> Callable[[], None]:
@@ -226,4 +220,4 @@ def _failure_report(body: bytes) -> tuple[str, str]:
         raise Problem(
             "malformed", f"failure reason {str(reason)[:64]!r} is not a CamelCase word, or message no text"
         )
-    return reason, message
+    return reason, one_line(message)

@@ -181,7 +181,7 @@ def _job(name: str, file: Path) -> str:
 
     :raises ManifestInvalid: when the job names another method.
     """
-    from fedsilo.cli.rehearsal import rehearse
+    from fedsilo.engine.rehearsal import rehearse
     from fedsilo.validation import load_and_validate
 
     federation = load_and_validate(file)

@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     Exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM.
     """
     federations = [load_and_validate(file) for file in args.file]
-    directories = list(_directories(args.workdir, federations))
+    name = federations[0].job.metadata.name
+    base: Path = args.workdir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    directories = list(_directories(base, federations))
 
     from fedsilo.local.display import show_comparison
     from fedsilo.local.stopping import Stopped
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             alone = args.alone and not outcomes
             outcomes.append(_run_one(args, file, federation, Workdir(directory.resolve()), alone))
         except Stopped as stopped:
-            print(f"fedsilo: {stopped}; go on with --workdir {directory} --resume", file=sys.stderr)
+            print(f"fedsilo: {stopped}; go on with --workdir {base} --resume", file=sys.stderr)
             return stopped.exit_code
         if outcomes[-1].exit_code != 0:
             break
@@ -81,7 +83,9 @@ def _run_one(
 
     stream = sys.stderr if args.json else sys.stdout
     root = file.resolve().parent
-    outcome = run_federation(federation, workdir, root, args.resume, display_for(stream))
+    # Of several jobs, those that had not begun begin now.
+    resume = args.resume and (len(args.file) == 1 or (workdir.root / "run.json").exists())
+    outcome = run_federation(federation, workdir, root, resume, display_for(stream))
     alone: list[dict[str, Any]] = []
     if with_alone and outcome.exit_code == 0:
         print("training each silo alone, for comparison", file=stream, flush=True)
@@ -93,14 +97,11 @@ def _run_one(
     return outcome
 
 
-def _directories(workdir: Path | None, federations: list[Federation]) -> Iterator[Path]:
+def _directories(base: Path, federations: list[Federation]) -> Iterator[Path]:
+    """Where each job runs: in the named directory, or, several, in one of their own in it."""
     names = [federation.job.metadata.name for federation in federations]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ManifestInvalid(f"several of the manifests have a job of the name {twice[0]}; rename one")
-    now = datetime.now()
     for name in names:
-        if workdir is None:
-            yield Path("runs") / f"{name}-{now:%Y%m%d-%H%M%S}"
-        else:
-            yield workdir if len(names) == 1 else workdir / name
+        yield base if len(names) == 1 else base / name

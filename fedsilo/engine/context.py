@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from fedsilo.learning.training import LocalTraining
 from fedsilo.manifests.job import ModelSpec
 from fedsilo.methods.interface import ServerContext, SiloContext, SiloTask, Updates
 from fedsilo.methods.state import Tree
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

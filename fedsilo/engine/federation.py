@@ -26,9 +26,19 @@ from fedsilo.errors import FedsiloError, MethodError, Problem
 from fedsilo.manifests.job import ModelSpec
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import EVALUATE, FINISH, Assignment, Exchange, Method, Snapshot
+from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot
 from fedsilo.methods.state import State
-from fedsilo.wire import BlobLink, BlobRef, Contract, Expected, SigningKey, Task, seal_task, write_blob
+from fedsilo.wire import (
+    FINISH,
+    BlobLink,
+    BlobRef,
+    Contract,
+    Expected,
+    SigningKey,
+    Task,
+    seal_task,
+    write_blob,
+)
 
 log = logging.getLogger("fedsilo.engine")
 
@@ -72,6 +82,8 @@ class Federation:
         }
         self._enter(self._progress)
 
+    # `settle` runs in a thread of its own and replaces the open exchange: what serves reads it once.
+
     @property
     def current(self) -> OpenExchange | None:
         """The open exchange; None once there is a model, and while the next one cannot be opened."""
@@ -80,7 +92,8 @@ class Federation:
     @property
     def failure(self) -> FedsiloError | None:
         """Why the job failed, once it has."""
-        return self._lost or (self._current.failure if self._current else None)
+        current = self._current
+        return self._lost or (current.failure if current else None)
 
     @property
     def ended(self) -> bool:
@@ -100,15 +113,18 @@ class Federation:
         """What the silo is asked now; None while there is nothing to do for it."""
         if self.ended:
             return self._finish_task(silo)
-        return self._current.task(silo) if self._current else None
+        current = self._current
+        return current.task(silo) if current else None
 
     def blob(self, digest: str) -> Path | None:
         """File of a blob that the open exchange hands out."""
-        return self._store.blobs / digest if self._current and digest in self._current.broadcast else None
+        current = self._current
+        return self._store.blobs / digest if current and digest in current.broadcast else None
 
     def accepted(self, task: str) -> str | None:
         """Digest of the update that was accepted for a task of this or an earlier round."""
-        return self._past.get(task) or (self._current.accepted.get(task) if self._current else None)
+        current = self._current
+        return self._past.get(task) or (current.accepted.get(task) if current else None)
 
     def expected(self, task: str, sender: str) -> Expected:
         """What an update for this task must be.
@@ -117,11 +133,12 @@ class Federation:
         """
         if self.ended:
             raise Problem("job-finished", f"the job has ended; task {task} is not awaited any more")
-        expected = self._current.expected(task, sender) if self._current else None
+        current = self._current
+        expected = current.expected(task, sender) if current else None
         if expected is None:
             past = self._schedule[: self._progress.position]
             known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
-            name = exchange_id(self._current.exchange) if self._current else "that follows"
+            name = exchange_id(current.exchange) if current else "that follows"
             raise Problem(
                 "round-closed" if known else "unknown-task", f"task {task} is not of the round {name}"
             )

@@ -30,14 +30,19 @@ class Volume:
             path.mkdir(parents=True, exist_ok=True)
 
     @property
+    def inbox(self) -> Path:
+        """What the guard hands over; the trainer reads it."""
+        return self.root / "inbox"
+
+    @property
     def task(self) -> Path:
         """The current task, as the trainer may know it."""
-        return self.root / "inbox" / "task.json"
+        return self.inbox / "task.json"
 
     @property
     def blobs(self) -> Path:
         """Tensors that the current task refers to."""
-        return self.root / "inbox" / "blobs"
+        return self.inbox / "blobs"
 
     @property
     def drop(self) -> Path:

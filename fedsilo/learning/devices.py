@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 
-import numpy as np
+import threadpoolctl
 import torch
 
 from fedsilo.errors import ManifestInvalid
@@ -34,14 +33,8 @@ def prepare_torch(threads: int) -> None:
     # cuBLAS reads this when its first handle is made.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.set_num_threads(threads)
+    threadpoolctl.threadpool_limits(threads)  # the BLAS under NumPy, for what is computed there
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators, for a job's own code that draws from them without saying so."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import read_json, write_json
+from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.processes import Part, end_all
@@ -92,19 +93,25 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
     parts = [Part("aggregator", "fedsilo_aggregator", arguments, log_file, spec.backoff_limit)]
     names = [silo.metadata.name for silo in federation.silos]
     for name in names:
-        directory = workdir.silo(name)
-        common = ["--agent", str(directory / "agent.yaml"), "--silo", str(directory / "silo.yaml")]
-        common += ["--volume", str(directory)]
-        key = ["--key", str(workdir.volume(name).guard / "key.pem")]
+        volume = workdir.volume(name)
+        guard = [*_documents(volume, volume.guard), "--key", str(volume.guard / "key.pem")]
         log_file = workdir.logs / f"{name}-guard.log"
-        parts.append(
-            Part(f"{name} guard", "fedsilo_agent.guard", [*common, *key], log_file, spec.backoff_limit)
-        )
+        parts.append(Part(f"{name} guard", "fedsilo_agent.guard", guard, log_file, spec.backoff_limit))
         log_file = workdir.logs / f"{name}-trainer.log"
         hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]
-        trainer = [*common, *root, "--isolate", *(f"--hide={path}" for path in hidden)]
+        trainer = [
+            *_documents(volume, volume.root),
+            *root,
+            "--isolate",
+            *(f"--hide={path}" for path in hidden),
+        ]
         parts.append(Part(f"{name} trainer", "fedsilo_agent.trainer", trainer, log_file, spec.backoff_limit))
     return parts
+
+
+def _documents(volume: Volume, directory: Path) -> list[str]:
+    documents = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
+    return [*documents, "--volume", str(volume.root)]
 
 
 def _look_after(

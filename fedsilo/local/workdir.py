@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedsilo.durable import read_json, write_durably, write_json
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import WorkdirConflict
@@ -147,8 +145,10 @@ class Workdir:
                 task_key=task_key.verify_key.to_text(),
                 public_key=public_key,
             )
-            _write_yaml(volume.root / "agent.yaml", _agent(federation, silo, uid, trust))
-            _write_yaml(volume.root / "silo.yaml", silo)
+            # A copy for each: the trainer can change what it can see.
+            for directory in (volume.root, volume.guard):
+                write_json(directory / "agent.json", _plain(_agent(federation, silo, uid, trust)))
+                write_json(directory / "silo.json", _plain(silo))
             silos.append(
                 {"namespace": silo.metadata.namespace, "name": silo.metadata.name, "publicKey": public_key}
             )
@@ -195,7 +195,3 @@ def _agent(federation: Federation, silo: Silo, uid: str, trust: TrustBundle) -> 
 
 def _plain(model: Any) -> Any:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-def _write_yaml(path: Path, model: Any) -> None:
-    write_durably(path, yaml.safe_dump(_plain(model), sort_keys=False).encode())

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 EVALUATE = "evaluate"
 """The step that every method has: the silo scores the model on its validation examples and sends scalars."""
 
-FINISH = "finish"
-"""The step of the last task: nothing is asked any more."""
-
 
 class MethodConfig(BaseModel):
     """Base of a method's `spec.method.config`: camelCase in YAML, unknown fields refused."""
@@ -285,7 +282,7 @@ class Method(ABC):
 
     @abstractmethod
     def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
-        """The job's phases in order; their rounds add up to the job's rounds."""
+        """The job's phases in order: `spec.training.rounds` of training, and what the method needs beside them."""
 
     @abstractmethod
     def server(self, config: Any) -> ServerHalf:

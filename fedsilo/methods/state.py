@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedsilo.errors import MethodError
-from fedsilo.wire import BlobRef, open_blob, write_blob
+from fedsilo.wire import BlobRef, Scalar, Tree, open_blob, write_blob
 
-Tree = dict[str, np.ndarray]
-Scalar = bool | int | float | str
+__all__ = ["Scalar", "State", "StoredTree", "Tree"]
 
 
 @dataclass(frozen=True)

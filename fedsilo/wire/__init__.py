@@ -14,7 +14,7 @@ from fedsilo.wire.header import TensorEntry, UpdateHeader
 from fedsilo.wire.keys import REQUEST, TASK, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.request import sign_request, verify_request
-from fedsilo.wire.task import FINISH, BlobLink, Task, open_task, seal_task, task_digest
+from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_update, write_update
 
@@ -37,6 +37,7 @@ __all__ = [
     "ExpectedBlock",
     "MappedTensors",
     "ModelSignature",
+    "Scalar",
     "SigningKey",
     "Task",
     "TensorEntry",

@@ -56,3 +56,10 @@ def problem_document(problem: Problem) -> dict[str, str | int]:
         "status": STATUS[problem.code],
         "detail": problem.detail,
     }
+
+
+def one_line(text: object) -> str:
+    """Text from the other side as a log or a terminal may have it: it cannot look like a line of ours, or colour it."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text)
+    )

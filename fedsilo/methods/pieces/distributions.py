@@ -33,7 +33,9 @@ def from_counts(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
     for silo in updates.silos:
         counts = np.zeros(classes)
         for name, count in updates.tensors(silo, "class_counts").items():
-            counts[int(name.rpartition("/")[2])] = count
+            # One below the minimum, which no honest silo sends, counts as not disclosed.
+            if count >= job.spec.privacy.min_samples_per_class:
+                counts[int(name.rpartition("/")[2])] = count
         rows[silo] = counts / counts.sum() if counts.any() else np.full(classes, 1 / classes)
     return rows
 

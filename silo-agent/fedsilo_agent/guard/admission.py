@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fedsilo.errors import MethodError, PolicyRefused, Problem
+from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import FINISH
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -67,16 +66,17 @@ class Admission:
         :raises PolicyRefused: naming what the contract or the silo's policy forbids.
         """
         spec = self.agent.spec.job.spec
+        _check_signature(signature, spec.data.classes)
         method = registry.get(spec.method.name)
-        if signature.classes != spec.data.classes:
-            raise PolicyRefused(
-                f"the trainer's model has {signature.classes} classes, the job {spec.data.classes}"
-            )
+        config = registry.config_of(method, spec)
         try:
-            config = registry.config_of(method, spec)
             contract = derive_contract(method, task.step, signature, config, task.settings)
-        except (MethodError, Problem) as error:
+        except FedsiloError as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
+        except Exception as error:
+            # A third party's declaration: whatever it raises, this silo says so and stays.
+            text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
+            raise MethodError(text) from error
         if bytes.fromhex(contract.digest()) != task.contract:
             raise PolicyRefused(
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
@@ -84,10 +84,6 @@ class Admission:
             )
         self._check_policy(contract)
         return contract
-
-    def is_finish(self, task: Task) -> bool:
-        """Whether the job has ended."""
-        return task.step == FINISH
 
     def _check_policy(self, contract: Contract) -> None:
         policy, job = self.silo.spec.policy, self.agent.spec.job
@@ -107,4 +103,15 @@ class Admission:
         if limit is not None and contract.max_bytes() > limit.value:
             raise PolicyRefused(
                 f"silo {name}: the step may send {contract.max_bytes()} bytes, policy.maxBytesPerRound is {limit}"
+            )
+
+
+def _check_signature(signature: ModelSignature, classes: int) -> None:
+    """Whether classes and feature are those of the job and of the model's own classifier."""
+    if signature.classes != classes:
+        raise PolicyRefused(f"the trainer's model has {signature.classes} classes, the job {classes}")
+    for tensor in signature.tensors:
+        if tensor.name == "classifier.weight" and tensor.shape != (classes, signature.feature):
+            raise PolicyRefused(
+                f"the trainer's classifier has shape {tensor.shape}, its signature says {(classes, signature.feature)}"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,9 +42,14 @@ class AuditLog:
         self.path = directory / "log.jsonl"
         _cut_torn_line(self.path)
         self._sequence, self._previous = verify(self.path)
+        self._lock = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append one event durably."""
+        """Append one event durably; from any thread."""
+        with self._lock:
+            self._append(event, facts)
+
+    def _append(self, event: str, facts: Mapping[str, Any]) -> None:
         line = {
             "seq": self._sequence,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -64,7 +70,7 @@ def verify(path: Path) -> tuple[int, str]:
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
     previous, sequence = GENESIS, 0
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_bytes().splitlines() if path.exists() else []
     for sequence, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)

@@ -21,7 +21,7 @@ import aiohttp
 from fedsilo.durable import sync_directory
 from fedsilo.errors import Problem
 from fedsilo.wire import MAX_ENVELOPE, BlobLink, SigningKey, sign_request
-from fedsilo.wire.problems import STATUS
+from fedsilo.wire.problems import STATUS, one_line
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -228,7 +228,7 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
         # HEAD has no body to carry a document; a proxy may answer in words of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
-        return Problem(code, str(detail))
+        return Problem(code, one_line(detail))
     return Unavailable(f"status {response.status} {response.reason}")
 
 

@@ -7,15 +7,16 @@ import contextlib
 import hashlib
 import logging
 import os
+import shutil
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsilo.durable import read_json, write_json
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
-from fedsilo.methods.interface import FINISH
-from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, task_digest
+from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task, task_digest
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
@@ -23,11 +24,16 @@ from fedsilo_agent.guard.inspection import read_failure, read_signature, sign_re
 
 log = logging.getLogger("fedsilo.guard")
 
+T = TypeVar("T")
+
 LOOK = 0.05
 """Seconds between looks at the trainer's drop."""
 
 LONG_POLL = 25.0
 """Seconds that the aggregator may hold a request for the next task."""
+
+MAX_SHARE = 0.9
+"""Part of the volume's free space that a task's blobs may take: the aggregator must not fill the silo's disk."""
 
 LAST_WORD = 3.0
 """Seconds to ask after an update that was on its way when the job ended; the aggregator may be gone already."""
@@ -122,7 +128,7 @@ class Guard:
                 contract = await self._contract(task)
                 await self._give_to_trainer(task)
                 drop = await self._wait_for_drop(task)
-                await asyncio.to_thread(self._sign, given, contract, drop, update)
+                await _whole(asyncio.to_thread(self._sign, given, contract, drop, update))
             await self._send(update)
         except PolicyRefused as refusal:
             log.error("refused: %s", refusal)
@@ -137,6 +143,12 @@ class Guard:
             log.warning("task %s: %s", task.task, problem)
             self._audit.write("not-accepted", task=task.task, round=task.round, code=problem.code)
             update.unlink(missing_ok=True)
+        except FedsiloError as error:
+            log.error("task %s: %s", task.task, error)
+            self._audit.write(
+                "failed", task=task.task, round=task.round, reason=error.reason, detail=str(error)
+            )
+            await self._report(task, error.reason, str(error))
 
     async def _give_to_trainer(self, task: Task) -> None:
         wanted = {link.digest for link in task.blobs}
@@ -145,10 +157,14 @@ class Guard:
             if path.name.removeprefix(".").removesuffix(".part") not in wanted | self._fetched:
                 path.unlink()
         self._fetched = wanted
-        for link in task.blobs:
-            path = self._volume.blobs / link.digest
-            if not path.exists():
-                await self._client.download(link, path)
+        missing = [link for link in task.blobs if not (self._volume.blobs / link.digest).exists()]
+        asked, free = sum(link.length for link in missing), shutil.disk_usage(self._volume.blobs).free
+        if asked > free * MAX_SHARE:
+            raise PolicyRefused(
+                f"task {task.task}: its blobs have {asked} bytes, the silo's volume has {free} free"
+            )
+        for link in missing:
+            await self._client.download(link, self._volume.blobs / link.digest)
         self._put(task)
 
     def _put(self, task: Task) -> None:
@@ -168,11 +184,19 @@ class Guard:
         while not path.exists():
             self._raise_failure(self._volume.drop / "failed.json")
             await asyncio.sleep(LOOK)
-        document, _ = read_signature(path)
+        document, isolation = read_signature(path)
         try:
             signature = ModelSignature.from_dict(document)
         except Problem as problem:
             raise PolicyRefused(f"signature.json: {problem}") from problem
+        known = self._volume.guard / "signature.json"
+        if not known.exists():
+            write_json(known, signature.to_dict())
+            self._audit.write("signature", tensors=len(signature.tensors), isolation=isolation[:200])
+        elif read_json(known) != signature.to_dict():
+            raise PolicyRefused(
+                "signature.json: the trainer's model is not the one that it had before round 1"
+            )
         return self._admission.contract(task, signature)
 
     async def _wait_for_drop(self, task: Task) -> Path:
@@ -240,11 +264,28 @@ class Guard:
 
 async def decline(client: AggregatorClient, admission: Admission, why: FedsiloError) -> None:
     """Say that this silo answers nothing, so that the round need not wait for it until its deadline."""
-    sealed = await client.task("", LONG_POLL)
-    if sealed is not None:
-        with contextlib.suppress(Problem):
-            task = admission.open(sealed)
-            await client.report_failure(task.task, why.reason, str(why))
+    after = ""
+    while after != FINISH:
+        sealed = await client.task(after, LONG_POLL)
+        if sealed is None:
+            continue
+        try:
+            after = admission.open(sealed).task
+            if after != FINISH:
+                await client.report_failure(after, why.reason, str(why))
+        except Problem as problem:
+            log.warning("the failure of task %s was not taken: %s", after, problem)
+            await asyncio.sleep(UNTRUSTED_PAUSE)
+
+
+async def _whole(work: Coroutine[Any, Any, T]) -> T:
+    """Await work in a thread to its end, even when nobody wants its result any more: a thread cannot be stopped."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 async def _cancelled(work: asyncio.Task[Any]) -> None:

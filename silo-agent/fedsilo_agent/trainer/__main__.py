@@ -20,7 +20,7 @@ from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
     from fedsilo.engine.runner import TaskRunner
-    from fedsilo_agent.trainer.desk import Desk, Order
+    from fedsilo_agent.trainer.desk import Desk
 
 log = logging.getLogger("fedsilo.trainer")
 
@@ -46,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     volume = Volume(args.volume)
     volume.prepare()
-    isolation = isolate([volume.guard, *args.hide]) if args.isolate else "isolated by the cluster"
+    hidden = [volume.guard, volume.audit, *args.hide]
+    isolation = isolate(hidden, volume.inbox) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
     return run_until_done(lambda: _run(args, volume, isolation))
@@ -85,28 +86,29 @@ def _sizes(runner: TaskRunner) -> tuple[int, int]:
 
 def _work(desk: Desk, runner: TaskRunner) -> None:
     while not desk.is_finished():
-        order = desk.order()
-        if order is None:
+        task = desk.current()
+        if task is None:
             time.sleep(LOOK)
         else:
-            _answer(desk, runner, order)
+            _answer(desk, runner, task)
 
 
-def _answer(desk: Desk, runner: TaskRunner, order: Order) -> None:
-    private = desk.private(order)
+def _answer(desk: Desk, runner: TaskRunner, task: str) -> None:
     try:
+        order = desk.order()
+        private = desk.private(order)
         reply = runner.run(order.task, private)
+        desk.hand_over(order, reply, private)
     except FedsiloError as error:
-        log.error("task %s: %s", order.id, error)
-        desk.fail(order, error.reason, str(error))
+        log.error("task %s: %s", task, error)
+        desk.fail(task, error.reason, str(error))
     except Exception as error:
         # Whatever a third party's method or model raises: the silo says so and stays for the next round.
-        log.exception("task %s", order.id)
-        desk.fail(order, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
+        log.exception("task %s", task)
+        desk.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
     else:
-        desk.hand_over(order, reply, private)
         log.info(
-            "task %s: answered with %d tensors, metrics %s", order.id, len(reply.tensors), dict(reply.metrics)
+            "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
         )
 
 

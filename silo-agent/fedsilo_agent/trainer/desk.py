@@ -11,9 +11,9 @@ from pathlib import Path
 from fedsilo.durable import read_json, write_json
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import FINISH, Exchange, Reply, SiloTask
+from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State, StoredTree
-from fedsilo.wire import ModelSignature, open_blob, write_tensors
+from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,18 @@ class Desk:
         document = read_json(self._volume.task)
         return document is not None and document["step"] == FINISH
 
-    def order(self) -> Order | None:
-        """The current task, unless it was answered already.
+    def current(self) -> str | None:
+        """Name of the current task, unless it was answered already."""
+        document = read_json(self._volume.task)
+        return None if document is None or self._is_answered(document["task"]) else str(document["task"])
+
+    def order(self) -> Order:
+        """The current task, opened.
 
         :raises MethodError: when the job's schedule has no such exchange.
+        :raises Problem: when one of its blobs is not a file of tensors.
         """
         document = read_json(self._volume.task)
-        if document is None or self._is_answered(document["task"]):
-            return None
         exchange = self._exchanges.get((document["round"], document["phase"]))
         if exchange is None:
             raise MethodError(
@@ -97,15 +101,15 @@ class Desk:
         directory = self._fresh(order.id)
         write_tensors(reply.tensors, directory / "tensors")
         document = {
-            "samples": reply.samples,
-            "metrics": dict(reply.metrics),
-            "support": dict(reply.support),
+            "samples": int(reply.samples),
+            "metrics": {name: float(value) for name, value in reply.metrics.items()},
+            "support": {name: int(count) for name, count in reply.support.items()},
         }
         write_json(directory / "reply.json", document)
 
-    def fail(self, order: Order, reason: str, message: str) -> None:
+    def fail(self, task: str, reason: str, message: str) -> None:
         """Say why this task has no reply."""
-        write_json(self._fresh(order.id) / "failed.json", {"reason": reason, "message": message})
+        write_json(self._fresh(task) / "failed.json", {"reason": reason, "message": message})
 
     def give_up(self, reason: str, message: str) -> None:
         """Say why no task will ever have a reply."""

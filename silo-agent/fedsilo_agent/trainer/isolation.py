@@ -14,16 +14,20 @@ from pathlib import Path
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
-MS_RDONLY, MS_REC, MS_PRIVATE = 1, 16384, 1 << 18
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, LAST_CAP = 1, 2, 40
+CAPABILITY_VERSION = 0x20080522
 
 
-def isolate(hidden: Sequence[Path]) -> str:
-    """Enter empty namespaces; what was achieved, in words.
+def isolate(hidden: Sequence[Path], fixed: Path) -> str:
+    """Enter empty namespaces and give up the rights to leave them; what was achieved, in words.
 
     Must run before the process has a second thread: a user namespace cannot be entered otherwise.
 
     :param hidden: directories to cover with empty read-only file systems: the guard's, and whatever else job code
         on this machine has no business with.
+    :param fixed: directory that stays visible and becomes read-only: the guard's tasks.
     """
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -31,8 +35,9 @@ def isolate(hidden: Sequence[Path]) -> str:
     except (OSError, AttributeError) as error:
         return f"not isolated: this system permits no network namespace ({error})"
     try:
-        _cover(libc, hidden)
-    except OSError as error:
+        _cover(libc, hidden, fixed)
+        _drop_capabilities(libc)
+    except (OSError, AttributeError) as error:
         return f"no network; the guard's directory is not hidden ({error})"
     return "no network, guard's directory hidden"
 
@@ -48,11 +53,30 @@ def _unshare(libc: ctypes.CDLL) -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _cover(libc: ctypes.CDLL, hidden: Sequence[Path]) -> None:
+def _cover(libc: ctypes.CDLL, hidden: Sequence[Path], fixed: Path) -> None:
     # Without this, the mounts below would appear outside too.
     _check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
     for path in hidden:
         _check(libc.mount(b"none", os.fsencode(path), b"tmpfs", MS_RDONLY, b"size=4k"), f"mount over {path}")
+    name = os.fsencode(fixed)
+    _check(libc.mount(name, name, None, MS_BIND, None), f"mount {fixed}")
+    _check(libc.mount(None, name, None, MS_REMOUNT | MS_BIND | MS_RDONLY, None), f"mount {fixed} read-only")
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Without these rights nothing that was mounted can be taken off, and no other process looked into.
+
+    Root keeps the right to read and write files of others, which its data may be.
+    """
+    keep = {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH} if os.geteuid() == 0 else set()
+    for capability in range(LAST_CAP + 1):
+        if capability not in keep:
+            _check(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl PR_CAPBSET_DROP")
+    _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl PR_SET_NO_NEW_PRIVS")
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    mask = sum(1 << capability for capability in keep)
+    # Two words of effective, permitted and inheritable capabilities each, capset(2).
+    _check(libc.capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)), "capset")
 
 
 def _check(result: int, what: str) -> None:

@@ -94,7 +94,7 @@ class Site:
         return str(self.agent("north")["spec"]["job"]["specDigest"])
 
     def agent(self, name: str) -> Any:
-        return yaml.safe_load((self.workdir.silo(name) / "agent.yaml").read_text())
+        return yaml.safe_load((self.workdir.silo(name) / "agent.json").read_text())
 
     def aggregator(self, directory: Path | None = None, before: Sequence[str] = ()) -> Process:
         """Start the aggregator and wait until it answers.
@@ -120,7 +120,7 @@ class Site:
 
     def guard(self, name: str = "north") -> Process:
         directory = self.workdir.silo(name)
-        arguments = ["--agent", str(directory / "agent.yaml"), "--silo", str(directory / "silo.yaml")]
+        arguments = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
         arguments += ["--volume", str(directory), "--key", str(self.workdir.volume(name).guard / "key.pem")]
         return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log")
 

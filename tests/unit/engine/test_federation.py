@@ -9,9 +9,9 @@ import pytest
 
 from fedsilo.engine.federation import Federation
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
-from fedsilo.methods.interface import FINISH, Reply, SiloTask
+from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.wire import open_task
+from fedsilo.wire import FINISH, open_task
 from tests.federate import (
     TASK_KEY,
     LocalSilo,

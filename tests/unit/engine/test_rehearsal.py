@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fedsilo.cli.main import main
-from fedsilo.cli.rehearsal import Rehearsal, rehearse
+from fedsilo.engine.rehearsal import Rehearsal, rehearse
 from fedsilo.methods import registry
 from fedsilo.wire import open_task
 from tests.federate import TASK_KEY, job_spec, local_silos, open_federation, references, runners, silo_holding
