@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -40,6 +41,9 @@ def look_around(port: int, paths: list[str]) -> Raw:
             found["planted"] = path
         except OSError:
             pass
+    for path in paths:
+        # 0 would say that the cover came off.
+        found[f"umount {path}"] = ctypes.CDLL(None).umount2(path.encode(), 0)
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
         found["network"] = "reached"

@@ -39,13 +39,17 @@ def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: P
             "aggregator-secrets",
         )
     ]
+    inbox = str(run_directory / "silos/north/inbox")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        spy = python("look_around", port=listener.getsockname()[1], paths=hidden)
+        spy = python("look_around", port=listener.getsockname()[1], paths=[*hidden, inbox])
         manifest = write(tmp_path / "digits.yaml", [silo("north", spy), *silos("east")])
         ended = run(manifest, run_directory)
     assert (ended.code, ended.document["reason"]) == (4, "DataInvalid")
     _, _, said = ended.document["message"].partition("raised ValueError: ")
-    assert json.JSONDecoder().raw_decode(said)[0] == {"network": "none"} | {path: [] for path in hidden}
+    still_covered = {f"umount {path}": -1 for path in [*hidden, inbox]}
+    seen: dict[str, list[str]] = {path: [] for path in hidden}
+    seen[inbox] = ["blobs"]
+    assert json.JSONDecoder().raw_decode(said)[0] == {"network": "none"} | seen | still_covered
     assert (run_directory / "silos/north/guard/key.pem").exists()
 
 

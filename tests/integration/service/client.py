@@ -209,7 +209,8 @@ def contract_of(site: Site, step: str, tree: Tree) -> Contract:
 
 
 def signature_of(tree: Tree) -> ModelSignature:
-    return ModelSignature(specs_of(tree), classes=3, feature=6)
+    classes, feature = tree["classifier.weight"].shape
+    return ModelSignature(specs_of(tree), classes, feature)
 
 
 def read_tree(blob: bytes) -> Tree:

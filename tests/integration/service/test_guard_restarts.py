@@ -12,7 +12,8 @@ import pytest
 
 from fedsilo.durable import read_json
 from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
-from tests.integration.service.scripted import LOST, OVERTAKEN, ScriptedAggregator
+from tests.integration.service.client import signature_of
+from tests.integration.service.scripted import LOST, OVERTAKEN, TREE, ScriptedAggregator
 from tests.integration.service.site import until
 
 
@@ -41,8 +42,8 @@ def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: Scripted
     silo.drop("r00001-first")
     silo.offer(silo.task("r00001-first"))
     silo.acknowledged("r00001-first")
-    [line] = silo.log_before["r00001-first"].splitlines()
-    departure = json.loads(line)
+    signature, departure = map(json.loads, silo.log_before["r00001-first"].splitlines())
+    assert (signature["event"], signature["tensors"]) == ("signature", 2)
     sent = silo.uploads["r00001-first"][0]
     assert departure["event"] == "departure"
     assert departure["digest"] == hashlib.sha256(sent).hexdigest()
@@ -163,3 +164,40 @@ def test_a_last_line_that_a_crash_tore_is_cut_off(log: Path) -> None:
     AuditLog(log.parent).write("departure", task="r4")
     assert log.read_text().startswith(whole)
     assert verify(log)[0] == 5
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[ScriptedAggregator]:
+    """A guard of this test only, which it may leave in ruins."""
+    with ScriptedAggregator(tmp_path) as aggregator:
+        yield aggregator
+
+
+def test_a_model_that_changes_its_shape_is_refused(alone: ScriptedAggregator) -> None:
+    alone.drop("r00001-north")
+    alone.offer(alone.task("r00001-north"))
+    alone.acknowledged("r00001-north")
+    other = {**TREE, "extra": TREE["classifier.weight"]}
+    document = {"signature": signature_of(other).to_dict(), "isolation": "none"}
+    (alone.volume.drop / "signature.json").write_text(json.dumps(document))
+    alone.offer(alone.task("r00002-north", round=2))
+    until(lambda: "r00002-north" in alone.failures, "the refusal")
+    assert "is not the one that it had before round 1" in alone.failures["r00002-north"]["message"]
+    assert not alone.uploads["r00002-north"]
+
+
+def test_a_guard_whose_log_was_changed_declines_every_task(alone: ScriptedAggregator) -> None:
+    alone.drop("r00001-north")
+    alone.offer(alone.task("r00001-north"))
+    alone.acknowledged("r00001-north")
+    assert alone.guard is not None
+    alone.guard.kill()
+    log = alone.volume.audit / "log.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"departure", b"arrival\xff", 1))
+    alone.guard = alone.site.guard()
+    for number in (2, 3):
+        name = f"r0000{number}-north"
+        alone.offer(alone.task(name, round=number))
+        until(lambda name=name: name in alone.failures, "the report")  # type: ignore[misc]
+        assert alone.failures[name]["reason"] == "AuditBroken"
+        assert not alone.uploads[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.wire import Contract, SigningKey, Task, seal_task
+from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.scripted import TREE, ScriptedAggregator
 from tests.integration.service.site import until
 
@@ -152,3 +152,13 @@ def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_pat
     policy, words = POLICIES[rule]
     with ScriptedAggregator(tmp_path_factory.mktemp("policy"), policy=policy) as aggregator:
         assert_forbidden(aggregator, aggregator.task("r00001-train-north"), words)
+
+
+def test_blobs_that_would_fill_the_volume_are_refused(hostile: ScriptedAggregator) -> None:
+    huge = BlobLink("model", hostile.blob.digest[::-1], 1 << 62)
+    task = hostile.task("r00001-huge", blobs=(huge,))
+    hostile.offer(task)
+    until(lambda: task.task in hostile.failures, "the refusal")
+    assert hostile.failures[task.task]["reason"] == "PolicyRefused"
+    assert "its blobs have 4611686018427387904 bytes" in hostile.failures[task.task]["message"]
+    assert_nothing_left(hostile, task.task)
