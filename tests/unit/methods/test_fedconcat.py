@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 
 from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
-from fedsilo.methods.pieces import concatenation
+from fedsilo.methods.pieces import concatenation, distributions
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
     federate,
@@ -144,3 +145,20 @@ def test_the_warm_classifier_sums_the_clusters_logits() -> None:
     close(warm["classifier.weight"], npz["warm_w"])
     close(warm["classifier.bias"], npz["warm_b"])
     close(npz["probe"] @ warm["classifier.weight"].T + warm["classifier.bias"], npz["probe_logits"])
+
+
+def test_counts_below_the_minimum_count_as_not_disclosed() -> None:
+    """No honest silo sends them; negative ones could make a row that is not finite."""
+
+    class Dishonest:
+        silos = ("a", "b")
+
+        def tensors(self, silo: str, kind: str) -> Tree:
+            return {
+                "count/0": np.array(5 if silo == "a" else -5),
+                "count/1": np.array(-5 if silo == "a" else 5),
+            }
+
+    context = SimpleNamespace(signature=SimpleNamespace(classes=2), spec=job_spec("fedconcat", 2))
+    rows = distributions.from_counts(cast("Any", context), cast("Any", Dishonest()))
+    assert {silo: row.tolist() for silo, row in rows.items()} == {"a": [1.0, 0.0], "b": [0.0, 1.0]}
