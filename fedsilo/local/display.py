@@ -50,7 +50,7 @@ class PlainDisplay:
 
     def update(self, progress: Progress) -> None:
         """Say which rounds are complete."""
-        if not self._isolation_said and progress.status["phase"] == "Running":
+        if not self._isolation_said and progress.status["phase"] != "Starting":
             words = progress.isolation()
             if sum(map(len, words.values())) == len(progress.federation.silos):
                 self._isolation_said = True
