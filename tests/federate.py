@@ -76,6 +76,17 @@ def silo_holding(directory: Path, name: str, features: np.ndarray, labels: np.nd
     return silo_of_file(directory / f"{name}.npz", name)
 
 
+def skewed(directory: Path, classes_of: Mapping[str, Sequence[int]], samples: int = 12) -> list[Silo]:
+    """Silos with so many samples of each of their classes; what sets a class apart is one of the six features."""
+    rng = np.random.default_rng(0)
+    silos = []
+    for name, classes in classes_of.items():
+        labels = np.repeat(classes, samples).astype(np.int64)
+        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
+        silos.append(silo_holding(directory, name, features, labels))
+    return silos
+
+
 def silo_of_file(path: Path, name: str, features: str = "images", labels: str = "labels") -> Silo:
     """A silo whose dataset `data` is two arrays of a file; it permits every kind of payload."""
     config = {"path": str(path), "features": features, "labels": labels}

@@ -72,8 +72,8 @@ class Guard:
         self._fetched: set[str] = set()
         self._acknowledged: str | None = read_json(volume.guard / "acknowledged.json")
 
-    async def run(self) -> bool:
-        """Answer tasks until the job ends; whether it ended with a model."""
+    async def run(self) -> None:
+        """Answer tasks until the job ends."""
         for path in self._volume.outbox.iterdir():
             if path.suffix != ".update":  # what a crash left on the way to one
                 path.unlink()
@@ -91,7 +91,8 @@ class Guard:
                     async with asyncio.timeout(LAST_WORD if finished else None):
                         await self._settle_outbox()
                 if finished:
-                    return self._finish(given.task)
+                    self._finish(given.task)
+                    return
                 work = asyncio.create_task(self._answer(given))
                 next_task = asyncio.ensure_future(self._next(after=given.task.task))
                 # A newer task ends the wait for an older one: the round was closed without this silo.
@@ -255,11 +256,9 @@ class Guard:
         except Problem as problem:
             log.warning("the failure of task %s was not taken: %s", task.task, problem)
 
-    def _finish(self, task: Task) -> bool:
-        succeeded = bool(task.settings.get("succeeded"))
+    def _finish(self, task: Task) -> None:
         self._put(task)
-        self._audit.write("finished", succeeded=succeeded)
-        return succeeded
+        self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
 
 
 async def decline(client: AggregatorClient, admission: Admission, why: FedsiloError) -> None:

@@ -19,7 +19,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
 from fedsilo.wire import ModelSignature
-from tests.federate import federate, job_spec, model_of, runners, silo_holding
+from tests.federate import federate, job_spec, model_of, runners, skewed
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
 
@@ -101,12 +101,7 @@ def test_virtual_features_have_the_pooled_mean_and_covariance() -> None:
 def calibrated(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, **config: Any
 ) -> Federation:
-    rng = np.random.default_rng(0)
-    silos = []
-    for name, classes in classes_of.items():
-        labels = np.repeat(classes, 12)
-        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
-        silos.append(silo_holding(tmp_path, name, features, labels.astype(np.int64)))
+    silos = skewed(tmp_path, classes_of)
     spec = job_spec(
         "ccvr",
         list(classes_of),

@@ -15,7 +15,7 @@ from fedsilo.methods.creff import CReFFServer
 from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retraining
 from fedsilo.methods.pieces.gradients import Gradient, TrainWithGradients, mean_gradients
 from fedsilo.methods.state import Tree
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file
+from tests.federate import federate, job_spec, model_of, runners, silo_of_file, skewed
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
 
@@ -25,12 +25,7 @@ SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
 def job(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, bias: bool = True, **config: Any
 ) -> Federation:
-    rng = np.random.default_rng(0)
-    silos = []
-    for name, classes in classes_of.items():
-        labels = np.repeat(classes, 12)
-        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
-        silos.append(silo_holding(tmp_path, name, features, labels.astype(np.int64)))
+    silos = skewed(tmp_path, classes_of)
     spec = job_spec(
         "creff",
         list(classes_of),

@@ -26,20 +26,9 @@ from tests.federate import (
     model_of,
     open_federation,
     runners,
-    silo_holding,
+    skewed,
 )
 from tests.unit.engine.invented import Failing
-
-
-def skewed(tmp_path: Path, classes_of: Mapping[str, list[int]], samples: int = 12) -> list[Any]:
-    """Silos with a few samples of each of their classes."""
-    rng = np.random.default_rng(0)
-    silos = []
-    for name, classes in classes_of.items():
-        labels = np.repeat(classes, samples)
-        features = (rng.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels % 6]).astype(np.float32)
-        silos.append(silo_holding(tmp_path, name, features, labels.astype(np.int64)))
-    return silos
 
 
 def concatenated(
