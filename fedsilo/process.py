@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from importlib import metadata
 
 from fedsilo.errors import FedsiloError
 
@@ -16,6 +17,11 @@ log = logging.getLogger("fedsilo")
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
+
+
+def version() -> str:
+    """Name and version, as every program's `--version` prints it."""
+    return f"fedsilo {metadata.version('fedsilo')}"
 
 
 def exit_with_parent() -> None:

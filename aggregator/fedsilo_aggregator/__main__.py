@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from fedsilo.errors import FedsiloError
-from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.process import exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import load_config
 
 
@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")
     parser.add_argument("--port", type=int, default=8443, help="port to listen on")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--version", action="version", version=version())
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     if args.exit_with_parent:

@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.process import version
 
 COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
@@ -60,7 +60,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fedsilo", description="Cross-silo federated learning.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"fedsilo {version('fedsilo')}")
+    parser.add_argument("--version", action="version", version=version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in COMMANDS.items():

@@ -14,7 +14,7 @@ from fedsilo.engine.volume import Volume
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.loading import load_document
 from fedsilo.manifests.silo import Silo
-from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.process import exit_with_parent, run_until_done, version
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditBroken
@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
     parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--version", action="version", version=version())
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     if args.exit_with_parent:

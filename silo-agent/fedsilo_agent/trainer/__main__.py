@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
-from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.process import exit_with_parent, run_until_done, version
 from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         "--hide", type=Path, action="append", default=[], help="with --isolate: one more directory not to see"
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--version", action="version", version=version())
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     volume = Volume(args.volume)
