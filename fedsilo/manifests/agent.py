@@ -12,9 +12,14 @@ from pydantic import Field, StringConstraints
 
 from fedsilo.manifests.common import (
     API_VERSION,
+    Condition,
     Fields,
+    Flag,
     FreeForm,
+    Integer,
+    IpAddress,
     Label,
+    LongText,
     Metadata,
     ObjectRef,
     PublicKey,
@@ -44,6 +49,9 @@ class TrustBundle(Fields):
     """How the silo knows the aggregator again, and which key the aggregator expects of the silo."""
 
     url: Url = Field(description="Address of the aggregator.")
+    address: IpAddress | None = Field(
+        default=None, description="Address that the URL's host has inside the cluster; looked up when null."
+    )
     ca_certificate: Certificate = Field(
         max_length=65536, description="Authority that signed the aggregator's certificate, in PEM."
     )
@@ -52,11 +60,26 @@ class TrustBundle(Fields):
 
 
 class SiloAgentSpec(Fields):
-    """One silo's part in one job; immutable."""
+    """One silo's part in one job; immutable but for `suspend`."""
 
     job: FrozenJob = Field(description="The job as it was when the agent was made.")
     silo: ObjectRef = Field(description="The silo.")
     trust: TrustBundle = Field(description="How both sides know each other again.")
+    suspend: Flag = Field(
+        default=False,
+        description="No pods: until all silos have admitted the job, and while it is suspended.",
+    )
+
+
+class SiloAgentStatus(Fields):
+    """What the silo controller found and does."""
+
+    observed_generation: Integer | None = Field(
+        default=None, description="Generation that the controller acted on."
+    )
+    phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
+    message: LongText | None = Field(default=None, description="What a person should know.")
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
 
 
 class SiloAgent(Fields):

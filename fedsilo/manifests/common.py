@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from math import ceil, isfinite
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -42,6 +42,7 @@ RFC1123_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 IMAGE = r"^[a-z0-9][-a-zA-Z0-9._:/@]*$"
 IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
 HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
+IP_ADDRESS = r"^[0-9a-fA-F:.]+$"
 SHA256 = r"^[0-9a-f]{64}$"
 PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
 REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
@@ -55,6 +56,7 @@ FORMATS = {
     IMAGE: "an image reference such as registry.example/fedsilo-trainer:0.1.0",
     IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
     HTTPS_URL: "a URL that begins with https://",
+    IP_ADDRESS: "an IP address",
     SHA256: "a SHA-256 in 64 hexadecimal digits",
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
     REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
@@ -67,9 +69,11 @@ DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_le
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 Url = Annotated[str, StringConstraints(pattern=HTTPS_URL, max_length=2048)]
+IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
 Sha256 = Annotated[str, StringConstraints(pattern=SHA256, max_length=64)]
 PublicKey = Annotated[str, StringConstraints(pattern=PUBLIC_KEY, max_length=52)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
+LongText = Annotated[str, StringConstraints(max_length=32768)]
 
 Labels = Annotated[dict[Annotated[str, StringConstraints(max_length=317)], Text], Field(max_length=64)]
 
@@ -227,3 +231,25 @@ class ObjectRef(Fields):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class StorageSpec(Fields):
+    """A volume that outlives the pods."""
+
+    size: Quantity = Field(default=Quantity("10Gi"), description="Size of the claim.")
+    storage_class_name: Label | None = Field(
+        default=None, description="StorageClass of the claim; the cluster's default when null."
+    )
+
+
+class Condition(Fields):
+    """A condition as in meta/v1."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Text = Field(description="What the condition is about; the key of the list.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: Text = Field(description="Why, in one CamelCase word.")
+    message: LongText = Field(default="", description="Why, in a sentence for a person.")
+    observed_generation: Integer | None = Field(default=None, description="Generation that it was found for.")
+    last_transition_time: Text = Field(description="RFC 3339 time at which status changed last.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import ceil
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedsilo.manifests.common import (
     API_VERSION,
     MAX_SILOS,
+    Condition,
     DatasetName,
     Duration,
     Fields,
@@ -18,13 +19,14 @@ from fedsilo.manifests.common import (
     FreeForm,
     Image,
     Integer,
+    Label,
     Labels,
     Metadata,
     Number,
     ObjectRef,
-    Quantity,
     Reference,
     Sha256,
+    StorageSpec,
     Text,
     Url,
     check_one_of,
@@ -198,12 +200,6 @@ class PrivacySpec(Fields):
     )
 
 
-class StorageSpec(Fields):
-    """The volume of rounds, updates and the model."""
-
-    size: Quantity = Field(default=Quantity("10Gi"), description="Size of the claim.")
-
-
 class AggregatorSpec(Fields):
     """Where the aggregator runs and what it holds."""
 
@@ -281,22 +277,28 @@ class FederatedJob(Fields):
 
 
 class ModelStatus(Fields):
-    """The model of the last complete round."""
+    """Where the model is, and its digest."""
 
+    claim: Label | None = Field(default=None, description="PersistentVolumeClaim that holds it.")
     path: Text = Field(description="File in the aggregator's volume.")
     sha256: Sha256 = Field(description="Digest of that file.")
 
 
 class SiloStatusEntry(Fields):
-    """One silo as the job sees it."""
+    """One silo as the job sees it: the operator says how its agent is, the aggregator what it contributed."""
 
     name: Text = Field(description="Name of the silo; the key of the list.")
-    phase: Text = Field(description="What the silo does now.")
+    namespace: Text | None = Field(default=None, description="Namespace of the silo.")
+    phase: Text | None = Field(default=None, description="What the silo's agent does now.")
+    message: Text | None = Field(default=None, description="What a person should know.")
+    state: Text | None = Field(
+        default=None, description="What the aggregator knows: Awaited, Reported, Failed."
+    )
     last_round: Integer | None = Field(
         default=None, ge=0, description="Last round whose update was accepted."
     )
     samples: Integer | None = Field(default=None, ge=0, description="Sample count of that update.")
-    message: Text = Field(default="", description="What a person should know.")
+    bytes_sent: Integer | None = Field(default=None, ge=0, description="Bytes of its accepted updates.")
 
 
 class FederatedJobStatus(Fields):
@@ -306,9 +308,7 @@ class FederatedJobStatus(Fields):
         default=None, description="Generation that the operator acted on."
     )
     phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
-    conditions: tuple[dict[str, Any], ...] = Field(
-        default=(), max_length=32, description="Standard conditions."
-    )
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
     start_time: Text | None = Field(default=None, description="RFC 3339 time of the first start.")
     completion_time: Text | None = Field(default=None, description="RFC 3339 time of the end.")
     round: Integer | None = Field(default=None, ge=0, description="Last complete round.")
@@ -317,10 +317,24 @@ class FederatedJobStatus(Fields):
     silo_progress: Text | None = Field(
         default=None, description="Silos that answered in the open round, such as 4/5."
     )
+    step: Text | None = Field(default=None, description="Phase of the method that the open round belongs to.")
+    round_start_time: Text | None = Field(
+        default=None, description="RFC 3339 time at which the open round began."
+    )
+    round_deadline: Text | None = Field(
+        default=None,
+        description="RFC 3339 time at which the open round ends, if the aggregator keeps serving.",
+    )
     metrics: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest scores by name."
     )
-    model: ModelStatus | None = Field(default=None, description="The model of the last complete round.")
+    training: dict[str, Number] = Field(
+        default_factory=dict, max_length=100, description="Latest training figures, averaged over the silos."
+    )
+    refused: dict[str, Integer] = Field(
+        default_factory=dict, max_length=100, description="Refused requests and updates by problem code."
+    )
+    model: ModelStatus | None = Field(default=None, description="The model, once the job is complete.")
     silos: tuple[SiloStatusEntry, ...] = Field(
         default=(), max_length=MAX_SILOS, description="The silos, by name."
     )

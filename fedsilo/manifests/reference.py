@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.agent import SiloAgent, SiloAgentStatus
 from fedsilo.manifests.common import DURATION, FORMATS, QUANTITY
 from fedsilo.manifests.job import FederatedJob, FederatedJobStatus
 from fedsilo.manifests.silo import Silo
 
 MARKER = "<!-- Below this line: python -m fedsilo.manifests.reference docs/manifests.md -->"
 
-_KINDS: tuple[type[BaseModel], ...] = (FederatedJob, FederatedJobStatus, Silo, SiloAgent)
+_KINDS: tuple[type[BaseModel], ...] = (FederatedJob, FederatedJobStatus, Silo, SiloAgent, SiloAgentStatus)
 _WORDS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
 
 

@@ -5,7 +5,7 @@ It lives in the institution's own namespace, and the guard reads it from the ins
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -13,6 +13,7 @@ from fedsilo.manifests.common import (
     API_VERSION,
     IMAGE_BY_DIGEST,
     MAX_SILOS,
+    Condition,
     DatasetName,
     Fields,
     Flag,
@@ -25,6 +26,8 @@ from fedsilo.manifests.common import (
     PublicKey,
     Quantity,
     Reference,
+    Sha256,
+    StorageSpec,
     Text,
     check_one_of,
     wrong,
@@ -130,9 +133,21 @@ class SiloAgentTemplate(Fields):
     runtime_class_name: Label | None = Field(
         default=None, description="RuntimeClass of the pods, such as a sandbox."
     )
+    storage: StorageSpec = Field(
+        default=StorageSpec(), description="The volume of tasks, private state and the audit log."
+    )
     guard_image: Image | None = Field(
         default=None, description="Image of the guard; the operator's own when absent, never one of the job."
     )
+
+
+class Approval(Fields):
+    """What a person of the institution decided about one job."""
+
+    job: Text = Field(min_length=1, description="UID of the job; the key of the list.")
+    spec_digest: Sha256 = Field(description="Digest of the specification that was decided on.")
+    decision: Literal["Approved", "Refused"] = Field(description="The decision.")
+    note: Text = Field(default="", description="Why, for the consortium to read.")
 
 
 class SiloPolicy(Fields):
@@ -156,7 +171,11 @@ class SiloPolicy(Fields):
     trainer_images: tuple[ImageByDigest, ...] | None = Field(
         default=None, max_length=100, description="Trainer images admitted, by digest; any when null."
     )
+    max_rounds: Integer | None = Field(default=None, ge=1, description="Most rounds of a job; any when null.")
     manual_approval: Flag = Field(default=False, description="A person of the institution approves each job.")
+    approvals: tuple[Approval, ...] = Field(
+        default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
+    )
 
 
 class SiloSpec(Fields):
@@ -184,9 +203,7 @@ class SiloStatus(Fields):
     public_key: PublicKey | None = Field(
         default=None, description="Key with which the silo signs its updates."
     )
-    conditions: tuple[dict[str, Any], ...] = Field(
-        default=(), max_length=32, description="Standard conditions."
-    )
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
 
 
 class Silo(Fields):

@@ -1,0 +1,109 @@
+"""What the operator asks of a cluster.
+
+Seven verbs over raw objects. Errors are sorted by what a controller does about them, not by status code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fedsilo.errors import FedsiloError
+from fedsilo_operator.objects import Kind, Object, Ref
+
+
+class ClusterError(FedsiloError):
+    """The API server did not do what was asked; `message` is its own word."""
+
+    reason = "ApiError"
+
+
+class NotFound(ClusterError):
+    """404: the object is not there (any more)."""
+
+
+class Conflict(ClusterError):
+    """409: it exists already, was changed meanwhile, has another uid, or a field belongs to another manager."""
+
+
+class Gone(ClusterError):
+    """410: the version to watch from is too old; list again."""
+
+
+class Refused(ClusterError):
+    """400, 403, 422: the API server will not do this, however often it is asked."""
+
+
+class Unavailable(ClusterError):
+    """429, 5xx, time-out, no connection: ask again later."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Objects of a kind, and the version from which a watch goes on."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a watch. A bookmark carries nothing but a newer resource version."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Object
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to an object, for people (core/v1 Event).
+
+    :param about: the object, as observed.
+    :param reason: CamelCase, from `fedsilo_operator.reasons`.
+    """
+
+    about: Object
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class Cluster(Protocol):
+    """A Kubernetes API server; every verb raises `ClusterError`."""
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> Listing:
+        """Objects of a kind, in one namespace or all, by label and field selector; pages are put together."""
+
+    def watch(
+        self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
+    ) -> AsyncIterator[Change]:
+        """Changes after that version, bookmarks included, until the server ends the watch.
+
+        :raises Gone: when the version is too old.
+        """
+
+    async def get(self, kind: Kind, ref: Ref) -> Object:
+        """One object."""
+
+    async def create(self, obj: Object) -> Object:
+        """Make an object; `Conflict` when it exists. For what may be made but not read, such as secrets."""
+
+    async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
+        """Server-side apply, never by force.
+
+        With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`).
+
+        :param status: apply to the status subresource instead.
+        """
+
+    async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
+        """Delete in the background; that it is gone already is no error.
+
+        :param uid: only the object with this identity.
+        """
+
+    async def event(self, event: Event) -> None:
+        """Record an event; one that repeats raises the count of the one before."""

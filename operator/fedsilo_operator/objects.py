@@ -1,0 +1,155 @@
+"""Kubernetes objects as plain data: kinds, references, labels, and whether one says what another wants.
+
+The operator handles raw JSON. Typed models would refuse what a newer API server adds, and cost time on every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+"""An object as the API server gives it."""
+
+MANAGER = "fedsilo-operator"
+"""Field manager of everything that the operator applies, and the value of its label on children."""
+
+JOB_UID = "fedsilo.io/job-uid"
+JOB_NAME = "fedsilo.io/job-name"
+JOB_NAMESPACE = "fedsilo.io/job-namespace"
+SILO = "fedsilo.io/silo"
+AGENT = "fedsilo.io/silo-agent"
+COMPONENT = "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+FINALIZER = "fedsilo.io/silo-agents"
+"""On a job as long as it has SiloAgents: no owner reference crosses namespaces."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A resource of the API.
+
+    :param api: `v1` or `group/version`.
+    :param name: the kind, as in manifests.
+    :param plural: the resource, as in URLs.
+    """
+
+    api: str
+    name: str
+    plural: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FEDERATED_JOB = Kind("fedsilo.io/v1alpha1", "FederatedJob", "federatedjobs")
+SILO_KIND = Kind("fedsilo.io/v1alpha1", "Silo", "silos")
+SILO_AGENT = Kind("fedsilo.io/v1alpha1", "SiloAgent", "siloagents")
+JOB = Kind("batch/v1", "Job", "jobs")
+POD = Kind("v1", "Pod", "pods")
+SERVICE = Kind("v1", "Service", "services")
+SECRET = Kind("v1", "Secret", "secrets")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+EVENT = Kind("v1", "Event", "events")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+
+KINDS = {
+    (kind.api, kind.name): kind
+    for kind in (
+        FEDERATED_JOB,
+        SILO_KIND,
+        SILO_AGENT,
+        JOB,
+        POD,
+        SERVICE,
+        SECRET,
+        CONFIG_MAP,
+        CLAIM,
+        SERVICE_ACCOUNT,
+        EVENT,
+        ROLE,
+        ROLE_BINDING,
+        NETWORK_POLICY,
+        LEASE,
+    )
+}
+
+
+@dataclass(frozen=True, order=True)
+class Ref:
+    """A namespaced object by name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def kind_of(obj: Object) -> Kind:
+    """The kind that the object says it is of.
+
+    :raises KeyError: when it is none that the operator handles.
+    """
+    return KINDS[obj["apiVersion"], obj["kind"]]
+
+
+def ref_of(obj: Object) -> Ref:
+    """Namespace and name of an object."""
+    return Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def uid_of(obj: Object) -> str:
+    """Identity of an object that exists."""
+    return str(obj["metadata"]["uid"])
+
+
+def labels_of(obj: Object) -> Mapping[str, str]:
+    """Labels of an object, none being no error."""
+    return obj["metadata"].get("labels") or {}
+
+
+def is_deleted(obj: Object) -> bool:
+    """Whether the object is on its way out."""
+    return obj["metadata"].get("deletionTimestamp") is not None
+
+
+def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
+    """The object's condition of that type, if it has one."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((found for found in conditions if found["type"] == name), None)
+
+
+def holds(obj: Object, name: str) -> bool:
+    """Whether the condition of that type is True."""
+    found = condition(obj, name)
+    return found is not None and found["status"] == "True"
+
+
+def says(observed: Any, wanted: Any) -> bool:
+    """Whether an observed object already says what is wanted of it.
+
+    The API server adds defaults and other writers add fields, so more may be there, never less. Lists must have the
+    same length, except lists of maps with a `type` or a `name`, which server-side apply merges by that key.
+    """
+    if isinstance(wanted, Mapping):
+        return isinstance(observed, Mapping) and all(
+            key in observed and says(observed[key], value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list | tuple):
+        return isinstance(observed, list | tuple) and _lists_say(observed, wanted)
+    return bool(observed == wanted)
+
+
+def _lists_say(observed: list[Any] | tuple[Any, ...], wanted: list[Any] | tuple[Any, ...]) -> bool:
+    for key in ("type", "name"):
+        if wanted and all(isinstance(item, Mapping) and key in item for item in (*observed, *wanted)):
+            by_key = {item[key]: item for item in observed}
+            return all(says(by_key.get(item[key]), item) for item in wanted)
+    return len(observed) == len(wanted) and all(map(says, observed, wanted))

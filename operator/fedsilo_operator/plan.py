@@ -1,0 +1,58 @@
+"""What a controller decided: data, so that deciding needs no cluster and doing needs no thought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.objects import MANAGER, Kind, Object, Ref
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Server-side apply of an object that is missing or does not say what it should."""
+
+    object: Object
+    manager: str = MANAGER
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make an object that the operator may not read; that it exists already is no error."""
+
+    object: Object
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete the object with this identity."""
+
+    kind: Kind
+    ref: Ref
+    uid: str
+
+
+Action = Apply | Create | Delete
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One reconcile's outcome.
+
+    Actions are done in order, then events are recorded, then the status is written: a status never says what was
+    not done yet. Nothing to do is the plan of a settled object.
+
+    :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
+    :param again: seconds after which to look again although nothing changed; None when only changes matter.
+    """
+
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    status: dict[str, Any] | None = None
+    again: float | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.actions and not self.events and self.status is None

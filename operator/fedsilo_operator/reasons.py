@@ -1,0 +1,63 @@
+"""Every reason that a condition or an Event of the operator can carry; docs/operator.md has them in one table.
+
+A job that fails of an error of `fedsilo.errors` carries that error's reason; those are here too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """CamelCase, stable: people and alerts match on them."""
+
+    # The job as written
+    ACCEPTED = "Accepted"
+    UNVERIFIED = "Unverified"
+    MANIFEST_INVALID = "ManifestInvalid"
+    SILO_NOT_FOUND = "SiloNotFound"
+    SILO_NOT_READY = "SiloNotReady"
+    QUORUM_IMPOSSIBLE = "QuorumImpossible"
+
+    # Admission by the silos
+    ADMITTED = "Admitted"
+    ADMITTING = "Admitting"
+    POLICY_REFUSED = "PolicyRefused"
+    APPROVAL_PENDING = "ApprovalPending"
+    APPROVAL_REFUSED = "ApprovalRefused"
+    DATASET_MISSING = "DatasetMissing"
+    TRUST_BROKEN = "TrustBroken"
+
+    # Pods
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    RESUMED = "Resumed"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_NOT_FOUND = "ImageNotFound"
+    VOLUME_MISSING = "VolumeMissing"
+    POD_REFUSED = "PodRefused"
+    CONFIG_MISSING = "ConfigMissing"
+    OUT_OF_MEMORY = "OutOfMemory"
+    EVICTED = "Evicted"
+    RESTARTING = "Restarting"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+
+    # Ends
+    COMPLETE = "Complete"
+    FINISHED = "Finished"
+    DATA_INVALID = "DataInvalid"
+    QUORUM_LOST = "QuorumLost"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    SILO_FAILED = "SiloFailed"
+    WORKDIR_CONFLICT = "WorkdirConflict"
+    METHOD_ERROR = "MethodError"
+    PROTOCOL_PROBLEM = "ProtocolProblem"
+    INTERNAL_ERROR = "InternalError"
+    DELETED = "Deleted"
+    EXPIRED = "Expired"
+
+    # Keys
+    KEY_READY = "KeyReady"
+    KEY_MISSING = "KeyMissing"
+    KEY_INVALID = "KeyInvalid"
