@@ -1,0 +1,60 @@
+"""Conditions as meta/v1 defines them: `lastTransitionTime` moves only when `status` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from fedsilo_operator.objects import Object
+from fedsilo_operator.reasons import Reason
+
+Status = Literal["True", "False", "Unknown"]
+
+LONGEST = 32768
+"""Characters of a message, as meta/v1 allows."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a controller found out about one aspect of an object."""
+
+    type: str
+    status: Status
+    reason: Reason | str
+    message: str = ""
+
+
+def as_status(found: Iterable[Condition], obj: Object, now: datetime) -> list[dict[str, Any]]:
+    """The `status.conditions` of an object.
+
+    :param obj: the object as observed, whose earlier conditions keep their transition times.
+    """
+    before = {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}
+    generation = obj["metadata"].get("generation", 0)
+    return [_as_dict(condition, before.get(condition.type), generation, now) for condition in found]
+
+
+def _as_dict(
+    condition: Condition, before: Mapping[str, Any] | None, generation: int, now: datetime
+) -> dict[str, Any]:
+    unchanged = before is not None and before["status"] == condition.status
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": str(condition.reason),
+        "message": condition.message[:LONGEST],
+        "observedGeneration": generation,
+        "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else timestamp(now),
+    }
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as Kubernetes writes it: RFC 3339 in UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime:
+    """The time that such a text, with or without a fraction of a second, means."""
+    return datetime.fromisoformat(text)

@@ -1,0 +1,1 @@
+"""The silo controller: SiloAgents, and a silo's key."""

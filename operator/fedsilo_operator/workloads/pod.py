@@ -1,0 +1,147 @@
+"""What aggregator, guard and trainer pods have in common: the restricted Pod Security level, and batch/v1 Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedsilo_operator.objects import Object, Ref
+
+USER = 65532
+"""User and group of every process; the images know no other."""
+
+GRACE = 20
+"""Seconds between SIGTERM and SIGKILL: time to finish a write, not a round."""
+
+VOLUME = "/var/lib/fedsilo"
+CONFIG = "/etc/fedsilo"
+SECRETS = "/run/secrets/fedsilo"
+DATA = "/data"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A volume in the pod, and where the container sees it (several places by `subPath`)."""
+
+    name: str
+    source: Mapping[str, Any]
+    path: str
+    sub_path: str | None = None
+    read_only: bool = True
+
+
+@dataclass(frozen=True)
+class Container:
+    """The one container of a pod.
+
+    :param resources: as in core/v1.
+    """
+
+    name: str
+    image: str
+    arguments: Sequence[str]
+    mounts: Sequence[Mount]
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    ports: Sequence[int] = ()
+
+
+def pod_spec(container: Container, **more: Any) -> dict[str, Any]:
+    """A pod under the restricted Pod Security level, without token or service links unless `more` says so."""
+    volumes = {mount.name: {"name": mount.name, **mount.source} for mount in container.mounts}
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(container)],
+        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {}}],
+        **more,
+    }
+
+
+def _container(container: Container) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "name": container.name,
+        "image": container.image,
+        "args": list(container.arguments),
+        "volumeMounts": [*map(_volume_mount, container.mounts), {"name": "tmp", "mountPath": "/tmp"}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if container.resources:
+        content["resources"] = dict(container.resources)
+    if container.ports:
+        content["ports"] = [{"containerPort": port, "protocol": "TCP"} for port in container.ports]
+    return content
+
+
+def _volume_mount(mount: Mount) -> dict[str, Any]:
+    content: dict[str, Any] = {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
+    if mount.sub_path:
+        content["subPath"] = mount.sub_path
+    return content
+
+
+def batch_job(
+    ref: Ref,
+    labels: Mapping[str, str],
+    pod: Mapping[str, Any],
+    *,
+    owner: Object,
+    backoff_limit: int,
+    final: Sequence[int],
+) -> Object:
+    """A Job that runs one pod to its end.
+
+    A disruption (eviction, preemption, drained node) is no failure of the program, so it does not count; a pod is
+    replaced only when it is gone, since two would write to one volume.
+
+    :param final: exit codes after which another try cannot help.
+    """
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(ref, labels, owner),
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": backoff_limit,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": sorted(final)}},
+                ]
+            },
+            "template": {"metadata": {"labels": dict(labels)}, "spec": dict(pod)},
+        },
+    }
+
+
+def metadata(ref: Ref, labels: Mapping[str, str], owner: Object | None) -> dict[str, Any]:
+    """Metadata of a child; the owner takes it along when it goes."""
+    content: dict[str, Any] = {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels)}
+    if owner is not None:
+        content["ownerReferences"] = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return content
