@@ -4,10 +4,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock vectors reference clean
+.PHONY: help setup demo test lint format lock vectors reference cluster-up cluster-down cluster-status clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
 
 setup: $(INSTALLED)  ## create .venv and install everything into it
 
@@ -46,6 +46,15 @@ vectors: setup  ## write the wire format's test vectors anew
 
 reference: setup  ## write docs/manifests.md anew
 	@$(BIN)/python -m fedsilo.manifests.reference docs/manifests.md
+
+cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
+	@$(BIN)/python -m tests.cluster.node up
+
+cluster-down: setup  ## stop it and remove everything but the caches
+	@$(BIN)/python -m tests.cluster.node down
+
+cluster-status: setup  ## what runs there, and whether it is healthy
+	@$(BIN)/python -m tests.cluster.node status
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""A real Kubernetes on one machine, for the tests: built from Go modules and Debian packages, without a registry."""

@@ -1,0 +1,64 @@
+"""Commands that come from Debian (or Ubuntu) packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cluster.node.errors import ClusterError
+from tests.cluster.node.paths import say
+
+PACKAGES = {
+    "buildah": "buildah",
+    "conntrack": "conntrack",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "debootstrap": "debootstrap",
+    "ip": "iproute2",
+    "ipset": "ipset",
+    "iptables": "iptables",
+    "mount": "mount",
+    "runc": "runc",
+    "skopeo": "skopeo",
+    "socat": "socat",
+}
+CNI = Path("/usr/lib/cni")
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+NODE_COMMANDS = ("containerd", "ctr", "runc", "ip", "iptables", "ipset", "conntrack", "socat", "mount")
+
+
+def ensure(*commands: str) -> None:
+    """Install the packages of those commands that this machine lacks.
+
+    :raises ClusterError: when apt-get cannot.
+    """
+    missing = sorted(
+        {PACKAGES[command] for command in commands if shutil.which(command, path=SEARCH) is None}
+    )
+    if "containerd" in commands and not (CNI / "bridge").exists():
+        missing.append("containernetworking-plugins")
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise ClusterError(
+            f"this machine lacks {', '.join(missing)} and has no apt-get; install them with its own package manager"
+        )
+    say(f"installing Debian packages: {' '.join(missing)}")
+    _apt("update")
+    _apt("install", "--yes", "--no-install-recommends", *missing)
+
+
+def _apt(*arguments: str) -> None:
+    command = ["apt-get", "--quiet", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        raise ClusterError(
+            f"{' '.join(command)} failed with exit code {done.returncode}; its last lines:\n{tail}"
+        )

@@ -1,0 +1,65 @@
+"""Where the cluster keeps its things, and the addresses that it uses.
+
+Everything that one run makes is under `STATE` and goes with it. What is worth keeping, binaries and images, is in the
+cache. `RUN` holds the one socket that others connect to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STATE = Path("/var/lib/fedsilo-cluster")
+RUN = Path("/run/fedsilo-cluster")
+LOCK = Path("/run/fedsilo-cluster.lock")
+CONTAINERD_SOCKET = RUN / "containerd.sock"
+KUBECONFIG = STATE / "kubeconfig"
+PKI = STATE / "pki"
+LOGS = STATE / "logs"
+PODS_LOGS = STATE / "pod-logs"
+VOLUMES = STATE / "volumes"
+RECORD = STATE / "before.json"
+COMPLETE = STATE / "up.json"
+
+NODE = "fedsilo-node"
+BRIDGE = "fedsilo0"
+CGROUP = "fedsilo-cluster"
+ADDRESS = "10.244.0.1"
+PODS = "10.244.0.0/24"
+SERVICES = "10.96.0.0/16"
+API_ADDRESS = "10.96.0.1"
+DNS_ADDRESS = "10.96.0.10"
+DOMAIN = "cluster.local"
+GPUS = 4
+
+
+def cache() -> Path:
+    """What survives `cluster-down`: built binaries and containerd's images."""
+    if chosen := os.environ.get("FEDSILO_CACHE"):
+        return Path(chosen).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).absolute() / "fedsilo"
+
+
+def say(text: str) -> None:
+    """One line of progress, at once, also into a log."""
+    print(f"cluster: {text}", flush=True)
+
+
+@contextmanager
+def locked(path: Path, owner: str) -> Iterator[None]:
+    """Hold a lock for as long as the block runs, against every other process on this machine.
+
+    The kernel frees it with its holder, however that ends; the file stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that {owner} ({path})")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,116 @@
+"""What the cluster is made of: certificates, kubeconfigs, configurations, images, cache keys, DNS messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import ssl
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from tests.cluster.node import addons, binaries, runtime
+from tests.cluster.node.archive import write_image
+from tests.cluster.node.certificates import Authority, write_control_plane, write_kubeconfig
+from tests.cluster.node.errors import ClusterError
+
+
+def test_certificates_name_user_groups_and_addresses_and_verify() -> None:
+    authority = Authority("tester")
+    pair = authority.issue("system:node:n", ["system:nodes"], ["10.244.0.1", "n"])
+    cert = x509.load_pem_x509_certificate(pair.cert)
+    assert cert.subject.rfc4514_string() == "CN=system:node:n,O=system:nodes"
+    cert.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.pair().cert))
+    names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["n"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.244.0.1"]
+
+
+def test_the_control_plane_s_files_are_usable_and_private_keys_private(tmp_path: Path) -> None:
+    authority = write_control_plane(tmp_path / "pki", ["127.0.0.1"])
+    context = ssl.create_default_context(cafile=str(tmp_path / "pki" / "ca.crt"))
+    context.load_cert_chain(tmp_path / "pki" / "admin.crt", tmp_path / "pki" / "admin.key")
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, "https://127.0.0.1:1", authority.pair().cert, authority.issue("a"))
+    assert yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
+    private = [path, *(tmp_path / "pki").glob("*.key")]
+    assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
+
+
+def test_an_image_holds_one_program_and_its_blobs_have_their_digests(tmp_path: Path) -> None:
+    program = tmp_path / "pause"
+    program.write_bytes(b"#!")
+    for archive in ("one.tar", "two.tar"):
+        write_image(tmp_path / archive, "localhost/pause:1", program)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    with tarfile.open(tmp_path / "one.tar") as tar:
+        content = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    (entry,) = json.loads(content["index.json"])["manifests"]
+    assert entry["annotations"]["io.containerd.image.name"] == "localhost/pause:1"
+    manifest = json.loads(content["blobs/sha256/" + entry["digest"].partition(":")[2]])
+    layer = content["blobs/sha256/" + manifest["layers"][0]["digest"].partition(":")[2]]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+        assert [(member.name, member.mode) for member in tar] == [("pause", 0o755)]
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+def test_containerd_s_configuration_is_toml_and_says_who_lowers_oom_scores(restricted: bool) -> None:
+    text = runtime.configuration(Path("/cache/containerd"), "localhost/pause:1", restricted=restricted)
+    document = tomllib.loads(text)
+    cri = document["plugins"]["io.containerd.grpc.v1.cri"]
+    assert cri["restrict_oom_score_adj"] is restricted
+    assert cri["sandbox_image"] == "localhost/pause:1"
+    assert document["root"] == "/cache/containerd"
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_the_add_ons_are_manifests_with_everything_filled_in(forward: bool) -> None:
+    text = addons.manifests("localhost/coredns:1", forward=forward)
+    documents = list(yaml.safe_load_all(text))
+    assert "$" not in text
+    assert (
+        "forward" in next(d for d in documents if d["kind"] == "ConfigMap")["data"]["Corefile"]
+    ) is forward
+
+
+def test_a_cache_key_changes_with_files_and_flags(tmp_path: Path) -> None:
+    (tmp_path / "go.mod").write_text("module a")
+    first = binaries.key(tmp_path, ["-trimpath"])
+    assert first == binaries.key(tmp_path, ["-trimpath"])
+    assert first != binaries.key(tmp_path, [])
+    (tmp_path / "go.sum").write_text("")
+    assert first != binaries.key(tmp_path, ["-trimpath"])
+
+
+def test_versions_come_from_go_mod() -> None:
+    assert "version.gitVersion=v1.36." in binaries.linker_flags(binaries.TOOLS["kubernetes"])
+    assert binaries.required_version("require a.b/c/v2 v2.1.0", "a.b/c/v2") == "v2.1.0"
+    with pytest.raises(ClusterError, match=r"does not require a\.b/c;"):
+        binaries.required_version("\ta.b/c/v2 v2.1.0\n", "a.b/c")
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26, 8)),
+        ("go version go1.27rc1 linux/arm64", (1, 27)),
+        ("", ()),
+    ],
+)
+def test_go_s_version_is_compared_as_numbers(printed: str, version: tuple[int, ...]) -> None:
+    assert binaries.go_version(printed) == version
+
+
+def test_a_dns_answer_counts_only_with_a_record_and_without_an_error() -> None:
+    query = addons.dns_query("kubernetes.default")
+    assert query[12:] == b"\x0akubernetes\x07default\x00\x00\x01\x00\x01"
+    answer = b"\0\1\x84\0\0\1\0\1\0\0\0\0"
+    assert addons.has_answer(answer)
+    assert not addons.has_answer(query)  # a question
+    assert not addons.has_answer(answer[:3] + b"\3" + answer[4:])  # NXDOMAIN
+    assert not addons.has_answer(answer[:6] + b"\0\0" + answer[8:])  # no record
+    assert not addons.has_answer(b"")
