@@ -1,4 +1,4 @@
-"""Entry point of the `fedsilo` command.
+"""Entry point of the `fedsilo` command, which is also kubectl's plugin: `kubectl fedsilo` runs `kubectl-fedsilo`.
 
 Each sub-command is a module of this package with `add_arguments(parser)` and `run(args) -> int`. Only the one
 that is called is imported: `fedsilo validate` must answer at once, on a machine without torch.
@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.process import version
@@ -20,11 +21,20 @@ COMMANDS = {
     "run": "run a manifest on this machine, without a cluster",
     "evaluate": "score a trained model on a dataset",
     "methods": "list the methods that jobs can name",
+    "status": "show the jobs of a cluster, or one of them with its silos",
+    "why": "say what a job waits for, since when and until when",
+    "logs": "print what the pods of a job said",
+    "model": "fetch the model of a complete job and check its digest",
+    "approve": "approve a job in a silo, or list the jobs that wait for it",
+    "refuse": "refuse a job in a silo",
 }
 """Sub-command -> what it does; the module of the same name holds it."""
 
 LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
 """What the base installation lacks and the commands that compute import."""
+
+PLUGIN = "kubectl-fedsilo"
+"""Name under which kubectl finds the command on PATH."""
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -57,8 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
     parser = argparse.ArgumentParser(
-        prog="fedsilo", description="Cross-silo federated learning.", allow_abbrev=False
+        prog=called_as, description="Cross-silo federated learning.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -1,0 +1,219 @@
+"""What `fedsilo approve` and `fedsilo refuse` share: a person of an institution decides about one job.
+
+The decision stands in `Silo.spec.policy.approvals`, under the job's uid, bound to the digest of the specification that
+was shown. Only rights in the silo's own namespace are needed: to read SiloAgents, to read and to patch Silos.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fedsilo.cli.columns import columns
+from fedsilo.cli.facts import Object, condition, plain, reference
+from fedsilo.cli.federation import AGENTS, SILOS
+from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.moments import age, length
+from fedsilo.cli.offer import describe, frozen_spec
+from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.manifests.silo import Approval
+from fedsilo.manifests.words import closest
+
+MANAGER = "fedsilo-approval"
+"""Field manager of the entries that are added here; whoever manages the rest of the Silo keeps it."""
+
+TRIES = 5
+"""Writers who may come between reading a Silo and writing it."""
+
+MOST = 200
+"""Entries that the list holds."""
+
+Decision = Literal["Approved", "Refused"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job, and what is said about it."""
+    parser.add_argument(
+        "job", metavar="JOB-UID|SILOAGENT", nargs="?", help="what to decide on (default: list what waits)"
+    )
+    parser.add_argument("--silo", metavar="NAME", help="where several silos of the namespace are in the job")
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, for the consortium to read")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_cluster_arguments(parser)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A SiloAgent and the Silo that decides about it."""
+
+    agent: Object
+    silo: Object
+
+    @property
+    def uid(self) -> str:
+        """Identity of the job."""
+        return str(self.agent["spec"]["job"]["uid"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the specification that a decision is about."""
+        return str(self.agent["spec"]["job"]["specDigest"])
+
+    @property
+    def decided(self) -> Object | None:
+        """The decision about this job and specification, if there is one."""
+        found = (entry for entry in entries(self.silo) if entry["job"] == self.uid)
+        return next((entry for entry in found if entry["specDigest"] == self.digest), None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job goes on only when a person has decided."""
+        policy = self.silo["spec"].get("policy") or {}
+        ended = any(condition(self.agent, name) is not None for name in ("Finished", "Failed"))
+        return bool(policy.get("manualApproval")) and self.decided is None and not ended
+
+
+def entries(silo: Object) -> Sequence[Object]:
+    """What was decided in that silo."""
+    found: Sequence[Object] = (silo["spec"].get("policy") or {}).get("approvals") or ()
+    return found
+
+
+def decide(args: argparse.Namespace, decision: Decision) -> int:
+    """List what waits, or show one job and write the decision about it.
+
+    :raises ManifestInvalid: when there is no such agent, or nobody can be asked.
+    :raises PolicyRefused: when the agent is not what it says, or this login lacks a right.
+    """
+    kubectl = Kubectl.of(args)
+    cases = _cases(kubectl)
+    if args.job is None:
+        waiting = [case for case in cases if case.waits and args.silo in (None, _silo_of(case.agent))]
+        print(_table(waiting, datetime.now().astimezone()))
+        return 0
+    case = _choose(cases, args, kubectl)
+    entry = _entry(case, decision, args.note)
+    print(describe(case.agent, frozen_spec(case.agent)))
+    if _is_decided(case, entry):
+        print(f"\nsilo {reference(case.silo)} has {decision.lower()} it already")
+        return 0
+    if not args.yes and not _agreed(decision):
+        print("nothing was decided")
+        return 0
+    _write(kubectl, case.silo, entry)
+    print(f"\nsilo {reference(case.silo)} has {decision.lower()} job {_job(case.agent)}")
+    return 0
+
+
+def _cases(kubectl: Kubectl) -> list[Case]:
+    silos = {silo["metadata"]["name"]: silo for silo in kubectl.get(SILOS)["items"]}
+    agents = kubectl.get(AGENTS)["items"]
+    return [Case(agent, silos[_silo_of(agent)]) for agent in agents if _silo_of(agent) in silos]
+
+
+def _silo_of(agent: Object) -> str:
+    return str(agent["spec"]["silo"]["name"])
+
+
+def _job(agent: Object) -> str:
+    job = agent["spec"]["job"]
+    return f"{job['namespace']}/{job['name']}"
+
+
+def _table(cases: Sequence[Case], now: datetime) -> str:
+    if not cases:
+        return "no job waits for a decision in this namespace"
+    rows = [("siloagent", "job", "silo", "method", "age")]
+    for case in cases:
+        metadata, job = case.agent["metadata"], case.agent["spec"]["job"]
+        waits = length(age(metadata["creationTimestamp"], now))
+        method = plain(job["spec"]["method"]["name"])
+        rows.append((metadata["name"], _job(case.agent), _silo_of(case.agent), method, waits))
+    return columns(rows)
+
+
+def _choose(cases: Sequence[Case], args: argparse.Namespace, kubectl: Kubectl) -> Case:
+    named = [case for case in cases if args.job in (case.agent["metadata"]["name"], case.uid)]
+    if not named:
+        fault = f"{args.job}: there is no SiloAgent of that name or job uid in namespace {kubectl.context_namespace()}"
+        known = [case.agent["metadata"]["name"] for case in cases]
+        raise ManifestInvalid(f"{fault}; {closest(args.job, known) if known else 'name another with -n'}")
+    silos = [_silo_of(case.agent) for case in named]
+    found = [case for case in named if args.silo in (None, _silo_of(case.agent))]
+    if not found:
+        raise ManifestInvalid(f"--silo {args.silo}: is not in that job; {closest(args.silo, silos)}")
+    if len(found) > 1:
+        raise ManifestInvalid(
+            f"{args.job}: the silos {', '.join(silos)} are in that job; choose one with --silo"
+        )
+    return found[0]
+
+
+def _entry(case: Case, decision: Decision, note: str) -> dict[str, str]:
+    try:
+        made = Approval(job=case.uid, spec_digest=case.digest, decision=decision, note=note)
+    except ValidationError:
+        raise ManifestInvalid(f"--note: has {len(note):,} characters; shorten it to 1,024") from None
+    return made.model_dump(by_alias=True)
+
+
+def _is_decided(case: Case, entry: Object) -> bool:
+    """Whether the entry is there; a decision that is given again without a note keeps the note it had."""
+    before = case.decided
+    return (
+        before is not None
+        and before["decision"] == entry["decision"]
+        and entry["note"] in ("", before.get("note", ""))
+    )
+
+
+def _agreed(decision: Decision) -> bool:
+    if not sys.stdin.isatty():
+        raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to decide")
+    answer = input(f"\n{'Approve' if decision == 'Approved' else 'Refuse'} this job? [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _write(kubectl: Kubectl, silo: Object, entry: dict[str, str]) -> None:
+    """Put the entry into the list.
+
+    The merge patch holds the whole list, since a policy need not have one yet, and the version that it was read in, so
+    that it fails instead of undoing what another wrote meanwhile. Fields that do not change stay with their managers.
+
+    :raises FedsiloError: when others write all the time.
+    """
+    name, namespace = silo["metadata"]["name"], silo["metadata"]["namespace"]
+    for _ in range(TRIES):
+        patch = _patch(silo, entry)
+        try:
+            kubectl.call(
+                *("patch", SILOS, name, "--namespace", namespace, "--type=merge"),
+                *(f"--field-manager={MANAGER}", f"--patch={json.dumps(patch)}"),
+            )
+        except FedsiloError as error:
+            if "(Conflict)" not in str(error):
+                raise
+            silo = kubectl.get(SILOS, name, namespace=namespace)
+        else:
+            return
+    raise FedsiloError(f"silo {namespace}/{name} was changed by others {TRIES} times meanwhile; try again")
+
+
+def _patch(silo: Object, entry: dict[str, str]) -> dict[str, Any]:
+    others = [other for other in entries(silo) if other["job"] != entry["job"]]
+    if len(others) >= MOST:
+        raise ManifestInvalid(
+            f"Silo {reference(silo)}: spec.policy.approvals: has {len(others)} entries, which is the most; "
+            "remove those of jobs that are gone"
+        )
+    return {
+        "metadata": {"resourceVersion": silo["metadata"]["resourceVersion"]},
+        "spec": {"policy": {"approvals": [*others, entry]}},
+    }

@@ -1,0 +1,138 @@
+"""`fedsilo logs`: what the pods of a job said."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import IO
+
+from fedsilo.cli.facts import Object
+from fedsilo.cli.federation import get_job, of_job, silo_refs
+from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments, failure
+from fedsilo.cli.pods import COMPONENTS, Part, parts, why_no_pod, why_silent
+from fedsilo.errors import ManifestInvalid
+from fedsilo.manifests.words import closest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job, and which of its pods."""
+    parser.add_argument("job", metavar="JOB", help="name of the job")
+    parser.add_argument("--silo", metavar="NAME", help="guard and trainer of this silo only")
+    parser.add_argument("--component", choices=COMPONENTS, help="this component only")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as the pods go on")
+    parser.add_argument(
+        "-p", "--previous", action="store_true", help="the pod before the present one, that of a restart"
+    )
+    add_cluster_arguments(parser)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A pod that is read, and the mark before its lines; without a mark they are as they were written."""
+
+    pod: Object
+    mark: str
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the logs, and on standard error why a component has none.
+
+    :raises ManifestInvalid: when the job or the silo is not there, or no component has a log.
+    """
+    kubectl = Kubectl.of(args)
+    job = get_job(kubectl, args.job)
+    pods, closed = of_job(kubectl, "pods", job)
+    wanted = [part for part in parts(job, pods) if _is_wanted(part, args)]
+    if args.silo is not None and not any(part.silo == args.silo for part in wanted):
+        raise ManifestInvalid(_no_silo(args, job))
+    voices, silent = [], []
+    for part in wanted:
+        pod, reason = _choose(part, job, closed, previous=args.previous)
+        if pod is None:
+            silent.append(f"{part.label}: {reason}")
+        else:
+            voices.append(Voice(pod, f"[{part.label}] " if len(wanted) > 1 else ""))
+    if not voices:
+        raise ManifestInvalid("\n".join(silent))
+    for line in silent:
+        print(f"fedsilo: {line}", file=sys.stderr)
+    sys.stdout.flush()
+    Reader(kubectl, follow=args.follow).read(voices)
+    return 0
+
+
+def _is_wanted(part: Part, args: argparse.Namespace) -> bool:
+    return (args.silo is None or part.silo == args.silo) and args.component in (None, part.component)
+
+
+def _no_silo(args: argparse.Namespace, job: Object) -> str:
+    names = list(silo_refs(job))
+    if args.silo in names:
+        return f"--component {args.component}: is not in a silo; leave out --silo {args.silo}"
+    return f"--silo {args.silo}: job {args.job} has no silo of that name; {closest(args.silo, names)}"
+
+
+def _choose(
+    part: Part, job: Object, closed: Sequence[str], *, previous: bool
+) -> tuple[Object | None, str | None]:
+    """The pod to read, or why there is none."""
+    if not part.pods:
+        return None, why_no_pod(part, job, closed)
+    if previous:
+        return (part.pods[1], None) if len(part.pods) > 1 else (None, "it has had one pod only")
+    reason = why_silent(part.pods[0])
+    if reason is None:
+        return part.pods[0], None
+    name = part.pods[0]["metadata"]["name"]
+    earlier = "; --previous shows the pod before it" if len(part.pods) > 1 else ""
+    return None, f"pod {name} has no log yet: {reason}{earlier}"
+
+
+class Reader:
+    """Copies logs to standard output: one after another, or all at once as they are written."""
+
+    def __init__(self, kubectl: Kubectl, *, follow: bool) -> None:
+        self._kubectl = kubectl
+        self._follow = follow
+        self._writing = threading.Lock()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def read(self, voices: Sequence[Voice]) -> None:
+        """Return when all logs have ended; whatever happens, no kubectl stays behind."""
+        with ThreadPoolExecutor(len(voices) if self._follow else 1) as threads:
+            copies = [threads.submit(self._copy, voice) for voice in voices]
+            try:
+                for copy in as_completed(copies):
+                    copy.result()
+            finally:
+                for copy in copies:
+                    copy.cancel()
+                for process in self._running:
+                    process.terminate()
+
+    def _copy(self, voice: Voice) -> None:
+        metadata = voice.pod["metadata"]
+        arguments = ["logs", metadata["name"], "--namespace", metadata["namespace"]]
+        command = self._kubectl.command(*arguments, *(["--follow"] if self._follow else []))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            self._running.append(process)
+            assert process.stdout and process.stderr
+            mark = voice.mark.encode()
+            for line in _lines(process.stdout):
+                with self._writing:
+                    sys.stdout.buffer.write(mark + line)
+                    sys.stdout.buffer.flush()
+            said = process.stderr.read()
+        if process.returncode > 0:
+            print(f"fedsilo: {voice.mark}{failure(arguments, said)}", file=sys.stderr)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines, each with its end: the next mark begins a line even where a process died in the middle of one."""
+    for line in stream:
+        yield line if line.endswith(b"\n") else line + b"\n"

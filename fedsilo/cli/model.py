@@ -1,0 +1,119 @@
+"""`fedsilo model`: fetch the model of a complete job and check its digest.
+
+The model lies in a volume that no pod uses any more. A pod that can do nothing but read it lives for as long as the
+copy takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fedsilo.cli.facts import Object, condition, holds, reference, status_of
+from fedsilo.cli.federation import get_job
+from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.reading import Copy, reader_pod, reading
+from fedsilo.durable import publish
+from fedsilo.errors import JobFailed, ManifestInvalid, Problem
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job, and where the model goes."""
+    parser.add_argument("job", metavar="JOB", help="name of the job")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the new file; its description is beside it",
+    )
+    parser.add_argument(
+        "--image", help="image of the pod that reads it (default: that of the job's aggregator)"
+    )
+    add_cluster_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the model to FILE and its description beside it, as .json.
+
+    :raises ManifestInvalid: when the job is not complete, or a file is in the way.
+    :raises JobFailed: when the job has failed.
+    :raises Problem: when what came is not what the job's status says.
+    """
+    target: Path = args.output
+    description = target.with_suffix(".json")
+    _require_room(target, description)
+    kubectl = Kubectl.of(args)
+    job = get_job(kubectl, args.job)
+    model = _model_of(job, args.job)
+    image = args.image or _aggregator_image(kubectl, job)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
+            beside = str(Path(model["path"]).with_name("model.json"))
+            text = pod.content(beside)
+            copy = pod.copy(model["path"], part)
+        _require_digest(copy, text, model["sha256"], reference(job))
+        with part.open("r+b") as file:
+            description.write_bytes(text)
+            publish(file, part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    print(f"{target}: {copy.size:,} bytes, sha256 {copy.sha256} as the status of job {reference(job)} says")
+    return 0
+
+
+def _require_room(target: Path, description: Path) -> None:
+    if target == description:
+        raise ManifestInvalid(f"{target}: the description takes this name; end the model's in .safetensors")
+    if not target.parent.is_dir():
+        raise ManifestInvalid(f"{target.parent}: there is no such directory; make it first")
+    for file in (target, description):
+        if file.exists():
+            raise ManifestInvalid(f"{file}: is there already; remove it or name another file with -o")
+
+
+def _model_of(job: Object, name: str) -> dict[str, Any]:
+    """Claim, path and digest of the model."""
+    if holds(job, "Failed"):
+        found = condition(job, "Failed") or {}
+        raise JobFailed(
+            f"job {reference(job)} has no model: it failed, {found['reason']}: {found['message']}"
+        )
+    ask = f"see kubectl fedsilo why {name} -n {job['metadata']['namespace']}"
+    if not holds(job, "Complete"):
+        raise ManifestInvalid(f"job {reference(job)} is not complete and has no model yet; {ask}")
+    model = status_of(job).get("model") or {}
+    for field in ("claim", "path", "sha256"):
+        if not model.get(field):
+            raise ManifestInvalid(f"job {reference(job)}: status.model.{field} is missing; {ask}")
+    return dict(model)
+
+
+def _aggregator_image(kubectl: Kubectl, job: Object) -> str:
+    """The image that wrote the model: it is on that cluster, and has the few programs that reading takes."""
+    name = f"{job['metadata']['name']}-aggregator"
+    made = kubectl.find("jobs.batch", name, namespace=job["metadata"]["namespace"])
+    if made is None:
+        raise ManifestInvalid(
+            f"Job {name} is gone, which says what image to read with; name one with --image"
+        )
+    return str(made["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _require_digest(copy: Copy, description: bytes, expected: str, job: str) -> None:
+    """Both files are of the model that the status names."""
+    try:
+        described = json.loads(description)["sha256"]
+    except (ValueError, TypeError, KeyError):
+        described = "nothing that can be read"
+    for name, found in (("the model that came", copy.sha256), ("its model.json", described)):
+        if found != expected:
+            raise Problem(
+                "digest-mismatch",
+                f"sha256 of {name} is {found}, but the status of job {job} says {expected}; nothing was kept: "
+                "fetch it again, and if it stays so, the volume was changed",
+            )

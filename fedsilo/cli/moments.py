@@ -1,0 +1,52 @@
+"""Times as a person reads them: `since 14:02:11 (3 min ago)`, in the reader's own time zone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def moment(text: str) -> datetime:
+    """The time that an RFC 3339 text means."""
+    return datetime.fromisoformat(text)
+
+
+def length(seconds: float) -> str:
+    """A length of time in its largest units: `12 s`, `3 min`, `5 h 20 min`, `3 days`."""
+    whole = max(0, round(seconds))
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min"
+    if whole < 2 * _DAY:
+        hours, minutes = whole // _HOUR, whole % _HOUR // _MINUTE
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{whole // _DAY} days"
+
+
+def clock(text: str, now: datetime) -> str:
+    """The time of day where `now` is; with the date when it is another day."""
+    local = moment(text).astimezone(now.tzinfo)
+    return f"{local:%H:%M:%S}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def since(text: str, now: datetime) -> str:
+    """`since 14:02:11 (3 min ago)`."""
+    return f"since {clock(text, now)} ({length(age(text, now))} ago)"
+
+
+def at(text: str, now: datetime) -> str:
+    """`at 14:02:11 (3 min ago)`."""
+    return f"at {clock(text, now)} ({length(age(text, now))} ago)"
+
+
+def until(text: str, now: datetime) -> str:
+    """`until 14:12:11 (in 6 min)`, or how long ago that was."""
+    past = age(text, now)
+    return f"until {clock(text, now)} ({f'{length(past)} ago' if past > 0 else f'in {length(-past)}'})"
+
+
+def age(text: str, now: datetime) -> float:
+    """Seconds from that time to now."""
+    return (now - moment(text)).total_seconds()

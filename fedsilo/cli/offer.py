@@ -1,0 +1,89 @@
+"""What an institution is asked to agree to, in words: the job as its SiloAgent has frozen it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from pydantic import ValidationError
+
+from fedsilo.cli.facts import Object, condition, plain, reference
+from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import policy, registry
+
+WORDS = {
+    "model": "the weights of the model after training on the silo's data",
+    "class_counts": "the number of samples of each class",
+    "class_means": "the mean of the features of each class, with its number of samples",
+    "class_covariances": "the covariance of the features of each class",
+    "averaged_gradients": "the classifier's gradient of each class, averaged over its samples",
+}
+"""What each payload kind tells about a silo."""
+
+
+def frozen_spec(agent: Object) -> FederatedJobSpec:
+    """The job's specification, which must be the one that the agent's digest says.
+
+    :raises ManifestInvalid: when this version of fedsilo cannot read it.
+    :raises PolicyRefused: when the digest is of something else: nobody could know what he approves.
+    """
+    job = agent["spec"]["job"]
+    try:
+        spec = FederatedJobSpec.model_validate(job["spec"])
+    except ValidationError as error:
+        raise ManifestInvalid(
+            f"SiloAgent {reference(agent)}: spec.job.spec: {error.error_count()} fields are not as this fedsilo knows "
+            "them; use the fedsilo of the operator's release"
+        ) from None
+    if (found := spec_digest(spec)) != job["specDigest"]:
+        raise PolicyRefused(
+            f"SiloAgent {reference(agent)}: spec.job.specDigest: {job['specDigest']}: the specification in it has the "
+            f"digest {found}; do not decide on it, ask the consortium"
+        )
+    return spec
+
+
+def describe(agent: Object, spec: FederatedJobSpec) -> str:
+    """What is decided on."""
+    job, silo = agent["spec"]["job"], agent["spec"]["silo"]
+    shape = " x ".join(map(str, spec.data.input_shape))
+    rows = {
+        "job": f"{job['namespace']}/{job['name']}, uid {job['uid']}",
+        "silo": f"{agent['metadata']['namespace']}/{silo['name']}",
+        "method": _method(spec),
+        "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.data.classes} classes)",
+        "rounds": f"{spec.training.rounds}, with {spec.training.local_epochs} passes over the data in each",
+        "trainer": spec.agents.image or "the image of the operator's own release",
+        "digest": job["specDigest"],
+    }
+    lines = [f"{name:<9}{plain(value)}" for name, value in rows.items()]
+    lines += ["what leaves the silo:", *_payloads(spec)]
+    if said := _objections(agent):
+        lines += ["what the operator says of it:", textwrap.indent(said, "  ")]
+    return "\n".join(lines)
+
+
+def _method(spec: FederatedJobSpec) -> str:
+    try:
+        return f"{spec.method.name} ({registry.get(spec.method.name).title})"
+    except FedsiloError:
+        return spec.method.name
+
+
+def _payloads(spec: FederatedJobSpec) -> list[str]:
+    """One line for each kind, or why they are not known."""
+    try:
+        departure = policy.declared(spec)
+    except FedsiloError as error:
+        return [f"  cannot be told: {plain(error)}"]
+    if departure is None:
+        name = spec.method.name
+        return [f"  not known here: method {name} is not installed; the guard holds to policy.payloadKinds"]
+    lines = [f"  {kind}: {WORDS.get(kind, 'a kind of a third party')}" for kind in departure.kinds]
+    return [*lines, "  metrics: single numbers, such as accuracy and loss on the silo's data"]
+
+
+def _objections(agent: Object) -> str:
+    found = condition(agent, "Admitted")
+    return plain(found["message"]) if found and found["status"] == "False" and found.get("message") else ""

@@ -1,0 +1,90 @@
+"""The pods of a job: which one belongs to which component, and why there is nothing to read from one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsilo.cli.facts import Object, condition, holds, plain, status_of
+from fedsilo.cli.federation import COMPONENT, SILO, silo_refs
+
+COMPONENTS = ("aggregator", "guard", "trainer")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of a job, with its pods, the newest first: a Job makes a new pod for each try.
+
+    :param silo: name of its silo; None for the aggregator.
+    """
+
+    component: str
+    silo: str | None
+    namespace: str
+    pods: Sequence[Object]
+
+    @property
+    def label(self) -> str:
+        """How its lines are marked."""
+        return f"{self.silo}/{self.component}" if self.silo else self.component
+
+
+def parts(job: Object, pods: Sequence[Object]) -> Iterator[Part]:
+    """The aggregator, then guard and trainer of each silo, in the order of the job's silos."""
+    yield Part("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
+    for silo, namespace in silo_refs(job).items():
+        for component in ("guard", "trainer"):
+            yield Part(component, silo, namespace, _of(pods, component, silo))
+
+
+def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Object]:
+    found = [
+        pod
+        for pod in pods
+        if pod["metadata"]["labels"].get(COMPONENT) == component
+        and (silo is None or pod["metadata"]["labels"].get(SILO) == silo)
+    ]
+    return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+
+
+def why_no_pod(part: Part, job: Object, closed: Collection[str]) -> str:
+    """Why a component has no pod, as far as it is known.
+
+    :param closed: namespaces whose pods this login may not list.
+    """
+    if part.namespace in closed:
+        return f"this login may not list pods in namespace {part.namespace}; ask the institution for its log"
+    if holds(job, "Complete") or holds(job, "Failed"):
+        return "its pod is gone, since the job has ended"
+    if part.silo is None:
+        return f"no pod; {_said(condition(job, 'Running'), 'it starts when the agents of all silos run')}"
+    entry: Mapping[str, Any] = next(
+        (silo for silo in status_of(job).get("silos") or () if silo["name"] == part.silo), {}
+    )
+    said = ": ".join(plain(entry[key]) for key in ("phase", "message") if entry.get(key))
+    return f"no pod; {said or 'the operator has not made its agent yet'}"
+
+
+def _said(found: Mapping[str, Any] | None, otherwise: str) -> str:
+    return plain(found["message"]) if found and found.get("message") else otherwise
+
+
+def why_silent(pod: Object) -> str | None:
+    """Why a pod has no log yet; None when it has one."""
+    status = status_of(pod)
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        if "waiting" in state and not container.get("lastState"):
+            return _reason(state["waiting"])
+        return None
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled and scheduled["status"] == "False":
+        return _reason(scheduled)
+    if status.get("phase") == "Failed":
+        return _reason(status)
+    return "its container has not begun"
+
+
+def _reason(state: Mapping[str, Any]) -> str:
+    return plain(": ".join(state[key] for key in ("reason", "message") if state.get(key)) or "it waits")

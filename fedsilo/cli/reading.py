@@ -1,0 +1,221 @@
+"""A pod that lives as long as something is read from a volume, and the copy through it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from fedsilo.cli.facts import Object, plain, size, status_of
+from fedsilo.cli.federation import COMPONENT, JOB_UID
+from fedsilo.cli.kubectl import Kubectl, failure
+from fedsilo.cli.pods import why_silent
+from fedsilo.errors import FedsiloError
+
+START = 300.0
+"""Seconds in which the pod must run: an image may have to be pulled."""
+
+LIFE = 6 * 3600
+"""Seconds after which the cluster ends the pod, should nobody be left to remove it."""
+
+TRIES = 5
+"""Broken connections in a row, without a byte between them, before the copy is given up."""
+
+_VOLUME = "/model"
+_CONTAINER = "reader"
+_USER = 65532
+_CHUNK = 1 << 20
+_HOPELESS = frozenset(
+    {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+)
+
+
+def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
+    """A pod of the restricted Pod Security level that may read the claim, and do nothing else.
+
+    The job owns it, and it ends by itself: even one that could not be removed does not stay.
+    """
+    metadata = job["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata['name']}-model-{secrets.token_hex(3)}",
+            "namespace": metadata["namespace"],
+            "labels": {
+                "app.kubernetes.io/managed-by": "kubectl-fedsilo",
+                COMPONENT: "model-reader",
+                JOB_UID: metadata["uid"],
+            },
+            "ownerReferences": [
+                {key: job[key] for key in ("apiVersion", "kind")}
+                | {key: metadata[key] for key in ("name", "uid")}
+            ],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFE,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": _CONTAINER,
+                    "image": image,
+                    "command": ["sleep", str(LIFE)],
+                    "resources": {
+                        "requests": {"cpu": "10m", "memory": "32Mi"},
+                        "limits": {"cpu": "1", "memory": "128Mi"},
+                    },
+                    "volumeMounts": [{"name": "model", "mountPath": _VOLUME, "readOnly": True}],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+            "volumes": [
+                {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            ],
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What was copied."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ReaderPod:
+    """A running reader."""
+
+    kubectl: Kubectl
+    name: str
+    namespace: str
+
+    def content(self, path: str) -> bytes:
+        """A small file, whole."""
+        return self.kubectl.call(*self._arguments("cat", f"{_VOLUME}/{path}"))
+
+    def copy(self, path: str, target: Path) -> Copy:
+        """Copy a file of any size. A connection that breaks is taken up again where it broke.
+
+        :raises FedsiloError: when it breaks again and again.
+        """
+        source = f"{_VOLUME}/{path}"
+        whole = int(self.kubectl.call(*self._arguments("stat", "-L", "-c", "%s", source)))
+        digest, failures, said = hashlib.sha256(), 0, b""
+        with target.open("wb") as file:
+            while (have := file.tell()) < whole and failures < TRIES:
+                said = self._stream(
+                    self._arguments("tail", "-c", f"+{have + 1}", source), file, digest, whole
+                )
+                failures = 0 if file.tell() > have else failures + 1
+        if have < whole:
+            words = failure(["exec"], said)
+            raise FedsiloError(f"the copy broke off after {have:,} of {whole:,} bytes: {words}; try again")
+        return Copy(have, digest.hexdigest())
+
+    def _arguments(self, *command: str) -> list[str]:
+        return ["exec", self.name, "--namespace", self.namespace, f"--container={_CONTAINER}", "--", *command]
+
+    def _stream(self, arguments: list[str], file: BinaryIO, digest: Any, whole: int) -> bytes:
+        """Append what the command says; its standard error."""
+        command = self.kubectl.command(*arguments)
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+            ) as process,
+        ):
+            assert process.stdout
+            try:
+                while chunk := process.stdout.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    _show(file.tell(), whole)
+                process.wait()
+            finally:
+                process.kill()
+                _show(None, whole)
+            errors.seek(0)
+            return errors.read()
+
+
+def _show(have: int | None, whole: int) -> None:
+    """Progress on a terminal; None wipes it away."""
+    if sys.stderr.isatty():
+        text = "" if have is None else f"{size(have)} of {size(whole)}"
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def reading(kubectl: Kubectl, pod: dict[str, Any]) -> Iterator[ReaderPod]:
+    """The pod, running; removed at every end of this process that can be noticed.
+
+    :raises FedsiloError: when it does not come to run.
+    """
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    ends = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        kubectl.call("create", "--filename=-", given=json.dumps(pod).encode())
+        _await_running(kubectl, name, namespace)
+        yield ReaderPod(kubectl, name, namespace)
+    finally:
+        # A second Ctrl-C must reach neither us nor the kubectl that removes the pod.
+        ends[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _remove(kubectl, name, namespace)
+        for number, before in ends.items():
+            signal.signal(number, before)
+
+
+def _remove(kubectl: Kubectl, name: str, namespace: str) -> None:
+    """Delete the pod; that it could not be is told, and hides no error that came before."""
+    place = ("pod", name, "--namespace", namespace)
+    try:
+        kubectl.call("delete", *place, "--ignore-not-found", "--wait=false")
+    except FedsiloError as error:
+        remedy = f"remove it with kubectl delete {' '.join(place)}"
+        print(f"fedsilo: pod {name} is still there: {error}; {remedy}", file=sys.stderr)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _await_running(kubectl: Kubectl, name: str, namespace: str) -> None:
+    end = time.monotonic() + START
+    while True:
+        pod = kubectl.get("pod", name, namespace=namespace)
+        phase = status_of(pod).get("phase")
+        if phase == "Running":
+            return
+        reason = why_silent(pod) or plain(phase)
+        hopeless = reason.partition(":")[0] in _HOPELESS
+        if hopeless or phase in ("Failed", "Succeeded") or time.monotonic() > end:
+            raise FedsiloError(
+                f"pod {name} in namespace {namespace}, which reads the model, does not run: {reason}"
+            )
+        time.sleep(1)

@@ -1,0 +1,100 @@
+"""A job's silos as a reader sees them: from their SiloAgents, or the job's status where those are closed to him."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fedsilo.cli.facts import Object, condition, holds, sentence, status_of
+from fedsilo.cli.moments import since
+
+_REFUSED = {"Refused": "PolicyRefused", "ApprovalPending": "ApprovalPending"}
+_UNDECIDED = (None, "", "Pending")
+_READY = ("Running", "Finished")
+_LEFT_OUT = "LeftOut"
+
+
+@dataclass(frozen=True)
+class SiloView:
+    """One silo of a job.
+
+    :param agent: name of its SiloAgent, where it can be seen.
+    :param admitted: its condition `Admitted`; without a time where only the job's status tells it.
+    :param ready: its condition `Ready`, likewise.
+    :param phase: what its agent says of itself in one word, if it does.
+    :param entry: its entry in the job's status.
+    """
+
+    name: str
+    namespace: str
+    agent: str | None
+    admitted: Mapping[str, Any]
+    ready: Mapping[str, Any]
+    phase: str
+    entry: Mapping[str, Any]
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether nothing but a person's approval is missing."""
+        phase = self.phase or ("ApprovalPending" if self.admitted["reason"] == "ApprovalPending" else "")
+        return self.admitted["status"] == "False" and phase == "ApprovalPending"
+
+    @property
+    def reference(self) -> str:
+        """How sentences call it."""
+        return f"{self.namespace}/{self.name}"
+
+    def trouble(self, now: datetime) -> str:
+        """What keeps its agent from running, as a sentence."""
+        begin = f" {since(self.ready['lastTransitionTime'], now)}" if self.ready["lastTransitionTime"] else ""
+        reason = f"{self.ready['reason']}: " if self.ready["reason"] else ""
+        return sentence(f"{self.reference}{begin}: {reason}{self.ready['message']}")
+
+
+def views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
+    """The silos in the order of the job's status, then those that only have an agent; without those left out."""
+    by_silo = {agent["spec"]["silo"]["name"]: agent for agent in agents}
+    entries = {entry["name"]: entry for entry in status_of(job).get("silos") or ()}
+    names = {**entries, **by_silo}
+    return [
+        _view(name, entries.get(name, {}), by_silo.get(name))
+        for name in names
+        if entries.get(name, {}).get("phase") != _LEFT_OUT
+    ]
+
+
+def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView:
+    if agent is None:
+        phase, message = entry.get("phase"), entry.get("message") or ""
+        decided = "False" if phase in _REFUSED else "Unknown" if phase in _UNDECIDED else "True"
+        return SiloView(
+            name,
+            entry.get("namespace") or "default",
+            None,
+            _condition(decided, _REFUSED.get(phase or "", ""), message),
+            _condition("True" if phase in _READY else "False", "", message),
+            phase or "",
+            entry,
+        )
+    return SiloView(
+        name,
+        agent["metadata"]["namespace"],
+        agent["metadata"]["name"],
+        condition(agent, "Admitted") or _condition("Unknown", "", ""),
+        _ready(agent),
+        status_of(agent).get("phase") or "",
+        entry,
+    )
+
+
+def _ready(agent: Object) -> Mapping[str, Any]:
+    """An agent that has run to its end keeps nobody waiting."""
+    if holds(agent, "Finished"):
+        return _condition("True", "", "")
+    return condition(agent, "Ready") or _condition("Unknown", "", "")
+
+
+def _condition(status: str, reason: str, message: str) -> Mapping[str, Any]:
+    return {"status": status, "reason": reason, "message": message, "lastTransitionTime": None}

@@ -1,0 +1,177 @@
+"""`fedsilo status`: the jobs as a table, or one job with its silos and conditions."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from fedsilo.cli.columns import columns
+from fedsilo.cli.facts import Object, holds, plain, reference, size, status_of
+from fedsilo.cli.federation import JOBS, get_job
+from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.moments import age, at, length, since, until
+from fedsilo.cli.rounds import round_of
+from fedsilo.errors import ManifestInvalid
+
+EVERY = 2.0
+"""Seconds between two looks of `--watch`."""
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job, or none for all of the namespace."""
+    parser.add_argument("job", metavar="JOB", nargs="?", help="name of the job (default: all)")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
+    parser.add_argument("-w", "--watch", action="store_true", help="show it anew until the job has ended")
+    add_cluster_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status.
+
+    :raises ManifestInvalid: when there is no such job.
+    """
+    if args.job and args.all_namespaces:
+        raise ManifestInvalid(f"{args.job} and --all-namespaces: a name is that of one namespace; use -n")
+    kubectl = Kubectl.of(args)
+    terminal = sys.stdout.isatty()
+    last: Sequence[Object] | None = None
+    while True:
+        found = _jobs(kubectl, args)
+        now = datetime.now().astimezone()
+        text = page(found[0], now) if args.job else table(found, now, namespaces=args.all_namespaces)
+        if terminal:
+            text = cut(text, shutil.get_terminal_size().columns)
+            print(f"{_CLEAR}{text}" if args.watch else text, flush=True)
+        elif found != last:
+            print(text if last is None else f"\n{text}", flush=True)
+        last = found
+        if not args.watch or (args.job and _ended(found[0])):
+            return 0
+        time.sleep(EVERY)
+
+
+def _jobs(kubectl: Kubectl, args: argparse.Namespace) -> Sequence[Object]:
+    if args.job:
+        return [get_job(kubectl, args.job)]
+    everywhere = ["--all-namespaces"] if args.all_namespaces else []
+    found: Sequence[Object] = kubectl.get(JOBS, *everywhere)["items"]
+    return found
+
+
+def _ended(job: Object) -> bool:
+    return holds(job, "Complete") or holds(job, "Failed")
+
+
+def cut(text: str, width: int) -> str:
+    """Lines no longer than a terminal is wide."""
+    return "\n".join(
+        line if len(line) <= width else f"{line[: max(0, width - 1)]}…" for line in text.splitlines()
+    )
+
+
+def table(jobs: Sequence[Object], now: datetime, *, namespaces: bool) -> str:
+    """One line for each job."""
+    if not jobs:
+        return "there are no jobs" if namespaces else "there are no jobs in this namespace"
+    head = ("job", "state", "round", "silos", "accuracy", "deadline", "method", "age")
+    rows = sorted(_row(job, now, reference(job) if namespaces else job["metadata"]["name"]) for job in jobs)
+    return columns([head, *rows], right={4})
+
+
+def _row(job: Object, now: datetime, name: str) -> tuple[str, ...]:
+    status = status_of(job)
+    accuracy, deadline = (status.get("metrics") or {}).get("accuracy"), status.get("roundDeadline")
+    return (
+        name,
+        _state(job),
+        status.get("progress") or "-",
+        status.get("siloProgress") or "-",
+        "-" if accuracy is None else f"{accuracy:.1%}",
+        "-" if deadline is None or _ended(job) else _left(deadline, now),
+        job["spec"]["method"]["name"],
+        length(age(job["metadata"]["creationTimestamp"], now)),
+    )
+
+
+def _state(job: Object) -> str:
+    return plain(status_of(job).get("phase") or "Pending")
+
+
+def _left(deadline: str, now: datetime) -> str:
+    seconds = -age(deadline, now)
+    return f"in {length(seconds)}" if seconds >= 0 else "past"
+
+
+def page(job: Object, now: datetime) -> str:
+    """Everything that the status of one job says."""
+    status = status_of(job)
+    spec = job["spec"]
+    head = f"{reference(job)}  {_state(job)}  {spec['method']['name']}, {spec['model']['name']}"
+    sections = [[head, *(f"  {name:<10}{value}" for name, value in _facts(job, now))]]
+    if silos := status.get("silos"):
+        sections.append(_silos(silos))
+    if conditions := status.get("conditions"):
+        sections.append(_conditions(conditions, now))
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
+    status = status_of(job)
+    yield "created", at(job["metadata"]["creationTimestamp"], now)
+    if begin := status.get("startTime"):
+        yield "started", at(begin, now)
+    if end := status.get("completionTime"):
+        yield "ended", at(end, now)
+    if progress := status.get("progress"):
+        yield "rounds", f"{plain(progress)} complete"
+    if (begin := status.get("roundStartTime")) and not _ended(job):
+        answered = f", {plain(status['siloProgress'])} silos" if status.get("siloProgress") else ""
+        yield "open", f"{round_of(job)} {since(begin, now)}{answered}"
+        if deadline := status.get("roundDeadline"):
+            yield "deadline", until(deadline, now)
+    for name in ("metrics", "training", "refused"):
+        if values := status.get(name):
+            yield name, ", ".join(f"{plain(key)} {_number(value)}" for key, value in sorted(values.items()))
+    if model := status.get("model"):
+        yield "model", f"{model['path']} in claim {model.get('claim') or '-'}"
+        yield "sha256", model["sha256"]
+
+
+def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [("  silo", "agent", "round", "last round", "samples", "sent", "message")]
+    for silo in silos:
+        sent = silo.get("bytesSent")
+        rows.append(
+            (
+                f"  {silo.get('namespace') or '-'}/{silo['name']}",
+                plain(silo.get("phase") or "-"),
+                plain(silo.get("state") or "-"),
+                _number(silo.get("lastRound")),
+                _number(silo.get("samples")),
+                "-" if sent is None else size(sent),
+                plain(silo.get("message") or ""),
+            )
+        )
+    return [columns(rows, right={3, 4, 5})]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _conditions(conditions: Sequence[Mapping[str, Any]], now: datetime) -> list[str]:
+    rows = [("  condition", "status", "reason", "for", "message")]
+    for found in conditions:
+        held = length(age(found["lastTransitionTime"], now))
+        message = plain(found.get("message") or "")
+        rows.append((f"  {found['type']}", found["status"], plain(found["reason"]), held, message))
+    return [columns(rows)]

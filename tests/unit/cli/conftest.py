@@ -1,0 +1,3 @@
+"""Fixtures of the commands' tests."""
+
+from tests.unit.cli.fake_kubectl import kubectl as kubectl

@@ -1,0 +1,116 @@
+"""A kubectl that is a small program: it answers what a test has recorded, and records how it was called."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """#!{python} -IS
+import json, os, pathlib, re, sys
+root = pathlib.Path(__file__).parent
+given = sys.stdin.read() if "--filename=-" in sys.argv else ""
+calls = root / "calls.jsonl"
+with calls.open("a") as file:
+    file.write(json.dumps([sys.argv[1:], given]) + "\\n")
+line = " ".join(word for word in sys.argv[1:] if not word.startswith("--request-timeout="))
+for number, (pattern, answers) in enumerate(json.loads((root / "answers.json").read_text())):
+    if re.fullmatch(pattern, line):
+        counter = root / f"count-{{number}}"
+        count = int(counter.read_text()) if counter.exists() else 0
+        counter.write_text(str(count + 1))
+        answer = answers[min(count, len(answers) - 1)]
+        if "file" in answer:
+            with open(answer["file"], "rb") as file:
+                file.seek(answer["begin"])
+                sys.stdout.buffer.write(file.read(answer["most"]))
+        sys.stdout.write(answer.get("out", ""))
+        sys.stdout.flush()
+        sys.stderr.write(answer.get("err", ""))
+        sys.exit(answer.get("code", 0))
+sys.stderr.write("error: the test has no answer to: " + line + "\\n")
+sys.exit(1)
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """How kubectl was called, without the time-out that every call has."""
+
+    words: Sequence[str]
+    given: str
+
+    @property
+    def line(self) -> str:
+        return " ".join(self.words)
+
+
+class FakeKubectl:
+    """Answers by regular expressions over the whole line of arguments; the first that matches counts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path = root / "kubectl"
+        self.path.write_text(SCRIPT.format(python=sys.executable))
+        self.path.chmod(0o755)
+        self._answers: list[tuple[str, list[dict[str, Any]]]] = []
+        self._save()
+
+    def answer(self, pattern: str, *answers: dict[str, Any]) -> None:
+        """What it says to such a line; several answers are given in turn, the last for ever."""
+        self._answers.append((pattern, list(answers)))
+        self._save()
+
+    def json(self, pattern: str, *objects: Any) -> None:
+        """As `answer`, with objects."""
+        self.answer(pattern, *({"out": json.dumps(item)} for item in objects))
+
+    def items(self, pattern: str, *objects: Any) -> None:
+        """As `answer`, with one list."""
+        self.json(pattern, {"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+    def refuse(self, pattern: str, said: str) -> None:
+        """As `answer`, with a failure."""
+        self.answer(pattern, {"err": f"{said}\n", "code": 1})
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call so far."""
+        path = self.root / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        read = (json.loads(line) for line in lines)
+        return [
+            Call([word for word in words if not word.startswith("--request-timeout=")], given)
+            for words, given in read
+        ]
+
+    def _save(self) -> None:
+        (self.root / "answers.json").write_text(json.dumps(self._answers))
+
+
+NOT_FOUND = 'Error from server (NotFound): {resource} "{name}" not found'
+FORBIDDEN = (
+    'Error from server (Forbidden): {resource}.{group} is forbidden: User "eve" cannot {verb} resource "{resource}" '
+    'in API group "{group}" {where}'
+)
+
+
+def forbidden(verb: str, resource: str, group: str = "fedsilo.io", namespace: str | None = None) -> str:
+    """What kubectl says to a login that lacks a right."""
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    return FORBIDDEN.format(verb=verb, resource=resource, group=group, where=where)
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKubectl]:
+    """The only kubectl on PATH."""
+    root = tmp_path / "bin"
+    root.mkdir()
+    monkeypatch.setenv("PATH", str(root))
+    monkeypatch.delenv("KUBECTL", raising=False)
+    yield FakeKubectl(root)

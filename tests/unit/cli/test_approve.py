@@ -1,0 +1,241 @@
+"""A person of an institution decides: what is shown, what is written, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.cli import approval
+from fedsilo.cli.main import main
+from fedsilo.cli.offer import describe, frozen_spec
+from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
+from tests.unit.cli.objects import UID, agent, condition, silo
+
+GOLDEN = Path(__file__).with_name("golden") / "approve.txt"
+NORTH = agent("north", condition("Admitted", "False", "ApprovalPending", "Silo north: a person must decide."))
+DIGEST = NORTH["spec"]["job"]["specDigest"]
+NAME = NORTH["metadata"]["name"]
+OTHER = {"job": "another", "specDigest": "cd" * 32, "decision": "Refused", "note": "no"}
+MANUAL = {"manualApproval": True}
+CCVR = {
+    "method": {"name": "ccvr", "config": {}},
+    "agents": {"image": "registry.example/trainer@sha256:" + "e" * 64},
+}
+CONFLICT = (
+    'Error from server (Conflict): Operation cannot be fulfilled on silos.fedsilo.io "north": it was modified'
+)
+
+
+def entry(decision: str = "Approved", **more: str) -> dict[str, str]:
+    return {"job": UID, "specDigest": DIGEST, "decision": decision, "note": "", **more}
+
+
+def cluster(kubectl: FakeKubectl, *agents: dict[str, Any], policy: dict[str, Any] | None = None) -> None:
+    kubectl.items("get silos.fedsilo.io --namespace silo-north --output=json", silo("north", policy))
+    kubectl.items("get siloagents.fedsilo.io --namespace silo-north --output=json", *agents)
+    kubectl.answer("patch .*", {})
+
+
+def decide(*arguments: str) -> int:
+    return main([*arguments, "-n", "silo-north", "--yes"])
+
+
+def written(kubectl: FakeKubectl) -> list[dict[str, Any]]:
+    """The patches of the Silo."""
+    calls = [call.words for call in kubectl.calls if call.words[0] == "patch"]
+    for words in calls:
+        assert list(words[1:-1]) == [
+            *("silos.fedsilo.io", "north", "--namespace", "silo-north", "--type=merge"),
+            "--field-manager=fedsilo-approval",
+        ]
+    return [json.loads(words[-1].removeprefix("--patch=")) for words in calls]
+
+
+@pytest.mark.parametrize("named", [NAME, UID])
+@pytest.mark.parametrize("policy", [None, {}, MANUAL, {"approvals": []}])
+def test_the_first_decision_needs_no_list_to_be_there(
+    kubectl: FakeKubectl, named: str, policy: dict[str, Any] | None
+) -> None:
+    cluster(kubectl, NORTH, policy=policy)
+    assert decide("approve", named) == 0
+    assert written(kubectl) == [
+        {"metadata": {"resourceVersion": "41"}, "spec": {"policy": {"approvals": [entry()]}}}
+    ]
+
+
+def test_other_decisions_stay_and_an_earlier_one_about_the_job_is_replaced(kubectl: FakeKubectl) -> None:
+    stale = entry(specDigest="ab" * 32)
+    cluster(kubectl, NORTH, policy={**MANUAL, "approvals": [stale, OTHER]})
+    assert decide("refuse", NAME, "--note", "not this year") == 0
+    (patch,) = written(kubectl)
+    assert patch["spec"]["policy"] == {"approvals": [OTHER, entry("Refused", note="not this year")]}
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "note", "writes"),
+    [
+        ("Approved", "approve", "", 0),
+        ("Approved", "approve", "agreed", 1),
+        ("Approved", "refuse", "", 1),
+        ("Refused", "refuse", "", 0),
+    ],
+)
+def test_the_same_decision_is_written_once(
+    kubectl: FakeKubectl, before: str, command: str, note: str, writes: int
+) -> None:
+    cluster(kubectl, NORTH, policy={"approvals": [entry(before, note="because")]})
+    assert decide(command, NAME, "--note", note) == 0
+    assert len(written(kubectl)) == writes
+
+
+def test_what_another_writes_meanwhile_is_kept(kubectl: FakeKubectl) -> None:
+    kubectl.answer("patch .*", {"err": f"{CONFLICT}\n", "code": 1}, {})
+    later = silo("north", {"approvals": [OTHER]})
+    later["metadata"]["resourceVersion"] = "42"
+    kubectl.json("get silos.fedsilo.io north .*", later)
+    cluster(kubectl, NORTH)
+    assert decide("approve", NAME) == 0
+    assert written(kubectl)[1] == {
+        "metadata": {"resourceVersion": "42"},
+        "spec": {"policy": {"approvals": [OTHER, entry()]}},
+    }
+
+
+def test_writers_without_end_are_an_error(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.refuse("patch .*", CONFLICT)
+    kubectl.json("get silos.fedsilo.io north .*", silo("north"))
+    cluster(kubectl, NORTH)
+    assert decide("approve", NAME) == 1
+    assert f"was changed by others {approval.TRIES} times meanwhile" in capsys.readouterr().err
+
+
+def test_a_full_list_is_refused_with_the_remedy(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = [{**OTHER, "job": str(number)} for number in range(approval.MOST)]
+    cluster(kubectl, NORTH, policy={"approvals": full})
+    assert decide("approve", NAME) == 2
+    assert "remove those of jobs that are gone" in capsys.readouterr().err
+
+
+def test_what_waits_is_listed(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    done = agent("north", condition("Finished", "True", "Finished"), name="done")
+    cluster(kubectl, NORTH, done, policy=MANUAL)
+    assert main(["approve", "-n", "silo-north"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == ["siloagent", "job", "silo", "method", "age"]
+    assert row.split()[:4] == [NAME, "research/digits", "north", "fedavg"]
+
+
+@pytest.mark.parametrize("policy", [None, {"approvals": [entry()], **MANUAL}, {"manualApproval": False}])
+def test_nothing_waits_where_no_person_is_asked(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], policy: dict[str, Any] | None
+) -> None:
+    cluster(kubectl, NORTH, policy=policy)
+    assert main(["refuse", "-n", "silo-north"]) == 0
+    assert capsys.readouterr().out == "no job waits for a decision in this namespace\n"
+
+
+def test_what_is_decided_on_is_shown_in_words() -> None:
+    shown = [describe(found, frozen_spec(found)) for found in (NORTH, agent("north", spec=CCVR))]
+    unknown = agent("north", spec={"method": {"name": "theirs", "config": {}}})
+    shown.append(describe(unknown, frozen_spec(unknown)))
+    assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
+
+
+def test_a_specification_with_another_digest_is_not_decided_on(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = agent("north")
+    forged["spec"]["job"]["spec"]["training"]["rounds"] = 9000
+    cluster(kubectl, forged)
+    assert decide("approve", NAME) == 5
+    assert "do not decide on it" in capsys.readouterr().err
+    assert written(kubectl) == []
+
+
+def test_a_specification_of_a_later_version_is_not_decided_on(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = agent("north")
+    later["spec"]["job"]["spec"]["novelty"] = 1
+    cluster(kubectl, later)
+    assert decide("approve", NAME) == 2
+    assert "use the fedsilo of the operator's release" in capsys.readouterr().err
+    assert written(kubectl) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digits-nort"], f"in namespace silo-north; did you mean {NAME}?"),
+        ([UID], "the silos north, annex are in that job; choose one with --silo"),
+        ([UID, "--silo", "anex"], "--silo anex: is not in that job; did you mean annex?"),
+        ([NAME, "--note", "x" * 1025], "--note: has 1,025 characters; shorten it to 1,024"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    annex = agent("north", name="digits-annex-5e6f7a8b")
+    annex["spec"]["silo"] = {"namespace": "silo-north", "name": "annex"}
+    kubectl.items("get silos.fedsilo.io .*", silo("north"), {**silo("north"), "metadata": {"name": "annex"}})
+    cluster(kubectl, NORTH, annex)
+    assert decide("approve", *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert written(kubectl) == []
+
+
+def test_a_silo_of_several_in_the_namespace_is_chosen(kubectl: FakeKubectl) -> None:
+    annex = agent("north", name="digits-annex-5e6f7a8b")
+    annex["spec"]["silo"] = {"namespace": "silo-north", "name": "annex"}
+    kubectl.items("get silos.fedsilo.io .*", silo("north"), {**silo("north"), "metadata": {"name": "annex"}})
+    cluster(kubectl, NORTH, annex)
+    assert decide("approve", UID, "--silo", "north") == 0
+    assert len(written(kubectl)) == 1
+
+
+def test_without_the_right_to_patch_the_right_is_named(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.refuse("patch .*", forbidden("patch", "silos", namespace="silo-north"))
+    cluster(kubectl, NORTH)
+    assert decide("approve", NAME) == 5
+    assert "may not patch silos.fedsilo.io in namespace silo-north" in capsys.readouterr().err
+
+
+def test_nobody_is_asked_where_there_is_no_terminal(kubectl: FakeKubectl) -> None:
+    cluster(kubectl, NORTH)
+    code = f"import sys; from fedsilo.cli.main import main; sys.exit(main(['approve', {NAME!r}, '-n', 'silo-north']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "fedsilo: standard input is no terminal, so nobody can be asked; add --yes to decide\n"
+    )
+    assert written(kubectl) == []
+
+
+@pytest.mark.parametrize(("answer", "writes"), [("y", 1), ("yes", 1), ("n", 0), ("", 0)])
+def test_a_person_is_asked(kubectl: FakeKubectl, answer: str, writes: int) -> None:
+    cluster(kubectl, NORTH)
+    person, terminal = pty.openpty()
+    code = f"import sys; from fedsilo.cli.main import main; sys.exit(main(['approve', {NAME!r}, '-n', 'silo-north']))"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=terminal, stdout=subprocess.PIPE) as process:
+        os.write(person, f"{answer}\n".encode())
+        assert process.stdout
+        shown = process.stdout.read().decode()
+    os.close(person)
+    os.close(terminal)
+    assert process.returncode == 0
+    assert "Approve this job? [y/N]" in shown
+    assert ("nothing was decided" in shown) == (writes == 0)
+    assert len(written(kubectl)) == writes

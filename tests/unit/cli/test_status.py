@@ -1,0 +1,106 @@
+"""The jobs as a table, and one job in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.cli import status
+from fedsilo.cli.main import main
+from fedsilo.cli.status import cut, page, table
+from tests.unit.cli.fake_kubectl import FakeKubectl
+from tests.unit.cli.objects import NOW, ago, condition, conditions_until, entry, job
+from tests.unit.cli.waiting_cases import NO_GPU, open_round
+
+GOLDEN = Path(__file__).with_name("golden")
+
+RUNNING = job(
+    *conditions_until("Running"),
+    condition("Complete", "False", "Running", "round 8\nof 50", days=3),
+    **open_round(
+        "ARRF",
+        silos=[
+            entry("north", phase="Starting", state="Awaited", lastRound=7, samples=12040, message=NO_GPU),
+            entry("east", phase="Running", state="Reported", lastRound=8, samples=800, bytesSent=1_234_567),
+            entry("south"),
+        ],
+        phase="Running",
+        startTime=ago(minutes=9),
+        progress="7/50",
+        siloProgress="1/2",
+        metrics={"accuracy": 0.8765, "loss": 0.4},
+        training={"loss": 0.51234},
+        refused={"round-closed": 1204},
+    ),
+)
+COMPLETE = job(
+    condition("Complete", "True", "Complete", seconds=20),
+    spec={"method": {"name": "creff"}},
+    metadata={"name": "a-finished-one", "namespace": "vision", "creationTimestamp": ago(days=4)},
+    phase="Complete",
+    progress="50/50",
+    roundDeadline=ago(minutes=1),
+    roundStartTime=ago(minutes=2),
+    completionTime=ago(seconds=20),
+    metrics={"accuracy": 1},
+    model={"claim": "a-finished-one-6f1c2c0e", "path": "model.safetensors", "sha256": "ab" * 32},
+)
+NEW = {**job(metadata={"name": "new"}), "status": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("status", table([RUNNING, COMPLETE, NEW], NOW, namespaces=False)),
+        ("status-all", table([RUNNING, COMPLETE, NEW], NOW, namespaces=True)),
+        ("status-running", page(RUNNING, NOW)),
+        ("status-complete", page(COMPLETE, NOW)),
+        ("status-new", page(NEW, NOW)),
+    ],
+)
+def test_the_output_is_that_of_the_golden_file(name: str, shown: str) -> None:
+    assert shown == (GOLDEN / f"{name}.txt").read_text().rstrip("\n")
+
+
+def test_lines_are_cut_to_a_terminal_and_nowhere_else(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cut("12345\n123456\n", 5) == "12345\n1234…"
+    kubectl.json("get federatedjobs.fedsilo.io digits .*", RUNNING)
+    assert main(["status", "digits"]) == 0
+    assert NO_GPU in capsys.readouterr().out
+
+
+def test_all_namespaces_are_asked_for(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.items("get federatedjobs.fedsilo.io --all-namespaces .*", COMPLETE)
+    assert main(["status", "-A"]) == 0
+    assert "vision/a-finished-one" in capsys.readouterr().out
+
+
+def test_a_name_and_all_namespaces_contradict_each_other(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "digits", "-A"]) == 2
+    assert "use -n" in capsys.readouterr().err
+    assert kubectl.calls == []
+
+
+def test_no_job_is_said(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.items("get .*")
+    assert main(["status"]) == 0
+    assert main(["status", "-A"]) == 0
+    assert capsys.readouterr().out == "there are no jobs in this namespace\nthere are no jobs\n"
+
+
+def test_watching_shows_each_change_once_and_ends_with_the_job(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "EVERY", 0)
+    ended = job(condition("Failed", "True", "QuorumLost"), phase="Failed")
+    kubectl.json("get .*", RUNNING, RUNNING, RUNNING, ended)
+    assert main(["status", "digits", "--watch"]) == 0
+    first, *others = capsys.readouterr().out.split("\n\nresearch/digits")
+    assert first.startswith("research/digits  Running")
+    assert [text.split()[0] for text in others] == ["Failed"]
+    assert len(kubectl.calls) == 4

@@ -1,0 +1,88 @@
+"""What a job waits for, in every state that it can be in."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsilo.cli.main import main
+from fedsilo.cli.waiting import explain
+from fedsilo.cli.why import wrapped
+from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
+from tests.unit.cli.objects import NOW, UID, agent, condition, job
+from tests.unit.cli.waiting_cases import CASES, PENDING, not_admitted
+
+GOLDEN = Path(__file__).with_name("golden") / "why.txt"
+EXPECTED = dict(block.split("\n", 1) for block in GOLDEN.read_text().split("# ")[1:])
+
+
+def test_golden_file_has_just_the_cases() -> None:
+    assert list(EXPECTED) == list(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_paragraph_is_that_of_the_golden_file(name: str) -> None:
+    told = explain(*CASES[name], NOW)
+    assert "\n" not in told
+    assert told == EXPECTED[name].strip()
+
+
+def test_the_order_of_agents_does_not_hide_one() -> None:
+    agents = [agent(name, PENDING) for name in ("west", "north")]
+    told = explain(not_admitted(), agents, NOW)
+    assert told.count("kubectl fedsilo approve") == 2
+
+
+def test_the_command_asks_for_the_job_and_all_its_agents(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.json("get federatedjobs.fedsilo.io digits .*", not_admitted())
+    kubectl.items("get siloagents.fedsilo.io --all-namespaces .*", agent("east", PENDING))
+    assert main(["why", "digits", "-n", "research"]) == 0
+    assert "approve digits-east-1a2b3c4d -n silo-east" in capsys.readouterr().out
+    assert [call.line for call in kubectl.calls] == [
+        "get federatedjobs.fedsilo.io digits --namespace research --output=json",
+        f"get siloagents.fedsilo.io --all-namespaces --selector=fedsilo.io/job-uid={UID} --namespace research "
+        "--output=json",
+    ]
+
+
+def test_who_may_not_list_everywhere_is_asked_about_each_namespace(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.json("get federatedjobs.fedsilo.io digits .*", not_admitted())
+    kubectl.refuse("get siloagents.fedsilo.io --all-namespaces .*", forbidden("list", "siloagents"))
+    kubectl.items("get siloagents.* --namespace silo-east .*", agent("east", PENDING))
+    kubectl.refuse("get siloagents.*", forbidden("list", "siloagents", namespace="silo-north"))
+    assert main(["why", "digits"]) == 0
+    assert "approve digits-east-1a2b3c4d -n silo-east" in capsys.readouterr().out
+
+
+def test_a_command_is_never_broken_over_lines() -> None:
+    told = explain(job(condition("Complete", "True", "Complete"), model={"claim": "x"}), [], NOW)
+    for width in (20, 40, 80):
+        lines = wrapped(told, width).splitlines()
+        assert any(
+            "`kubectl fedsilo model digits -n research -o model.safetensors`" in line for line in lines
+        )
+        assert " ".join(lines) == told
+
+
+def test_a_terminal_gets_lines_of_its_width(kubectl: FakeKubectl) -> None:
+    kubectl.json("get federatedjobs.*", job(observedGeneration=None))
+    kubectl.items("get siloagents.*")
+    reader, terminal = pty.openpty()
+    code = "import sys; from fedsilo.cli.main import main; sys.exit(main(['why', 'digits']))"
+    environment = {**os.environ, "COLUMNS": "60"}
+    done = subprocess.run([sys.executable, "-c", code], stdout=terminal, env=environment, check=True)
+    os.close(terminal)
+    lines = os.read(reader, 65536).decode().splitlines()
+    os.close(reader)
+    assert done.returncode == 0
+    assert len(lines) > 2
+    assert all(len(line) <= 60 for line in lines if "`" not in line)
