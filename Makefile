@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock vectors reference cluster-up cluster-down cluster-status clean
+.PHONY: help setup demo test lint format lock vectors reference crds cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -47,6 +47,9 @@ vectors: setup  ## write the wire format's test vectors anew
 reference: setup  ## write docs/manifests.md anew
 	@$(BIN)/python -m fedsilo.manifests.reference docs/manifests.md
 
+crds: setup  ## write manifests/crds/ anew
+	@$(BIN)/python -m fedsilo.manifests.crds manifests/crds/
+
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
 	@$(BIN)/python -m tests.cluster.node up
 
@@ -55,6 +58,9 @@ cluster-down: setup  ## stop it and remove everything but the caches
 
 cluster-status: setup  ## what runs there, and whether it is healthy
 	@$(BIN)/python -m tests.cluster.node status
+
+images: setup  ## build the container images, and load them into the cluster if it runs, as root (docs/images.md)
+	@$(BIN)/python -m tests.cluster.images
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -169,7 +169,10 @@ _FACTORS |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate
 
 
 class Quantity(str):
-    """An amount as Kubernetes writes it: `500m`, `2`, `10Gi`; a bare number in YAML is taken as its text."""
+    """An amount as Kubernetes writes it: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
+
+    Half a core is `500m` or `"0.5"`: an API server knows integers and strings here, and no decimal number.
+    """
 
     __slots__ = ()
 
@@ -182,7 +185,7 @@ class Quantity(str):
     @classmethod
     def parse(cls, given: Any) -> Self:
         """Refuse what is no amount."""
-        text = str(given) if isinstance(given, int | float | str) and not isinstance(given, bool) else ""
+        text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
         if not re.fullmatch(QUANTITY, text) or len(text) > 32:
             raise wrong(
                 "is not an amount", "write a number with a suffix of Kubernetes, such as 500m, 2 or 10Gi"
@@ -197,7 +200,8 @@ class Quantity(str):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 32}], "pattern": QUANTITY}
+        options = [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}]
+        return {"anyOf": options, "pattern": QUANTITY}
 
 
 class Metadata(Fields):

@@ -16,8 +16,8 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
     """SHA-256, in hexadecimal, of the spec as canonical JSON with every default filled in and nulls left out.
 
     An API server may drop a null, and a later version may add a field that is null by default: neither makes it
-    another job. Keys are sorted, nothing is between tokens, text is UTF-8, and a whole number has no fraction (RFC 8785,
-    section 3.2.2.3): an API server gives `mu: 1.0` back as `1`, and the digest must not notice.
+    another job. Keys are sorted, nothing is between tokens, text is UTF-8, and a whole number has no fraction
+    (RFC 8785, section 3.2.2.3): an API server gives `mu: 1.0` back as `1`, and the digest must not notice.
     """
     spec = job.spec if isinstance(job, FederatedJob) else job
     fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True)
@@ -30,7 +30,7 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
 def _canonical(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _canonical(item) for key, item in value.items()}
+            return {key: _canonical(item) for key, item in value.items() if item is not None}
         case list():
             return [_canonical(item) for item in value]
         case float() if value.is_integer():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -23,6 +23,9 @@ from fedsilo.manifests.words import closest, faults_of
 __all__ = ["Fault", "Federation", "ManifestFaults", "load", "load_document", "read"]
 
 Model = TypeVar("Model", bound=BaseModel)
+
+Finding = tuple[str, Any, str, str]
+"""Path, value, problem and remedy: a fault before it is known where the document lies."""
 
 _VERSIONS = {"FederatedJob": API_VERSION, "Silo": API_VERSION, "Namespace": "v1"}
 
@@ -186,16 +189,8 @@ def _job_faults(
                 f"add it there, or use one that it has: {offered}",
             )
             yield where.fault("spec.data.dataset", spec.data.dataset, problem, remedy)
-    held = [dataset.name for dataset in spec.aggregator.datasets]
-    if spec.evaluation.test_dataset is not None and spec.evaluation.test_dataset not in held:
-        remedy = closest(spec.evaluation.test_dataset, held) if held else "add it there"
-        problem = "is not among spec.aggregator.datasets"
-        yield where.fault("spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy)
-    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
-        problem = "leaves the silos nothing to evaluate on"
-        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
-        yield where.fault("spec.data.validationFraction", 0, problem, remedy)
-    yield from _quorum_faults(where, job, len(spec.silos.refs) or len(chosen))
+    for finding in (*contradictions(job), *quorum_findings(job, len(spec.silos.refs) or len(chosen))):
+        yield where.fault(*finding)
 
 
 def _silo_remedy(ref: ObjectRef, named: set[str]) -> str:
@@ -203,7 +198,22 @@ def _silo_remedy(ref: ObjectRef, named: set[str]) -> str:
     return f"did you mean {same_name[0]}?" if same_name else "add the Silo or remove the reference"
 
 
-def _quorum_faults(where: Document, job: FederatedJob, silos: int) -> Iterator[Fault]:
+def contradictions(job: FederatedJob) -> Iterator[Finding]:
+    """What one part of the job says that another does not keep, whichever silos there are."""
+    spec = job.spec
+    held = [dataset.name for dataset in spec.aggregator.datasets]
+    if spec.evaluation.test_dataset is not None and spec.evaluation.test_dataset not in held:
+        remedy = closest(spec.evaluation.test_dataset, held) if held else "add it there"
+        problem = "is not among spec.aggregator.datasets"
+        yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
+    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
+        problem = "leaves the silos nothing to evaluate on"
+        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+        yield "spec.data.validationFraction", 0, problem, remedy
+
+
+def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
+    """A quorum that so many silos can never reach; no silos at all are another fault."""
     participation = job.spec.participation
     quorum, sampled = participation.min_silos, participation.sampled(silos)
     if not silos or quorum is None or quorum <= sampled:
@@ -214,4 +224,4 @@ def _quorum_faults(where: Document, job: FederatedJob, silos: int) -> Iterator[F
         problem = (
             f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"
         )
-    yield where.fault("spec.participation.minSilos", quorum, problem, f"use {sampled} or less")
+    yield "spec.participation.minSilos", quorum, problem, f"use {sampled} or less"

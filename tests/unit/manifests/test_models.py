@@ -180,7 +180,7 @@ def test_quantity(given_: str | int, value: int) -> None:
     assert TypeAdapter(Quantity).validate_python(given_).value == value
 
 
-@pytest.mark.parametrize("text", ["", "10GB", "-1", "1e3", "Gi", "1Gi\n", True, None, "9" * 40])
+@pytest.mark.parametrize("text", ["", "10GB", "-1", "1e3", "Gi", "1Gi\n", True, None, "9" * 40, 0.5, -1])
 def test_no_quantity(text: object) -> None:
     with pytest.raises(ValidationError, match="not an amount"):
         TypeAdapter(Quantity).validate_python(text)

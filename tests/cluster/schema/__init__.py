@@ -1,0 +1,1 @@
+"""The CustomResourceDefinitions, admission policies and roles, on a real API server without nodes."""

@@ -1,0 +1,128 @@
+"""What does not change once it is said: specs, the end of a job, a published key."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.cluster.kubectl import Kubectl, KubectlFailed, Object
+from tests.cluster.schema.federation import (
+    LATER,
+    NOW,
+    OPERATOR,
+    SILO,
+    SILOS,
+    conditions,
+    job,
+    operators,
+    patch,
+    report,
+    said,
+)
+from tests.cluster.schema.objects import AGENT, KEY
+
+FROZEN = {
+    "field": ({"backoffLimit": 1}, "spec.backoffLimit"),
+    "setting of the method": ({"method": {"config": {"mu": 1}}}, "spec.method"),
+    "number of a setting": ({"model": {"config": {"padding": 3}}}, "spec.model"),
+    "setting that goes": ({"model": {"config": None}}, "spec.model"),
+    "section that comes": ({"agents": {"image": "localhost/trainer:2"}}, "spec.agents"),
+    "order of the silos": (
+        {"silos": {"refs": [{"name": silo, "namespace": f"silo-{silo}"} for silo in sorted(SILOS)]}},
+        "spec.silos",
+    ),
+    "two at once": ({"suspend": True, "backoffLimit": 1, "privacy": {"minSamplesPerClass": 1}}, None),
+}
+
+
+@pytest.mark.parametrize("case", FROZEN)
+def test_a_job_is_frozen(api: Kubectl, name: str, case: str) -> None:
+    spec, field = FROZEN[case]
+    with pytest.raises(KubectlFailed) as failed:
+        patch(api, "fj", name, {"spec": spec})
+    text = said(failed)
+    if field is None:
+        assert {"spec.backoffLimit", "spec.privacy"} == set(text.partition(": ")[0].split(", "))
+    else:
+        assert text == (
+            f"{field}: does not change once the job exists; make a new job, or change only suspend and "
+            "ttlSecondsAfterFinished"
+        )
+
+
+def test_a_job_is_suspended_and_given_a_time_to_live(api: Kubectl, name: str) -> None:
+    patch(api, "fj", name, {"spec": {"suspend": True, "ttlSecondsAfterFinished": None}})
+    patch(api, "fj", name, {"spec": {"suspend": False, "ttlSecondsAfterFinished": 60}})
+    patch(api, "fj", name, {"metadata": {"labels": {"owner": "me"}}})
+
+
+def test_a_number_written_otherwise_is_no_change(api: Kubectl, name: str) -> None:
+    participation = {"fraction": 1, "minSilos": 2, "roundDeadline": "1h30m"}
+    api.apply(job(name, participation=participation))
+
+
+def test_an_agent_is_frozen_but_for_its_suspension(api: Kubectl) -> None:
+    api.run("apply", "--server-side", "-f", "-", stdin=AGENT)
+    agent, namespace = "digits-north-0123abcd", "silo-north"
+    patch(api, "fsa", agent, {"spec": {"suspend": False}}, namespace=namespace)
+    changes: dict[str, Object] = {
+        "spec.trust": {"trust": {"url": "https://elsewhere.example"}},
+        "spec.job": {"job": {"spec": {"method": {"config": {"mu": 1}}}}},
+    }
+    for field, spec in changes.items():
+        with pytest.raises(KubectlFailed) as failed:
+            patch(api, "fsa", agent, {"spec": spec}, namespace=namespace)
+        assert said(failed) == (
+            f"{field}: does not change once the agent exists; delete the SiloAgent, and the operator makes it anew "
+            "from the job"
+        )
+    api.run("delete", "fsa", agent, "-n", namespace)
+
+
+MOVED: dict[str, tuple[Object, str]] = {
+    "later end": ({"completionTime": LATER}, "completionTime"),
+    "no end": ({"completionTime": None}, "completionTime"),
+    "another end": ({"conditions": conditions(Failed="False", Complete="True")}, "conditions"),
+    "end forgotten": ({"conditions": conditions(Running="False")}, "conditions"),
+}
+WORDS = {
+    "completionTime": "does not change once the job is finished; make a new job",
+    "conditions": "say that the job is Complete or Failed, which is final; make a new job",
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_the_end_of_a_job_does_not_move(api: Kubectl, name: str, case: str) -> None:
+    over = operators(conditions=conditions(Running="False", Failed="True"), completionTime=NOW)
+    report(api, name, over)
+    report(api, name, over | {"phase": "Failed"})
+    change, field = MOVED[case]
+    with pytest.raises(KubectlFailed) as failed:
+        report(api, name, over | change)
+    assert said(failed) == f"status.{field}: Invalid value: {WORDS[field]}"
+
+
+def publish(api: Kubectl, **key: str) -> None:
+    status = {"conditions": conditions(Ready="True")} | key
+    content = {name: SILO[name] for name in ("apiVersion", "kind", "metadata")} | {"status": status}
+    options = ("--server-side", "--subresource=status", f"--field-manager={OPERATOR}", "-f", "-")
+    api.run("apply", *options, stdin=yaml.safe_dump(content))
+
+
+def test_a_published_key_stays(api: Kubectl) -> None:
+    another = f"ed25519:{'B' * 43}="
+    api.apply(SILO)
+    publish(api)
+    publish(api, publicKey=KEY)
+    publish(api, publicKey=KEY)
+    for key in ({"publicKey": another}, {}):
+        with pytest.raises(KubectlFailed) as failed:
+            publish(api, **key)
+        assert said(failed) == (
+            "status.publicKey: Invalid value: does not change, because jobs trust it; to give the silo another key, "
+            "delete the Silo and make it again"
+        )
+    api.run("delete", "silo", "north", "-n", "silo-north")
+    api.apply(SILO)
+    publish(api, publicKey=another)
+    api.run("delete", "silo", "north", "-n", "silo-north")
