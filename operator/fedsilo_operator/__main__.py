@@ -1,21 +1,120 @@
-"""`fedsilo-operator`: reconcile FederatedJobs and SiloAgents until told to stop."""
+"""`fedsilo-operator`: reconcile FederatedJobs and SiloAgents until told to stop.
+
+Several may run at once: one leads, the others keep their caches warm and take over when it ends. Exit codes are those
+of `fedsilo.errors`; 0 after SIGTERM or SIGINT, as Kubernetes expects it of what it stops.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
 import sys
+from pathlib import Path
+from uuid import uuid4
 
-from fedsilo.process import version
+from fedsilo.errors import ManifestInvalid
+from fedsilo.process import Arguments, run_until_done, version
+from fedsilo_operator.runtime.operator import WORKERS
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+LEASE_NAME = "fedsilo-operator"
+PORT = 8080
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="fedsilo-operator", description=__doc__.splitlines()[0] if __doc__ else ""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    return run_until_done(lambda: asyncio.run(_until_told(_arguments(argv))))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(
+        prog="fedsilo-operator",
+        description="Reconcile FederatedJobs and SiloAgents until told to stop.",
+        epilog="KUBECONFIG names the cluster; without it, the service account of the pod does.",
     )
+    parser.add_argument("--aggregator-image", required=True, help="image of aggregators")
+    parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
+    parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
+    parser.add_argument("--namespace", help="the operator's own (default: POD_NAMESPACE, else the pod's)")
+    parser.add_argument(
+        "--identity", default=socket.gethostname(), help="name as leader (default: host name)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=WORKERS, help="objects that each controller works on at once"
+    )
+    parser.add_argument("--health-port", type=int, default=PORT, help="port of /healthz and /readyz")
     parser.add_argument("--version", action="version", version=version())
-    parser.parse_args(argv)
-    return 0
+    return parser.parse_args(argv)
+
+
+async def _until_told(args: argparse.Namespace) -> None:
+    """Operate until a signal comes."""
+    work = asyncio.ensure_future(_operate(args))
+    told = False
+
+    def stop() -> None:
+        nonlocal told
+        told = True
+        work.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not told:
+            raise
+
+
+async def _operate(args: argparse.Namespace) -> None:
+    # Imported here so that `--help` does not wait for the client.
+    from fedsilo_operator.cluster.api_server import api_server
+    from fedsilo_operator.job.controller import JobController
+    from fedsilo_operator.keys import load_master
+    from fedsilo_operator.objects import Ref
+    from fedsilo_operator.runtime.controller import Reconciler
+    from fedsilo_operator.runtime.election import Election
+    from fedsilo_operator.runtime.health import health
+    from fedsilo_operator.runtime.operator import Operator
+    from fedsilo_operator.runtime.store import Store, WriteThrough
+    from fedsilo_operator.settings import Settings
+    from fedsilo_operator.silo.controller import SiloController
+
+    namespace = args.namespace or _own_namespace()
+    async with api_server() as server:
+        settings = Settings(
+            aggregator_image=args.aggregator_image,
+            guard_image=args.guard_image,
+            trainer_image=args.trainer_image,
+            namespace=namespace,
+            master=await load_master(server, namespace),
+        )
+        store = Store()
+        cluster = WriteThrough(server, store)
+        controllers: list[Reconciler] = [
+            JobController(cluster, store, settings),
+            SiloController(cluster, store, settings),
+        ]
+        # A process that starts again under the same name is another one: its lease must run out first.
+        election = Election(server, Ref(namespace, LEASE_NAME), f"{args.identity}_{uuid4().hex[:8]}")
+        operator = Operator(cluster, store, controllers, election, args.workers)
+        async with health(lambda: operator.unsynced, args.health_port):
+            await operator.run()
+
+
+def _own_namespace() -> str:
+    found = os.environ.get("POD_NAMESPACE", "")
+    if not found and NAMESPACE_FILE.exists():
+        found = NAMESPACE_FILE.read_text().strip()
+    if not found:
+        raise ManifestInvalid("the operator's namespace is unknown: give --namespace or set POD_NAMESPACE")
+    return found
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     MANIFEST_INVALID = "ManifestInvalid"
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"
+    SILO_AMBIGUOUS = "SiloAmbiguous"
     QUORUM_IMPOSSIBLE = "QuorumImpossible"
 
     # Admission by the silos
@@ -40,6 +41,7 @@ class Reason(StrEnum):
     CONFIG_MISSING = "ConfigMissing"
     OUT_OF_MEMORY = "OutOfMemory"
     EVICTED = "Evicted"
+    NODE_LOST = "NodeLost"
     RESTARTING = "Restarting"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 
@@ -56,6 +58,9 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "InternalError"
     DELETED = "Deleted"
     EXPIRED = "Expired"
+
+    # The API server
+    API_REFUSED = "ApiRefused"
 
     # Keys
     KEY_READY = "KeyReady"

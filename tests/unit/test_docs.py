@@ -17,7 +17,13 @@ from fedsilo.cli.main import COMMANDS
 from fedsilo.errors import FedsiloError
 from tests.paths import ROOT
 
-CLASSES_ELSEWHERE = ("fedsilo.manifests.faults", "fedsilo_agent.guard.audit", "fedsilo_agent.guard.loop")
+CLASSES_ELSEWHERE = (
+    "fedsilo.manifests.faults",
+    "fedsilo_agent.guard.audit",
+    "fedsilo_agent.guard.loop",
+    "fedsilo_operator.cluster.interface",
+    "fedsilo_operator.runtime.election",
+)
 """Modules with error classes of their own; a class of any other is found because it is imported by these."""
 
 

@@ -5,7 +5,7 @@ Seven verbs over raw objects. Errors are sorted by what a controller does about 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -79,7 +79,7 @@ class Cluster(Protocol):
 
     def watch(
         self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
-    ) -> AsyncIterator[Change]:
+    ) -> AsyncGenerator[Change, None]:
         """Changes after that version, bookmarks included, until the server ends the watch.
 
         :raises Gone: when the version is too old.
@@ -94,7 +94,8 @@ class Cluster(Protocol):
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         """Server-side apply, never by force.
 
-        With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`).
+        With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`). Only
+        the uid keeps an object that is gone from being made anew. What changes nothing is not written.
 
         :param status: apply to the status subresource instead.
         """

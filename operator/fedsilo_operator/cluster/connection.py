@@ -1,0 +1,161 @@
+"""Requests to a Kubernetes API server as raw JSON, over the official client.
+
+`kubernetes.aio` brings what is hard to get right: kubeconfigs, certificates, and tokens that rotate. Its models and
+its watch are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from fedsilo.errors import ManifestInvalid
+from fedsilo.process import version
+from fedsilo_operator.cluster.interface import (
+    ClusterError,
+    Conflict,
+    Gone,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+"""Of a call, in seconds; the API server itself ends a request after 60."""
+
+SILENCE = 150.0
+"""Seconds without a line after which a watch counts as broken: bookmarks come about once a minute."""
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+
+Query = Sequence[tuple[str, str]]
+
+
+class Connection:
+    """One API server, as the kubeconfig or the pod's service account names it."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        client.user_agent = version().replace(" ", "-operator/")
+
+    async def call(
+        self, method: str, path: str, query: Query = (), body: Any = None, content: str = JSON
+    ) -> Any:
+        """The answer's JSON.
+
+        :raises ClusterError: for every answer but 2xx, and for none.
+        """
+        async with self._request(method, path, query, body, content, TIMEOUT) as response:
+            return json.loads(await response.read())
+
+    async def lines(self, path: str, query: Query, seconds: float) -> AsyncGenerator[Any, None]:
+        """The JSON values of an answer that goes on, one per line.
+
+        :param seconds: how long the server was asked to go on.
+        """
+        timeout = aiohttp.ClientTimeout(total=seconds + 30, connect=10, sock_read=SILENCE)
+        async with self._request("GET", path, query, None, JSON, timeout) as response:
+            async for line in response.content:
+                yield json.loads(line)
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: Any,
+        content: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        what = f"{method} {self._client.configuration.host}{path}"
+        headers = {"Accept": JSON, "Content-Type": content}
+        response: aiohttp.ClientResponse | None = None
+        try:
+            request = await self._client.param_serialize(
+                method, path, None, list(query), headers, body, auth_settings=["BearerToken"]
+            )
+            response = (await self._client.call_api(*request, _request_timeout=timeout)).response
+            if response.status >= 300:
+                raise error_of(what, response.status, await response.read())
+            yield response
+        except (aiohttp.ClientError, config.ConfigException, OSError, ValueError) as error:
+            # ValueError: an answer cut in the middle is no JSON, and a line longer than the buffer no line.
+            raise Unavailable(f"{what}: {str(error) or type(error).__name__}") from error
+        finally:
+            if response is not None:
+                _leave(response)
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+        await asyncio.sleep(0)  # TLS transports finish closing in the loop's next turn
+
+
+def _leave(response: aiohttp.ClientResponse) -> None:
+    """Give the connection back, or up where more would come: without a farewell, which could take for ever."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None and not response.content.at_eof():
+        connection.transport.abort()
+    response.release()
+
+
+async def connect() -> Connection:
+    """The API server that `KUBECONFIG` names, else the one of the pod that this process runs in.
+
+    :raises ManifestInvalid: when neither is there.
+    """
+    configuration = Configuration()
+    path = os.environ.get("KUBECONFIG")
+    try:
+        if path:
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                path, client_configuration=configuration, persist_config=False
+            )
+        else:
+            config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError) as error:
+        raise ManifestInvalid(
+            f"{path or 'no KUBECONFIG'}: {error} "
+            "Set KUBECONFIG to a kubeconfig, or run in a pod with a service account."
+        ) from error
+    return Connection(ApiClient(configuration))
+
+
+def error_of(what: str, status: int, body: bytes) -> ClusterError:
+    """The error that an answer means to a controller, in the API server's own words where it has any.
+
+    :param what: the request, for an answer of something else, such as a proxy.
+    """
+    try:
+        said = json.loads(body)
+        message = said["message"]
+    except (ValueError, KeyError, TypeError):
+        said = {}
+        message = f"{what}: HTTP {status}: {body[:200].decode(errors='replace').strip()}"
+    return _class_of(status, message, said.get("details") or {})(message)
+
+
+def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[ClusterError]:
+    known = {404: NotFound, 409: Conflict, 410: Gone}
+    if status in known:
+        return known[status]
+    causes = details.get("causes") or ()
+    if status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes):
+        return Conflict  # server-side apply to an object with another identity
+    if message.startswith("failed to create typed patch object"):
+        return Refused  # server-side apply of a field that the schema lacks, which is answered with 500
+    # 401 mends itself when the token is renewed; too many requests and a time-out, when there are fewer.
+    if status >= 500 or status in (401, 408, 429):
+        return Unavailable
+    return Refused

@@ -1,0 +1,73 @@
+"""core/v1 Events: what one looks like, and which of them say the same."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime
+from uuid import uuid4
+
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.conditions import timestamp
+from fedsilo_operator.objects import MANAGER, Object, Ref, ref_of, uid_of
+
+LONGEST = 1024
+"""Characters of an event's message, as events.k8s.io/v1 allows."""
+
+REMEMBERED = 4096
+"""Events whose repetitions are recognised; one that was forgotten is written anew, which is no harm."""
+
+_Key = tuple[str, str, str, str]
+
+
+def event_object(event: Event, now: datetime, reporter: str) -> Object:
+    """The Event object for something that happened once, under a name of its own.
+
+    :param reporter: identity of this process.
+    """
+    about = event.about
+    ref = ref_of(about)
+    namespace = ref.namespace or "default"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "name": f"{ref.name[:200]}.{uuid4().hex[:16]}"},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "namespace": namespace,
+            "name": ref.name,
+            "uid": uid_of(about),
+            "resourceVersion": about["metadata"].get("resourceVersion", ""),
+        },
+        "type": event.type,
+        "reason": str(event.reason),
+        "message": event.message[:LONGEST],
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "reportingInstance": reporter,
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
+        "count": 1,
+    }
+
+
+class Repetitions:
+    """Events of this process, by what they say: one that repeats raises a count instead of making an object."""
+
+    def __init__(self) -> None:
+        self._written: OrderedDict[_Key, tuple[Ref, int]] = OrderedDict()
+
+    def earlier(self, event: Event) -> tuple[Ref, int] | None:
+        """The Event object that says the same already, and its count."""
+        return self._written.get(_key(event))
+
+    def remember(self, event: Event, ref: Ref, count: int) -> None:
+        """That Event object was written, with that count."""
+        self._written[_key(event)] = (ref, count)
+        self._written.move_to_end(_key(event))
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+
+
+def _key(event: Event) -> _Key:
+    return uid_of(event.about), event.type, str(event.reason), event.message

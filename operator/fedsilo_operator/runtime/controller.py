@@ -1,0 +1,120 @@
+"""One controller's loop: changes become keys, keys are reconciled, and what fails comes back later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Never, Protocol
+
+from fedsilo_operator.cluster.interface import Cluster, ClusterError, Event, Refused
+from fedsilo_operator.objects import Kind, Object
+from fedsilo_operator.reasons import Reason
+from fedsilo_operator.runtime.queue import Key, Queue
+from fedsilo_operator.runtime.reflector import Changed
+from fedsilo_operator.runtime.store import Store
+
+log = logging.getLogger("fedsilo")
+
+REFUSED_AGAIN = 60.0
+"""Seconds, at least, after which to try again what the API server refused: a person must do something first."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a controller follows.
+
+    :param labels: label selector; empty for all objects of the kind.
+    :param keys: which objects to look at when this one appears, changes or goes.
+    """
+
+    kind: Kind
+    labels: str
+    keys: Callable[[Object], Iterable[Key]]
+
+
+class Reconciler(Protocol):
+    """A controller's own part."""
+
+    name: str
+    """For logs and metrics."""
+
+    def watches(self) -> Sequence[Watch]:
+        """All that its decisions depend on."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make the cluster what the object says, whatever woke us.
+
+        :return: seconds after which to look again although nothing changed; None when only changes matter.
+        :raises ClusterError: when something could not be done; the key comes back later.
+        """
+
+
+class Controller:
+    """A reconciler with its queue."""
+
+    def __init__(self, reconciler: Reconciler, cluster: Cluster, store: Store) -> None:
+        self.reconciler = reconciler
+        self.queue = Queue()
+        self._cluster = cluster
+        self._store = store
+        self._complained: dict[Key, str] = {}
+
+    def listener(self, watch: Watch) -> Changed:
+        """What to do about a change that the watch brings."""
+
+        def changed(before: Object | None, after: Object | None) -> None:
+            # Both, since a change may cut the very tie to the object that has to know of it.
+            for obj in (before, after):
+                if obj is not None:
+                    self._add(watch, obj)
+
+        return changed
+
+    def _add(self, watch: Watch, obj: Object) -> None:
+        try:
+            for key in watch.keys(obj):
+                self.queue.add(key)
+        except Exception:  # anybody can make an object that nobody thought of; it must not stop the others
+            metadata = obj.get("metadata", {})
+            log.exception("%s: whose is %s %s?", self.reconciler.name, watch.kind, metadata.get("name"))
+
+    async def work(self) -> Never:
+        """Reconcile one key after the other until cancelled; several may do so at once."""
+        while True:
+            key = await self.queue.get()
+            try:
+                await self._handle(key)
+            finally:
+                self.queue.done(key)
+
+    async def _handle(self, key: Key) -> None:
+        name = self.reconciler.name
+        try:
+            again = await self.reconciler.reconcile(key)
+        except Refused as error:
+            log.error("%s: %s: the API server refused: %s", name, key, error)
+            self.queue.retry(key, at_least=REFUSED_AGAIN)
+            await self._complain(key, str(error))
+        except ClusterError as error:
+            log.info("%s: %s: trying again: %s: %s", name, key, type(error).__name__, error)
+            self.queue.retry(key)
+        except Exception:
+            log.exception("%s: %s: this is a defect of fedsilo; please report it", name, key)
+            self.queue.retry(key)
+        else:
+            self.queue.forget(key)
+            self._complained.pop(key, None)
+            if again is not None:
+                self.queue.add_after(key, again)
+
+    async def _complain(self, key: Key, message: str) -> None:
+        """Record once, where a person looks, that the API server refused."""
+        about = self._store.get(key.kind, key.ref)
+        if about is None or self._complained.get(key) == message:
+            return
+        try:
+            await self._cluster.event(Event(about, "Warning", Reason.API_REFUSED, message))
+            self._complained[key] = message
+        except ClusterError as error:
+            log.warning("%s: no event: %s", key, error)

@@ -1,0 +1,161 @@
+"""Leader election by a Lease, as client-go does it: of several operators one acts, the others are ready to.
+
+Times of other machines are never compared with ours: a lease has run out when nobody renewed it while our own clock
+went on for as long as it is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from datetime import UTC, datetime
+from typing import Any, Never
+
+from fedsilo.errors import FedsiloError
+from fedsilo_operator.cluster.interface import Cluster, ClusterError, NotFound
+from fedsilo_operator.objects import LEASE, MANAGER, Object, Ref
+
+log = logging.getLogger("fedsilo")
+
+DURATION = 15
+"""Seconds for which a lease is valid."""
+
+DEADLINE = 10.0
+"""Seconds within which a leader renews it, or stops: well before another may take it."""
+
+RETRY = 2.0
+"""Seconds between two looks at it, and up to a fifth more."""
+
+FIELD_MANAGER = f"{MANAGER}-election"
+"""The same for all candidates; what keeps them apart is the lease's resource version."""
+
+
+class LeaseLost(FedsiloError):
+    """Another operator may act now; this one must not go on."""
+
+    reason = "LeaseLost"
+
+
+class Election:
+    """One candidate.
+
+    :param lease: name of the Lease; it is made where there is none.
+    :param identity: of this process, and of no other ever.
+    """
+
+    def __init__(self, cluster: Cluster, lease: Ref, identity: str) -> None:
+        self._cluster = cluster
+        self._ref = lease
+        self._identity = identity
+        self._leading = False
+        self._renewed = 0.0
+        """When the request began with which the lease was renewed last, on our clock."""
+
+    async def acquire(self) -> None:
+        """Wait until this process leads."""
+        loop = asyncio.get_running_loop()
+        known, since = "", 0.0
+        while True:
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    lease = await self._get()
+                    version, spec = lease["metadata"]["resourceVersion"], lease.get("spec") or {}
+                    if version != known:
+                        known, since = version, loop.time()
+                    age = loop.time() - since
+                    # Ours already when the answer to an earlier attempt got lost.
+                    free = spec.get("holderIdentity") in (None, "", self._identity)
+                    if free or age > spec.get("leaseDurationSeconds", DURATION):
+                        self._renewed = loop.time()
+                        await self._take(lease)
+                        return
+            except (ClusterError, TimeoutError) as error:
+                log.info("lease %s: trying again: %s", self._ref, error or "no answer")
+            await asyncio.sleep(_soon())
+
+    async def hold(self) -> Never:
+        """Renew the lease until it is lost.
+
+        :raises LeaseLost: when another holds it, or it could not be renewed in time.
+        """
+        loop = asyncio.get_running_loop()
+        while loop.time() < (until := self._renewed + DEADLINE):
+            await asyncio.sleep(min(_soon(), until - loop.time()))
+            began = loop.time()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._renew()
+                self._renewed = began
+            except (ClusterError, TimeoutError) as error:
+                log.warning("lease %s: not renewed: %s", self._ref, error or "no answer")
+        self._leading = False
+        raise LeaseLost(
+            f"lease {self._ref} could not be renewed for {DEADLINE:.0f} s; ending, since another may lead"
+        )
+
+    async def release(self) -> None:
+        """Give the lease back, if this process has it, so that the next one need not wait until it runs out."""
+        if not self._leading:
+            return
+        self._leading = False
+        try:
+            async with asyncio.timeout(RETRY):
+                lease = await self._cluster.get(LEASE, self._ref)
+                if lease["spec"].get("holderIdentity") == self._identity:
+                    await self._write(lease, holderIdentity="", leaseDurationSeconds=1)
+        except (ClusterError, TimeoutError) as error:
+            log.warning("lease %s: not released: %s", self._ref, error or "no answer")
+
+    async def _get(self) -> Object:
+        try:
+            return await self._cluster.get(LEASE, self._ref)
+        except NotFound:
+            # Empty, so that its creator owns no field of it: the first apply would conflict with that one.
+            return await self._cluster.create(_lease(self._ref, {}, {}))
+
+    async def _take(self, lease: Object) -> None:
+        spec = lease.get("spec") or {}
+        now = _now()
+        await self._write(
+            lease,
+            holderIdentity=self._identity,
+            leaseDurationSeconds=DURATION,
+            acquireTime=now,
+            renewTime=now,
+            leaseTransitions=spec.get("leaseTransitions", 0) + 1,
+        )
+        self._leading = True
+        log.info("leading as %s", self._identity)
+
+    async def _renew(self) -> None:
+        try:
+            lease = await self._cluster.get(LEASE, self._ref)
+            holder = lease["spec"].get("holderIdentity")
+        except NotFound:
+            holder = None
+        if holder != self._identity:
+            self._leading = False
+            raise LeaseLost(
+                f"lease {self._ref} is held by {holder or 'nobody'}; ending, since another may lead"
+            )
+        await self._write(lease, renewTime=_now())
+
+    async def _write(self, lease: Object, **fields: Any) -> None:
+        metadata = {key: lease["metadata"][key] for key in ("uid", "resourceVersion")}
+        spec = (lease.get("spec") or {}) | fields
+        await self._cluster.apply(_lease(self._ref, metadata, spec), manager=FIELD_MANAGER)
+
+
+def _lease(ref: Ref, metadata: dict[str, Any], spec: dict[str, Any]) -> Object:
+    names = {"namespace": ref.namespace, "name": ref.name}
+    return {"apiVersion": LEASE.api, "kind": LEASE.name, "metadata": names | metadata, "spec": spec}
+
+
+def _soon() -> float:
+    return RETRY * random.uniform(1, 1.2)
+
+
+def _now() -> str:
+    """A metav1.MicroTime."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

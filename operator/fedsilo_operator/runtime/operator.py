@@ -1,0 +1,84 @@
+"""The whole runtime: caches follow the cluster, and whoever leads reconciles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Never
+
+from fedsilo_operator.cluster.interface import Cluster
+from fedsilo_operator.objects import Kind
+from fedsilo_operator.runtime.controller import Controller, Reconciler
+from fedsilo_operator.runtime.election import Election
+from fedsilo_operator.runtime.reflector import Reflector
+from fedsilo_operator.runtime.store import Store
+
+WORKERS = 4
+"""Keys that one controller has in work at once."""
+
+
+class Operator:
+    """Several controllers over one store.
+
+    :param election: None to act without asking.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        reconcilers: Sequence[Reconciler],
+        election: Election | None = None,
+        workers: int = WORKERS,
+    ) -> None:
+        self._election = election
+        self._workers = workers
+        self._controllers = [Controller(reconciler, cluster, store) for reconciler in reconcilers]
+        self._reflectors: dict[tuple[Kind, str], Reflector] = {}
+        for controller in self._controllers:
+            for watch in controller.reconciler.watches():
+                place = watch.kind, watch.labels
+                if place not in self._reflectors:
+                    self._reflectors[place] = Reflector(cluster, *place, store.shelf(*place))
+                self._reflectors[place].on_change(controller.listener(watch))
+
+    @property
+    def unsynced(self) -> list[str]:
+        """Kinds whose first list is not in yet; with none, the operator is ready to lead."""
+        return sorted(
+            {kind.plural for (kind, _), found in self._reflectors.items() if not found.synced.is_set()}
+        )
+
+    async def run(self) -> Never:
+        """Run until cancelled; the lease is then given back.
+
+        :raises LeaseLost: when another may lead.
+        """
+        try:
+            await _together(self._lead(), *(reflector.run() for reflector in self._reflectors.values()))
+        finally:
+            if self._election is not None:
+                await self._election.release()
+
+    async def _lead(self) -> Never:
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
+        holding = []
+        if self._election is not None:
+            await self._election.acquire()
+            holding = [self._election.hold()]
+        await _together(
+            *holding, *(controller.work() for controller in self._controllers for _ in range(self._workers))
+        )
+
+
+async def _together(*endless: Coroutine[Any, Any, Never]) -> Never:
+    """Run all until one fails, and fail like it: with a part missing, the rest would only look alive."""
+    tasks = [asyncio.ensure_future(each) for each in endless]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await next(iter(ended))

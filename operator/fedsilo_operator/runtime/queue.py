@@ -1,0 +1,121 @@
+"""The work queue: which objects are to be looked at, by whom, and when.
+
+A key waits at most once and is worked on by one worker at a time; what changes meanwhile makes it wait again. A key
+that failed waits longer each time. These are the guarantees of client-go's workqueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedsilo_operator.objects import Kind, Ref
+
+FIRST, MOST = 1.0, 300.0
+"""Seconds to wait after the first failure, doubled with each one more, and the most."""
+
+JITTER = 0.2
+"""Share by which a wait differs at random, so that what failed together does not come back together."""
+
+RETRIES_PER_SECOND, BURST = 10.0, 100.0
+"""How often keys come back after failures, all keys together."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """The object that a controller is to look at."""
+
+    kind: Kind
+    ref: Ref
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.ref}"
+
+
+class Bucket:
+    """A token bucket: so many at once, then so many per second."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._then = 0.0
+
+    def take(self, now: float) -> float:
+        """Take a token; the seconds until it is there.
+
+        :param now: a monotonic time in seconds.
+        """
+        self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate) - 1
+        self._then = now
+        return max(0.0, -self._tokens / self._rate)
+
+
+class Queue:
+    """Keys of one controller, on the event loop's clock.
+
+    :param draw: random numbers from 0 to 1.
+    """
+
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        self._draw = draw
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: set[Key] = set()
+        self._working: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+        self._bucket = Bucket(RETRIES_PER_SECOND, BURST)
+
+    def __len__(self) -> int:
+        """How many keys wait to be worked on now."""
+        return len(self._waiting)
+
+    def add(self, key: Key) -> None:
+        """Look at it as soon as a worker is free; that makes an appointment for later needless."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key not in self._waiting:
+            self._waiting.add(key)
+            if key not in self._working:
+                self._ready.put_nowait(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Look at it then, unless something makes it be looked at before; of two appointments the earlier counts."""
+        if key in self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0.0, seconds)
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= when:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(when, self.add, key)
+
+    def retry(self, key: Key, at_least: float = 0.0) -> None:
+        """Look at it again after a failure."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        wait = min(MOST, max(at_least, FIRST * 2.0 ** min(failures, 30)))
+        wait *= 1 - JITTER + 2 * JITTER * self._draw()
+        self.add_after(key, max(wait, self._bucket.take(asyncio.get_running_loop().time())))
+
+    def forget(self, key: Key) -> None:
+        """It went well: the next failure is the first."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> Key:
+        """The next key; it is this worker's alone until `done`."""
+        key = await self._ready.get()
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: Key) -> None:
+        """The worker is through with it."""
+        self._working.discard(key)
+        if key in self._waiting:
+            self._ready.put_nowait(key)

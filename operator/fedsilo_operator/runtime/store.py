@@ -1,0 +1,183 @@
+"""What is known of the cluster: objects by kind, with indexes."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any
+
+from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
+from fedsilo_operator.objects import JOB_UID, Kind, Object, Ref, kind_of, labels_of, ref_of, uid_of
+
+Changed = Callable[[Object | None, Object | None], None]
+"""Told of an object before and after."""
+
+
+class Shelf:
+    """The objects that one reflector brings: of a kind, under a label selector."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Ref, Object] = {}
+        self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
+        self._by_job: defaultdict[str, set[Ref]] = defaultdict(set)
+        self.listeners: list[Changed] = []
+        """Told of every difference, whoever brought it."""
+
+    def note(self, obj: Object) -> None:
+        """Set an object, and tell who listens if that changed anything."""
+        before = self.put(obj)
+        after = self.objects[ref_of(obj)]
+        if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+            self.tell(before, after)
+
+    def tell(self, before: Object | None, after: Object | None) -> None:
+        """Tell who listens of an object before and after; None for what was not there and for what is gone."""
+        for listener in self.listeners:
+            listener(before, after)
+
+    def put(self, obj: Object) -> Object | None:
+        """Set an object, and give the one before; an older version than the one that is there changes nothing."""
+        ref = ref_of(obj)
+        before = self.objects.get(ref)
+        if before is not None:
+            if uid_of(before) == uid_of(obj) and _version(before) > _version(obj):
+                return before
+            self.remove(ref)
+        self.objects[ref] = _lean(obj)
+        self._by_namespace[ref.namespace].add(ref)
+        if JOB_UID in labels_of(obj):
+            self._by_job[labels_of(obj)[JOB_UID]].add(ref)
+        return before
+
+    def remove(self, ref: Ref) -> Object | None:
+        """Take an object out, and give it."""
+        obj = self.objects.pop(ref, None)
+        if obj is not None:
+            _discard(self._by_namespace, ref.namespace, ref)
+            _discard(self._by_job, labels_of(obj).get(JOB_UID, ""), ref)
+        return obj
+
+    def candidates(self, namespace: str | None, labels: Mapping[str, str]) -> Iterable[Ref]:
+        """References among which all that match are, from the smallest index."""
+        if JOB_UID in labels:
+            return self._by_job.get(labels[JOB_UID], ())
+        if namespace is not None:
+            return self._by_namespace.get(namespace, ())
+        return self.objects
+
+
+class Store:
+    """Caches of all kinds. Objects in it belong to everybody: nobody changes one."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[Kind, dict[str, Shelf]] = {}
+
+    def shelf(self, kind: Kind, labels: str) -> Shelf:
+        """Where the reflector with this selector keeps its objects."""
+        return self._shelves.setdefault(kind, {}).setdefault(labels, Shelf())
+
+    def get(self, kind: Kind, ref: Ref) -> Object | None:
+        """One object, as far as a reflector has seen it."""
+        found = (shelf.objects.get(ref) for shelf in self._shelves.get(kind, {}).values())
+        return next((obj for obj in found if obj is not None), None)
+
+    def select(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """Objects in a namespace, or all, that carry all these labels; by namespace and name."""
+        wanted = (labels or {}).items()
+        found = {
+            ref: shelf.objects[ref]
+            for shelf in self._shelves.get(kind, {}).values()
+            for ref in shelf.candidates(namespace, labels or {})
+            if namespace in (None, ref.namespace) and wanted <= labels_of(shelf.objects[ref]).items()
+        }
+        return [obj for _, obj in sorted(found.items())]
+
+    def learn(self, obj: Object) -> None:
+        """An answer to a write: what the watch will bring soon.
+
+        An object that is not there is not put there, or one that was deleted meanwhile would come back for good.
+        """
+        for shelf in self._shelves.get(kind_of(obj), {}).values():
+            known = shelf.objects.get(ref_of(obj))
+            if known is not None and uid_of(known) == uid_of(obj):
+                # When the watch brings it, it is nothing new: whoever waits for it must hear of it now.
+                shelf.note(obj)
+
+
+class WriteThrough:
+    """A cluster whose applies are seen in the store at once.
+
+    A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
+    record an event twice, or go back on an end that was reached.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> Listing:
+        """See `Cluster`."""
+        return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
+
+    def watch(
+        self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
+    ) -> AsyncGenerator[Change, None]:
+        """See `Cluster`."""
+        return self._cluster.watch(kind, resource_version, namespace=namespace, labels=labels)
+
+    async def get(self, kind: Kind, ref: Ref) -> Object:
+        """See `Cluster`."""
+        return await self._cluster.get(kind, ref)
+
+    async def create(self, obj: Object) -> Object:
+        """See `Cluster`."""
+        return await self._cluster.create(obj)
+
+    async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
+        """See `Cluster`."""
+        answer = await self._cluster.apply(obj, manager=manager, status=status)
+        self._store.learn(answer)
+        return answer
+
+    async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
+        """See `Cluster`."""
+        await self._cluster.delete(kind, ref, uid=uid)
+
+    async def event(self, event: Event) -> None:
+        """See `Cluster`."""
+        await self._cluster.event(event)
+
+
+def _lean(obj: Object) -> Object:
+    """A copy to keep: thousands of objects say the same words, and each word is kept once.
+
+    Nothing here reads `managedFields`, which are often most of an object.
+    """
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    content: Object = _shared(obj | {"metadata": metadata})
+    return content
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {sys.intern(key): _shared(content) for key, content in value.items()}
+    if isinstance(value, list):
+        return [_shared(item) for item in value]
+    return sys.intern(value) if type(value) is str else value
+
+
+def _version(obj: Object) -> int:
+    """Versions of one kind can be compared as numbers since Kubernetes 1.35 says so (KEP-5504)."""
+    return int(obj["metadata"].get("resourceVersion", 0))
+
+
+def _discard(index: dict[str, set[Ref]], key: str, ref: Ref) -> None:
+    if key in index:
+        index[key].discard(ref)
+        if not index[key]:
+            del index[key]

@@ -1,0 +1,46 @@
+"""A namespace of its own for each test on the cluster, and its story when the test fails."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.kubectl import Kubectl, Namespace
+from tests.cluster.node.binaries import programs
+from tests.cluster.node.paths import KUBECONFIG
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failure for the fixtures, and let their stories into the report."""
+    report = yield
+    if report.when == "call":
+        for namespace in getattr(item, "funcargs", {}).values():
+            if report.failed and isinstance(namespace, Namespace):
+                report.sections.append((f"namespace {namespace.name}", namespace.story()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Kubectl:
+    """The cluster that `make cluster-up` brought up."""
+    if not KUBECONFIG.exists():
+        pytest.exit("there is no cluster: run `make cluster-up` first", returncode=2)
+    return Kubectl(programs("kubernetes") / "kubectl", KUBECONFIG)
+
+
+@pytest.fixture
+def namespace(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A fresh namespace at the restricted Pod Security level."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    content = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
+    kubectl.apply(content)
+    yield Namespace(kubectl, name)
+    kubectl.run("delete", "namespace", name, "--wait=false")

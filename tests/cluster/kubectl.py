@@ -1,0 +1,217 @@
+"""The cluster as a test sees it: kubectl, and one namespace with a few verbs.
+
+kubectl rather than a client library, since it is what people use and says what went wrong in their words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+Object = dict[str, Any]
+
+PATIENCE = 120.0
+"""Seconds that a cluster gets for anything, unless a test says otherwise."""
+
+
+class KubectlFailed(AssertionError):
+    """kubectl ended with an error; its text is the message."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl with one kubeconfig.
+
+    :param account: user to impersonate; the administrator when None.
+    """
+
+    program: Path
+    kubeconfig: Path
+    account: str | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line, for a test that runs it itself."""
+        impersonating = [f"--as={self.account}"] if self.account else []
+        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *impersonating, *arguments]
+
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
+        """Run a command; its standard output.
+
+        :raises KubectlFailed: when it fails.
+        """
+        done = subprocess.run(
+            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout
+        )
+        if done.returncode != 0:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def refusal(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run a command that must fail; what it says."""
+        try:
+            said = self.run(*arguments, stdin=stdin)
+        except KubectlFailed as failed:
+            return str(failed)
+        raise AssertionError(f"kubectl {' '.join(arguments)} was not refused but said: {said}")
+
+    def get(self, *arguments: str) -> Object:
+        """`kubectl get` as JSON; a list where the arguments name no single object."""
+        return dict(json.loads(self.run("get", *arguments, "-o", "json")))
+
+    def find(self, *arguments: str) -> Object | None:
+        """`get`, None when there is no such object."""
+        found = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(found)) if found else None
+
+    def apply(self, *objects: Object) -> None:
+        """Apply objects on the server's side."""
+        self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A test's own namespace."""
+
+    kubectl: Kubectl
+    name: str
+
+    def apply(self, *objects: Object) -> None:
+        """Apply objects in this namespace."""
+        here = [item | {"metadata": {"namespace": self.name, **item["metadata"]}} for item in objects]
+        self.kubectl.apply(*here)
+
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
+        """kubectl in this namespace; its standard output."""
+        return self.kubectl.run("-n", self.name, *arguments, stdin=stdin, timeout=timeout)
+
+    def get(self, kind: str, name: str) -> Object:
+        """One object."""
+        return self.kubectl.get("-n", self.name, kind, name)
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """One object, None when there is none."""
+        return self.kubectl.find("-n", self.name, kind, name)
+
+    def select(self, kind: str, labels: str = "") -> list[Object]:
+        """Objects by label selector."""
+        return list(self.kubectl.get("-n", self.name, kind, f"--selector={labels}")["items"])
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object and wait until it is gone."""
+        self.run("delete", kind, name, "--ignore-not-found", "--wait")
+
+    def wait(self, kind: str, name: str, condition: str, timeout: float = PATIENCE) -> None:
+        """`kubectl wait --for=...`, such as `condition=Complete` or `jsonpath={.status.phase}=Running`."""
+        self.run("wait", kind, name, f"--for={condition}", f"--timeout={timeout:.0f}s", timeout=timeout + 10)
+
+    def logs(self, pod: str) -> str:
+        """What a pod has printed."""
+        return self.run("logs", pod)
+
+    def execute(self, pod: str, *command: str, timeout: float = PATIENCE) -> str:
+        """Run a command in a pod; its standard output."""
+        return self.run("exec", pod, "--", *command, timeout=timeout)
+
+    @contextmanager
+    def forwarded(self, target: str, port: int) -> Iterator[int]:
+        """`kubectl port-forward`; the local port."""
+        command = self.kubectl.command("-n", self.name, "port-forward", target, f":{port}")
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+)", line)
+                assert found, f"port-forward said: {line}{process.stdout.read()}"
+                yield int(found[1])
+            finally:
+                process.terminate()
+
+    def story(self) -> str:
+        """What a person would look at after a failure: objects, events, and every pod's state and log."""
+        parts = [
+            ("objects", "get", "all,pvc,cm,netpol", "-o", "wide"),
+            ("events", "get", "events", "--sort-by=.lastTimestamp"),
+            ("pods", "describe", "pods"),
+        ]
+        names = [pod["metadata"]["name"] for pod in self.select("pods")]
+        parts += [(f"log of {name}", "logs", name, "--all-containers", "--tail=100") for name in names]
+        return "\n".join(f"--- {title}\n{self._say(*command)}" for title, *command in parts)
+
+    def _say(self, *arguments: str) -> str:
+        try:
+            return self.run(*arguments)
+        except (KubectlFailed, subprocess.TimeoutExpired) as failed:
+            return str(failed)
+
+
+def until(found: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> T:
+    """Ask again until there is an answer that counts as true."""
+    end = time.monotonic() + timeout
+    while True:
+        if answer := found():
+            return answer
+        assert time.monotonic() < end, f"waited {timeout:.0f} s for {what}"
+        time.sleep(0.2)
+
+
+def pod(
+    name: str,
+    image: str,
+    command: Sequence[str],
+    *,
+    labels: Mapping[str, str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    volumes: Mapping[str, Mapping[str, Any]] | None = None,
+    **spec: Any,
+) -> Object:
+    """A pod that passes the restricted Pod Security level.
+
+    :param volumes: where it is mounted -> volume source.
+    """
+    mounts = {f"volume-{number}": place for number, place in enumerate(volumes or {})}
+    container = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "resources": dict(resources or {}),
+        "volumeMounts": [{"name": name, "mountPath": place} for name, place in mounts.items()],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "runAsGroup": 65532,
+                "fsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": [{"name": name, **(volumes or {})[place]} for name, place in mounts.items()],
+            **spec,
+        },
+    }

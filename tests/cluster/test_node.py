@@ -1,0 +1,74 @@
+"""GPUs, Pod Security and volumes of the test cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.images import TOOLBOX
+from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, pod, until
+from tests.cluster.test_workloads import FOREVER
+
+GPU = "nvidia.com/gpu"
+
+
+def with_gpus(name: str, count: int) -> Object:
+    """A pod that asks for GPUs."""
+    return pod(name, TOOLBOX, FOREVER, resources={"limits": {GPU: str(count)}})
+
+
+def test_a_pod_waits_for_a_gpu_and_runs_when_one_is_free(namespace: Namespace, kubectl: Kubectl) -> None:
+    (node,) = kubectl.get("nodes")["items"]
+    gpus = int(node["status"]["allocatable"][GPU])
+    namespace.apply(with_gpus("first", gpus))
+    namespace.wait("pod", "first", "condition=Ready")
+    namespace.apply(with_gpus("second", 1))
+    until(
+        lambda: "Insufficient nvidia.com/gpu" in str(scheduled(namespace, "second")), "the scheduler's word"
+    )
+    namespace.delete("pod", "first")
+    namespace.wait("pod", "second", "condition=Ready")
+
+
+def scheduled(namespace: Namespace, name: str) -> Any:
+    """The pod's condition PodScheduled."""
+    conditions = namespace.get("pod", name)["status"].get("conditions", [])
+    return next((item for item in conditions if item["type"] == "PodScheduled"), None)
+
+
+def test_a_restricted_namespace_refuses_root(namespace: Namespace) -> None:
+    root = pod("root", TOOLBOX, FOREVER)
+    root["spec"]["securityContext"] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    with pytest.raises(
+        KubectlFailed, match=r'violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    ):
+        namespace.apply(root)
+
+
+def test_a_volume_survives_its_pod(namespace: Namespace) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "kept"}, "spec": spec}
+    )
+    volumes = {"/kept": {"persistentVolumeClaim": {"claimName": "kept"}}}
+    namespace.apply(pod("writer", TOOLBOX, ("sh", "-c", "echo round 7 > /kept/state"), volumes=volumes))
+    namespace.wait("pod", "writer", "jsonpath={.status.phase}=Succeeded")
+    namespace.delete("pod", "writer")
+    namespace.apply(pod("reader", TOOLBOX, ("cat", "/kept/state"), volumes=volumes))
+    namespace.wait("pod", "reader", "jsonpath={.status.phase}=Succeeded")
+    assert namespace.logs("reader") == "round 7\n"
+
+
+def test_a_volume_goes_with_its_claim(namespace: Namespace, kubectl: Kubectl) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "gone"}, "spec": spec}
+    )
+    volumes = {"/gone": {"persistentVolumeClaim": {"claimName": "gone"}}}
+    namespace.apply(pod("writer", TOOLBOX, ("touch", "/gone/file"), volumes=volumes))
+    namespace.wait("pod", "writer", "jsonpath={.status.phase}=Succeeded")
+    volume = namespace.get("pvc", "gone")["spec"]["volumeName"]
+    namespace.delete("pod", "writer")
+    namespace.delete("pvc", "gone")
+    until(lambda: kubectl.find("pv", volume) is None, f"volume {volume} to be deleted")

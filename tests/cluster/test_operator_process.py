@@ -1,0 +1,135 @@
+"""The operator as processes with its own account against a real API server: start, lead, take over, stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.kubectl import Kubectl, Namespace, until
+from tests.cluster.node.apiserver import api_server
+from tests.cluster.node.binaries import programs
+from tests.cluster.node.client import healthy
+from tests.paths import ROOT
+
+SYSTEM = "fedsilo-system"
+
+
+class Process:
+    """One operator, ended with the test."""
+
+    def __init__(self, name: str, kubeconfig: Path, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            self.port = free.getsockname()[1]
+        self.name = name
+        self.log = folder / f"{name}.log"
+        images = [f"--{role}-image={role}:test" for role in ("aggregator", "guard", "trainer")]
+        command = [sys.executable, "-m", "fedsilo_operator", *images, "--namespace", SYSTEM]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, "--identity", name, "--health-port", str(self.port)],
+                env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+                stderr=log,
+            )
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return healthy(f"http://127.0.0.1:{self.port}/readyz")
+
+    def ended_by(self, number: int) -> int:
+        """Its exit code after a signal."""
+        self.process.send_signal(number)
+        return self.process.wait(5)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Kubectl]:
+    """The administrator's kubectl."""
+    with api_server("operator", controllers=True) as kubeconfig:
+        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
+        kubectl.run("wait", "--for=condition=Established", "crd", "--all")
+        yield kubectl
+
+
+@pytest.fixture
+def account(api: Kubectl, tmp_path: Path) -> Path:
+    """A kubeconfig with nothing but a token of the operator's account."""
+    content = yaml.safe_load(api.kubeconfig.read_text())
+    token = api.run("create", "token", "fedsilo-operator", "-n", SYSTEM).strip()
+    content["users"][0]["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@contextmanager
+def operator(name: str, account: Path, folder: Path) -> Iterator[Process]:
+    started = Process(name, account, folder)
+    try:
+        until(started.ready, f"{name} ready")
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def test_one_leads_the_other_takes_over_and_stops_when_told(
+    api: Kubectl, account: Path, tmp_path: Path
+) -> None:
+    system = Namespace(api, SYSTEM)
+
+    def leader() -> str:
+        lease = system.find("lease", "fedsilo-operator")
+        return str(lease["spec"].get("holderIdentity", "")).partition("_")[0] if lease else ""
+
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(operator(name, account, tmp_path)) for name in ("first", "second")
+        )
+        until(leader, "a leader")
+        assert leader() == "first"
+        api.run("apply", "--server-side", "-f", str(ROOT / "examples" / "quickstart.yaml"))
+        until(lambda: all(silo["status"].get("publicKey") for silo in _all(api, "silos")), "keys of silos")
+        until(lambda: len(_all(api, "jobs.batch")) >= 4, "trainers and guards")
+
+        first.ended_by(signal.SIGKILL)
+        before = time.monotonic()
+        until(lambda: leader() == "second", "a new leader")
+        assert time.monotonic() - before < 20
+        before = time.monotonic()
+        assert second.ended_by(signal.SIGTERM) == 0
+        assert time.monotonic() - before < 5
+        assert leader() == "", "the lease was given back"
+        for log in (first.log.read_text(), second.log.read_text()):
+            for word in ("Traceback", "forbidden", "defect"):
+                assert word not in log, log
+
+
+def test_a_cluster_without_definitions_is_waited_for_in_words(tmp_path: Path) -> None:
+    with api_server("operator-bare") as kubeconfig:
+        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl.run("create", "namespace", SYSTEM)
+        started = Process("bare", kubeconfig, tmp_path)
+        try:
+            until(lambda: "custom resource definitions" in started.log.read_text(), "a word about it")
+            assert not healthy(f"http://127.0.0.1:{started.port}/readyz")
+            assert healthy(f"http://127.0.0.1:{started.port}/healthz")
+            assert started.ended_by(signal.SIGTERM) == 0
+        finally:
+            started.process.kill()
+            started.process.wait()
+
+
+def _all(api: Kubectl, kind: str) -> list[dict[str, dict[str, str]]]:
+    return [{"status": {}} | item for item in api.get(kind, "-A")["items"]]

@@ -1,0 +1,95 @@
+"""Pods, Jobs, Services: what every other test on the cluster takes for granted."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from tests.cluster.images import TOOLBOX
+from tests.cluster.kubectl import Kubectl, Namespace, pod, until
+
+FOREVER = ("sleep", "infinity")
+
+
+def served(namespace: Namespace, name: str, text: str) -> str:
+    """A pod that serves one text over HTTP on port 8000; its address."""
+    script = f"cd /tmp; echo {text} > index.html; exec python3 -m http.server"
+    serving = pod(
+        name, TOOLBOX, ("sh", "-c", script), labels={"app": name}, volumes={"/tmp": {"emptyDir": {}}}
+    )
+    namespace.apply(serving)
+    namespace.wait("pod", name, "condition=Ready")
+    until(lambda: "Serving" in namespace.logs(name) or _answers(namespace, name), f"{name} to serve")
+    return str(namespace.get("pod", name)["status"]["podIP"])
+
+
+def _answers(namespace: Namespace, name: str) -> bool:
+    probe = "import socket; print(socket.socket().connect_ex(('127.0.0.1', 8000)))"
+    return namespace.execute(name, "python3", "-c", probe).strip() == "0"
+
+
+def test_a_job_completes_and_its_log_can_be_read(namespace: Namespace) -> None:
+    template = pod("unused", TOOLBOX, ("echo", "six silos"))["spec"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "hello"}}
+    namespace.apply(job | {"spec": {"template": {"spec": template}}})
+    namespace.wait("job", "hello", "condition=Complete")
+    assert namespace.run("logs", "job/hello") == "six silos\n"
+
+
+def test_a_command_runs_in_a_pod(namespace: Namespace) -> None:
+    namespace.apply(pod("shell", TOOLBOX, FOREVER))
+    namespace.wait("pod", "shell", "condition=Ready")
+    assert namespace.execute("shell", "id", "-u") == "65532\n"
+
+
+def test_a_port_is_forwarded(namespace: Namespace) -> None:
+    served(namespace, "server", "forwarded")
+    with (
+        namespace.forwarded("pod/server", 8000) as port,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
+    ):
+        assert answer.read() == b"forwarded\n"
+
+
+@pytest.mark.parametrize("headless", [False, True], ids=["cluster address", "headless"])
+def test_a_service_is_found_by_name(namespace: Namespace, headless: bool) -> None:
+    served(namespace, "server", "by-name")
+    spec = {"selector": {"app": "server"}, "ports": [{"port": 8000}]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "greeting"}}
+    namespace.apply(service | {"spec": spec | ({"clusterIP": "None"} if headless else {})})
+    namespace.apply(pod("client", TOOLBOX, FOREVER))
+    namespace.wait("pod", "client", "condition=Ready")
+    for name in ("greeting", f"greeting.{namespace.name}", f"greeting.{namespace.name}.svc.cluster.local"):
+        fetch = f"import urllib.request as r; print(r.urlopen('http://{name}:8000', timeout=5).read())"
+        # Endpoints and the name server's cache follow the pod within a moment.
+        until(lambda fetch=fetch: "by-name" in _tried(namespace, fetch), f"an answer from {name}")
+
+
+def _tried(namespace: Namespace, script: str) -> str:
+    return namespace.execute("client", "sh", "-c", f'python3 -c "{script}" 2>&1 || true')
+
+
+def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(namespace: Namespace) -> None:
+    namespace.apply(pod("client", TOOLBOX, FOREVER, automountServiceAccountToken=True))
+    namespace.wait("pod", "client", "condition=Ready")
+    script = (
+        "import ssl, urllib.request as r, urllib.error\n"
+        "home = '/var/run/secrets/kubernetes.io/serviceaccount/'\n"
+        "context = ssl.create_default_context(cafile=home + 'ca.crt')\n"
+        "def ask(path):\n"
+        "    request = r.Request('https://kubernetes.default.svc' + path)\n"
+        "    request.add_header('Authorization', 'Bearer ' + open(home + 'token').read())\n"
+        "    try:\n"
+        "        return r.urlopen(request, context=context, timeout=5).status\n"
+        "    except urllib.error.HTTPError as error:\n"
+        "        return error.code\n"
+        "print(ask('/version'), ask('/api/v1/secrets'))\n"
+    )
+    assert namespace.execute("client", "python3", "-c", script) == "200 403\n"
+
+
+def test_the_control_plane_is_the_version_that_is_promised(kubectl: Kubectl) -> None:
+    (node,) = kubectl.get("nodes")["items"]
+    assert node["status"]["nodeInfo"]["kubeletVersion"].startswith("v1.36.")
+    assert '"gitVersion": "v1.36.' in kubectl.run("version", "-o", "json")

@@ -1,0 +1,287 @@
+"""Whatever the API server does, the store ends up like it, and nobody misses a difference."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
+from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Object, Ref, ref_of
+from fedsilo_operator.runtime.reflector import Reflector
+from fedsilo_operator.runtime.store import Shelf, Store, WriteThrough
+from tests.operator_contract import config_map
+from tests.operator_fakes import virtual
+from tests.operator_fakes.cluster import FakeCluster
+
+
+class Follower:
+    """Somebody who knows only what a reflector tells."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Ref, Object] = {}
+        self.told = 0
+
+    def changed(self, before: Object | None, after: Object | None) -> None:
+        self.told += 1
+        either = after or before
+        assert either is not None
+        ref = ref_of(either)
+        assert self.objects.get(ref) == before, "what it says was before is what it said last"
+        if after is None:
+            del self.objects[ref]
+        else:
+            self.objects[ref] = after
+
+
+def expected(cluster: FakeCluster, label: str = "") -> dict[Ref, Object]:
+    found = {}
+    for obj in cluster.objects(CONFIG_MAP):
+        del obj["metadata"]["managedFields"]
+        if not label or obj["metadata"].get("labels", {}).get("x") == label:
+            found[ref_of(obj)] = obj
+    return found
+
+
+def following(
+    cluster: FakeCluster, labels: str, body: Callable[[Shelf, Follower, Reflector], Awaitable[None]]
+) -> None:
+    """Run a body beside a reflector, in virtual time."""
+
+    async def run() -> None:
+        shelf, follower = Shelf(), Follower()
+        reflector = Reflector(cluster, CONFIG_MAP, labels, shelf)
+        reflector.on_change(follower.changed)
+        running = asyncio.ensure_future(reflector.run())
+        try:
+            await body(shelf, follower, reflector)
+            assert not running.done(), running
+        finally:
+            running.cancel()
+
+    virtual.run(run())
+
+
+def errors(rate: float, draw: random.Random) -> Callable[[str, Kind], ClusterError | None]:
+    kinds: list[type[ClusterError]] = [Unavailable, Gone, Conflict, Refused, NotFound]
+    return lambda verb, kind: draw.choice(kinds)("fault") if draw.random() < rate else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    rate=st.sampled_from([0.0, 0.05, 0.3, 0.7]),
+    labels=st.sampled_from(["", "x=1"]),
+)
+def test_faults_never_leave_a_difference(seed: int, rate: float, labels: str) -> None:
+    draw = random.Random(seed)
+    cluster = FakeCluster(faults=errors(rate, draw))
+
+    def happen() -> None:
+        name = draw.choice("abcdef")
+        what = draw.random()
+        if what < 0.5:
+            cluster.put(
+                config_map("n", name, data={"v": str(draw.random())}, labels={"x": draw.choice("12")})
+            )
+        elif what < 0.75 and Ref("n", name) in expected(cluster):
+            cluster.remove(CONFIG_MAP, Ref("n", name))
+        elif what < 0.85:
+            cluster.compact()
+        elif what < 0.95:
+            cluster.cut_watches()
+        else:
+            cluster.send_bookmarks()
+
+    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+        for _ in range(draw.randint(1, 40)):
+            happen()
+            await asyncio.sleep(draw.choice([0, 0, 0.1, 5]))
+        cluster.faults = lambda verb, kind: None
+        await asyncio.sleep(120)
+        there = expected(cluster, labels[2:])
+        assert shelf.objects == there
+        assert follower.objects == there
+
+    following(cluster, labels, body)
+
+
+def test_a_deletion_during_an_outage_is_noticed() -> None:
+    cluster = FakeCluster()
+    cluster.put(config_map("n", "a"))
+    cluster.put(config_map("n", "b"))
+
+    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+        await reflector.synced.wait()
+        cluster.faults = lambda verb, kind: Unavailable("down")
+        cluster.cut_watches()
+        await asyncio.sleep(100)
+        cluster.remove(CONFIG_MAP, Ref("n", "a"))
+        cluster.compact()
+        cluster.faults = lambda verb, kind: None
+        await asyncio.sleep(60)
+        assert set(follower.objects) == {Ref("n", "b")}
+
+    following(cluster, "", body)
+
+
+def test_listing_again_tells_only_what_changed() -> None:
+    cluster = FakeCluster()
+    for number in range(10):
+        cluster.put(config_map("n", f"c{number}"))
+
+    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+        await reflector.synced.wait()
+        told = follower.told
+        cluster.cut_watches()
+        await asyncio.sleep(0)
+        cluster.put(config_map("n", "c3", data={"x": "1"}))
+        cluster.compact()
+        await asyncio.sleep(60)
+        assert follower.told == told + 1
+
+    following(cluster, "", body)
+
+
+def test_bookmarks_save_a_listing() -> None:
+    verbs: list[str] = []
+
+    def count(verb: str, kind: Kind) -> None:
+        verbs.append(verb)
+
+    cluster = FakeCluster(faults=count)
+
+    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+        await reflector.synced.wait()
+        await asyncio.sleep(1)
+        cluster.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "n", "name": "s"}})
+        cluster.send_bookmarks()
+        await asyncio.sleep(1)
+        cluster.compact()
+        cluster.cut_watches()
+        await asyncio.sleep(60)
+        assert verbs.count("list") == 1
+        assert verbs.count("watch") == 2
+
+    following(cluster, "", body)
+
+
+def test_an_outage_is_met_with_patience() -> None:
+    attempts: list[float] = []
+
+    def down(verb: str, kind: Kind) -> ClusterError:
+        attempts.append(asyncio.get_running_loop().time())
+        return Unavailable("down")
+
+    cluster = FakeCluster(faults=down)
+
+    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+        await asyncio.sleep(600)
+        assert not reflector.synced.is_set()
+        assert len(attempts) < 60
+        cluster.faults = lambda verb, kind: None
+        await asyncio.sleep(31)
+        assert reflector.synced.is_set()
+
+    following(cluster, "", body)
+
+
+# The store.
+
+
+def labelled(namespace: str, name: str, version: int, **labels: str) -> Object:
+    metadata = {"uid": name, "resourceVersion": str(version), "labels": labels, "managedFields": [{}]}
+    return config_map(namespace, name, **metadata)
+
+
+def test_a_store_selects_over_all_its_shelves() -> None:
+    store = Store()
+    one, two = store.shelf(CONFIG_MAP, "x=1"), store.shelf(CONFIG_MAP, "x=2")
+    one.put(labelled("n", "a", 1, **{"x": "1", JOB_UID: "u"}))
+    one.put(labelled("m", "b", 2, **{"x": "1", JOB_UID: "v"}))
+    two.put(labelled("n", "c", 3, **{"x": "2", JOB_UID: "u"}))
+
+    def names(**asked: object) -> str:
+        return "".join(obj["metadata"]["name"] for obj in store.select(CONFIG_MAP, **asked))  # type: ignore[arg-type]
+
+    assert names() == "bac"
+    assert names(namespace="n") == "ac"
+    assert names(labels={JOB_UID: "u"}) == "ac"
+    assert names(labels={JOB_UID: "u", "x": "2"}) == "c"
+    assert names(namespace="m", labels={JOB_UID: "u"}) == ""
+    assert store.select(SECRET) == []
+    found = store.get(CONFIG_MAP, Ref("n", "c"))
+    assert found is not None
+    assert "managedFields" not in found["metadata"]
+    two.remove(Ref("n", "c"))
+    assert store.get(CONFIG_MAP, Ref("n", "c")) is None
+    assert names(labels={JOB_UID: "u"}) == "a"
+
+
+@given(
+    writes=st.lists(
+        st.tuples(st.sampled_from("nm"), st.sampled_from("ab"), st.sampled_from("uv"), st.booleans()),
+        max_size=30,
+    )
+)
+def test_indexes_say_what_a_scan_would(writes: list[tuple[str, str, str, bool]]) -> None:
+    store = Store()
+    shelf = store.shelf(CONFIG_MAP, "")
+    for version, (within, name, uid, there) in enumerate(writes):
+        if there:
+            shelf.put(labelled(within, name, version, **{JOB_UID: uid}))
+        else:
+            shelf.remove(Ref(within, name))
+    namespaces: list[str | None] = ["n", "m", None]
+    for namespace in namespaces:
+        for uid in "uv":
+            assert store.select(CONFIG_MAP, namespace=namespace, labels={JOB_UID: uid}) == [
+                obj
+                for ref, obj in sorted(shelf.objects.items())
+                if namespace in (None, ref.namespace) and obj["metadata"]["labels"][JOB_UID] == uid
+            ]
+
+
+async def test_what_was_written_is_seen_at_once() -> None:
+    server, store = FakeCluster(), Store()
+    cluster = WriteThrough(server, store)
+    shelf = store.shelf(CONFIG_MAP, "")
+    older = await cluster.apply(config_map("n", data={"x": "1"}), manager="one")
+    assert store.get(CONFIG_MAP, Ref("n", "a")) is None, "only the watch brings what is new"
+    shelf.put(older)
+    told: list[object] = []
+    shelf.listeners.append(lambda before, after: told.append(after))
+    newer = await cluster.apply(config_map("n", data={"x": "2"}), manager="one")
+    assert _version(store) == newer["metadata"]["resourceVersion"]
+    assert len(told) == 1, "another controller may wait for it"
+    shelf.note(older)
+    assert _version(store) == newer["metadata"]["resourceVersion"], "the watch limps behind"
+    shelf.note(newer)
+    assert len(told) == 1
+    server.remove(CONFIG_MAP, Ref("n", "a"))
+    again = server.put(config_map("n"))
+    shelf.put(again)
+    store.learn(newer)
+    assert _version(store) == again["metadata"]["resourceVersion"], "an answer about another identity"
+
+
+def _version(store: Store) -> str:
+    found = store.get(CONFIG_MAP, Ref("n", "a"))
+    assert found is not None
+    return str(found["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize("error", [Unavailable, Conflict])
+async def test_what_failed_is_not_learnt(error: type[ClusterError]) -> None:
+    server, store = FakeCluster(), Store()
+    store.shelf(CONFIG_MAP, "").put(server.put(config_map("n")))
+    server.faults = lambda verb, kind: error("no")
+    with pytest.raises(error):
+        await WriteThrough(server, store).apply(config_map("n", data={"x": "1"}), manager="one")
+    found = store.get(CONFIG_MAP, Ref("n", "a"))
+    assert found is not None
+    assert "data" not in found
