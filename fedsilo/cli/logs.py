@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import IO
 
-from fedsilo.cli.facts import Object
-from fedsilo.cli.federation import get_job, of_job, silo_refs
-from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments, failure
-from fedsilo.cli.pods import COMPONENTS, Part, parts, why_no_pod, why_silent
+from fedsilo.cli.cluster.facts import Object
+from fedsilo.cli.cluster.federation import get_job, of_job, silo_refs
+from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
+from fedsilo.cli.cluster.pods import COMPONENTS, Part, parts, why_no_pod, why_silent
 from fedsilo.errors import ManifestInvalid
 from fedsilo.manifests.words import closest
 

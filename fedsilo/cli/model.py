@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedsilo.cli.facts import Object, condition, holds, reference, status_of
-from fedsilo.cli.federation import get_job
-from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.reading import Copy, reader_pod, reading
+from fedsilo.cli.cluster.facts import Object, condition, holds, reference, status_of
+from fedsilo.cli.cluster.federation import get_job
+from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.cluster.reading import Copy, reader_pod, reading
 from fedsilo.durable import publish
 from fedsilo.errors import JobFailed, ManifestInvalid, Problem
 

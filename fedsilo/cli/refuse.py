@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fedsilo.cli import approval
+from fedsilo.cli.cluster import approval
 
 add_arguments = approval.add_arguments
 

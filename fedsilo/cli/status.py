@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from fedsilo.cli.cluster.facts import Object, holds, plain, reference, size, status_of
+from fedsilo.cli.cluster.federation import JOBS, get_job
+from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.cluster.moments import age, at, length, since, until
+from fedsilo.cli.cluster.rounds import round_of
 from fedsilo.cli.columns import columns
-from fedsilo.cli.facts import Object, holds, plain, reference, size, status_of
-from fedsilo.cli.federation import JOBS, get_job
-from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.moments import age, at, length, since, until
-from fedsilo.cli.rounds import round_of
 from fedsilo.errors import ManifestInvalid
 
 EVERY = 2.0

@@ -9,9 +9,9 @@ import sys
 import textwrap
 from datetime import datetime
 
-from fedsilo.cli.federation import AGENTS, get_job, of_job
-from fedsilo.cli.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.waiting import explain
+from fedsilo.cli.cluster.federation import AGENTS, get_job, of_job
+from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
+from fedsilo.cli.cluster.waiting import explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

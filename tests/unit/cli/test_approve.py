@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fedsilo.cli import approval
+from fedsilo.cli.cluster import approval
+from fedsilo.cli.cluster.offer import describe, frozen_spec
 from fedsilo.cli.main import main
-from fedsilo.cli.offer import describe, frozen_spec
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
 from tests.unit.cli.objects import UID, agent, condition, silo
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.cli import reading
+from fedsilo.cli.cluster import reading
 from fedsilo.cli.main import main
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
 from tests.unit.cli.objects import condition, job

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.cli.cluster.waiting import explain
 from fedsilo.cli.main import main
-from fedsilo.cli.waiting import explain
 from fedsilo.cli.why import wrapped
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
 from tests.unit.cli.objects import NOW, UID, agent, condition, job

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedsilo.cli.facts import Object, condition, holds, sentence, status_of
-from fedsilo.cli.moments import since
+from fedsilo.cli.cluster.facts import Object, condition, holds, sentence, status_of
+from fedsilo.cli.cluster.moments import since
 
 _REFUSED = {"Refused": "PolicyRefused", "ApprovalPending": "ApprovalPending"}
 _UNDECIDED = (None, "", "Pending")

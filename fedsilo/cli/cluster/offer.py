@@ -6,7 +6,7 @@ import textwrap
 
 from pydantic import ValidationError
 
-from fedsilo.cli.facts import Object, condition, plain, reference
+from fedsilo.cli.cluster.facts import Object, condition, plain, reference
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJobSpec

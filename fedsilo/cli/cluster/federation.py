@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedsilo.cli.facts import Object, status_of
-from fedsilo.cli.kubectl import Kubectl
+from fedsilo.cli.cluster.facts import Object, status_of
+from fedsilo.cli.cluster.kubectl import Kubectl
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo.manifests.words import closest
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.cli.facts import plain
+from fedsilo.cli.cluster.facts import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 
 PATIENCE = 15

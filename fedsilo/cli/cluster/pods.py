@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.cli.facts import Object, condition, holds, plain, status_of
-from fedsilo.cli.federation import COMPONENT, SILO, silo_refs
+from fedsilo.cli.cluster.facts import Object, condition, holds, plain, status_of
+from fedsilo.cli.cluster.federation import COMPONENT, SILO, silo_refs
 
 COMPONENTS = ("aggregator", "guard", "trainer")
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from fedsilo.cli.facts import Object, plain, size, status_of
-from fedsilo.cli.federation import COMPONENT, JOB_UID
-from fedsilo.cli.kubectl import Kubectl, failure
-from fedsilo.cli.pods import why_silent
+from fedsilo.cli.cluster.facts import Object, plain, size, status_of
+from fedsilo.cli.cluster.federation import COMPONENT, JOB_UID
+from fedsilo.cli.cluster.kubectl import Kubectl, failure
+from fedsilo.cli.cluster.pods import why_silent
 from fedsilo.errors import FedsiloError
 
 START = 300.0
