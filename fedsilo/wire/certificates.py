@@ -1,5 +1,8 @@
 """X.509 certificates for the aggregator's TLS: a small authority per job, and what it issues.
 
+Whoever gives the keys and the beginning gets the same bytes every time: signatures are deterministic (RFC 6979), and
+the serial number follows from what the certificate says.
+
 They carry every extension that OpenSSL's strict mode, which Python 3.13 switches on, asks for (RFC 5280,
 section 4.2: key identifiers, basic constraints, key usage).
 """
@@ -7,6 +10,7 @@ section 4.2: key identifiers, basic constraints, key usage).
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,25 +40,39 @@ class Authority:
     key_pem: bytes
 
 
-def make_authority() -> Authority:
-    """A new authority, valid for a year, that may issue server certificates but no further authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def make_authority(
+    key: ec.EllipticCurvePrivateKey | None = None, begin: datetime.datetime | None = None
+) -> Authority:
+    """An authority, valid for a year, that may issue server certificates but no further authority.
+
+    :param key: its private key; a new one when None.
+    :param begin: when it begins; now when None. Five minutes before count too, for silos whose clock is behind.
+    """
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    begin = begin or datetime.datetime.now(datetime.UTC)
     name = _name("fedsilo authority")
-    now = datetime.datetime.now(datetime.UTC)
-    builder = _builder(name, name, key.public_key(), key.public_key(), now, now + AUTHORITY_LIFETIME)
-    cert = (
-        builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = (
+        _builder(name, name, key.public_key(), key.public_key(), begin, begin + AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(authority=True), critical=True)
-        .sign(key, hashes.SHA256())
     )
-    return Authority(cert.public_bytes(serialization.Encoding.PEM), _private_pem(key))
+    return Authority(_signed(builder, key, b"authority"), _private_pem(key))
 
 
-def issue_server(authority: Authority, names: Sequence[str]) -> tuple[bytes, bytes]:
-    """A server's certificate and its private key, both PEM, valid for 90 days.
+def issue_server(
+    authority: Authority,
+    names: Sequence[str],
+    *,
+    key: ec.EllipticCurvePrivateKey | None = None,
+    begin: datetime.datetime | None = None,
+    lifetime: datetime.timedelta = SERVER_LIFETIME,
+) -> tuple[bytes, bytes]:
+    """A server's certificate and its private key, both PEM; it ends with its authority at the latest.
 
     :param names: DNS names and IP addresses under which silos reach the server.
-    :raises ManifestInvalid: when there are none, or one is neither.
+    :param key: the server's private key; a new one when None.
+    :param begin: when it begins, as for the authority.
+    :raises ManifestInvalid: when there are no names, or one is neither.
     """
     if not names:
         raise ManifestInvalid(
@@ -64,20 +82,20 @@ def issue_server(authority: Authority, names: Sequence[str]) -> tuple[bytes, byt
     issuer_key = serialization.load_pem_private_key(authority.key_pem, password=None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ManifestInvalid("authority: key_pem is no elliptic-curve key; use one that make_authority made")
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
-    end = min(now + SERVER_LIFETIME, issuer.not_valid_after_utc)
-    builder = _builder(
-        _name("fedsilo aggregator"), issuer.subject, key.public_key(), issuer_key.public_key(), now, end
-    )
-    cert = (
-        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    begin = begin or datetime.datetime.now(datetime.UTC)
+    end = min(begin + lifetime, issuer.not_valid_after_utc)
+    builder = (
+        _builder(
+            _name("fedsilo aggregator"), issuer.subject, key.public_key(), issuer_key.public_key(), begin, end
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .sign(issuer_key, hashes.SHA256())
     )
-    return cert.public_bytes(serialization.Encoding.PEM), _private_pem(key)
+    said = "\n".join(["server", begin.isoformat(), *names]).encode()
+    return _signed(builder, issuer_key, said + _public_der(key)), _private_pem(key)
 
 
 def _builder(
@@ -85,7 +103,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
     issuer_key: ec.EllipticCurvePublicKey,
-    now: datetime.datetime,
+    begin: datetime.datetime,
     end: datetime.datetime,
 ) -> x509.CertificateBuilder:
     return (
@@ -93,11 +111,23 @@ def _builder(
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(begin - _BACKDATED)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )
+
+
+def _signed(builder: x509.CertificateBuilder, issuer_key: ec.EllipticCurvePrivateKey, said: bytes) -> bytes:
+    """The certificate in PEM; its serial number has 152 bits of a digest, so two things said never share one."""
+    serial = int.from_bytes(hashlib.sha256(_public_der(issuer_key) + said).digest()[:19]) or 1
+    cert = builder.serial_number(serial).sign(issuer_key, hashes.SHA256(), ecdsa_deterministic=True)
+    return cert.public_bytes(serialization.Encoding.PEM)
+
+
+def _public_der(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 

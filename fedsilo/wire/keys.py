@@ -84,7 +84,7 @@ class VerifyKey:
 
 
 class SigningKey:
-    """A private key; it never leaves the process except by `save`."""
+    """A private key; it never leaves the process except by `save` and `to_pem`."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -95,18 +95,32 @@ class SigningKey:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
+    def from_seed(cls, seed: bytes) -> SigningKey:
+        """The key of a secret of 32 bytes (RFC 8032, section 5.1.5)."""
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+
+    @classmethod
     def load(cls, path: Path) -> SigningKey:
         """Read an unencrypted PKCS #8 PEM file.
 
         :raises Problem: `malformed` when the file holds anything else.
         """
+        return cls.from_pem(path.read_bytes(), f"key file {path}")
+
+    @classmethod
+    def from_pem(cls, pem: bytes, source: str) -> SigningKey:
+        """Read an unencrypted key in PKCS #8 PEM.
+
+        :param source: where it comes from, for the error.
+        :raises Problem: `malformed` when it is anything else.
+        """
         try:
-            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+            key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise Problem(
-                "malformed", f"key file {path}: not an unencrypted Ed25519 key in PKCS #8 PEM; make a new one"
+                "malformed", f"{source}: not an unencrypted Ed25519 key in PKCS #8 PEM; make a new one"
             )
         return cls(key)
 
@@ -115,14 +129,17 @@ class SigningKey:
 
         :raises FileExistsError: when the path exists; a key in use is never overwritten.
         """
-        pem = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
         with temporary_file(path.parent, 0o600) as (file, temporary):
-            file.write(pem)
+            file.write(self.to_pem())
             sync(file)
             os.link(temporary, path)  # unlike a rename, this fails where another process was first
         sync_directory(path.parent)
+
+    def to_pem(self) -> bytes:
+        """The key as unencrypted PKCS #8 PEM."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     @property
     def verify_key(self) -> VerifyKey:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsilo_operator.objects import Object, Ref
+from fedsilo_operator.objects import JOB, Object, Ref
 
 USER = 65532
 """User and group of every process; the images know no other."""
 
 GRACE = 20
 """Seconds between SIGTERM and SIGKILL: time to finish a write, not a round."""
+
+SUSPENDER = "fedsilo-suspend"
+"""Field manager of a Job's `spec.suspend`, and of nothing else."""
 
 VOLUME = "/var/lib/fedsilo"
 CONFIG = "/etc/fedsilo"
@@ -128,6 +131,25 @@ def batch_job(
             "template": {"metadata": {"labels": dict(labels)}, "spec": dict(pod)},
         },
     }
+
+
+def suspension(job: Object, suspend: bool) -> Object:
+    """The body that suspends a Job or lets it go on, for the field manager `SUSPENDER`; nothing else is touched.
+
+    :param job: the Job as observed; its pod template stays what it was when the Job was made.
+    """
+    content = job["metadata"]
+    return {
+        "apiVersion": JOB.api,
+        "kind": JOB.name,
+        "metadata": {"name": content["name"], "namespace": content["namespace"], "uid": content["uid"]},
+        "spec": {"suspend": suspend},
+    }
+
+
+def is_suspended(job: Object) -> bool:
+    """Whether a Job is meant to have no pods."""
+    return bool(job["spec"].get("suspend", False))
 
 
 def metadata(ref: Ref, labels: Mapping[str, str], owner: Object | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.silo import Silo
-from fedsilo.methods import registry
+from fedsilo.methods import policy, registry
 from fedsilo.methods.contract import derive_contract
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 
@@ -35,10 +35,7 @@ class Admission:
     @property
     def min_samples_per_class(self) -> int:
         """Samples below which a class is left out: the larger of the job's and the silo's minimum."""
-        return max(
-            self.agent.spec.job.spec.privacy.min_samples_per_class,
-            self.silo.spec.policy.min_samples_per_class,
-        )
+        return policy.min_samples_per_class(self.agent.spec.job.spec, self.silo)
 
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.
@@ -82,28 +79,10 @@ class Admission:
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
                 f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
             )
-        self._check_policy(contract)
+        refused = policy.objections(self.silo, self.agent.spec.job, policy.Departure.of(contract))
+        if refused:
+            raise PolicyRefused(". ".join(f"silo {self.silo.metadata.name}: {text}" for text in refused))
         return contract
-
-    def _check_policy(self, contract: Contract) -> None:
-        policy, job = self.silo.spec.policy, self.agent.spec.job
-        name = self.silo.metadata.name
-        if policy.methods is not None and job.spec.method.name not in policy.methods:
-            raise PolicyRefused(
-                f"silo {name}: policy.methods allows {', '.join(policy.methods)}, not {job.spec.method.name}"
-            )
-        if policy.job_namespaces is not None and job.namespace not in policy.job_namespaces:
-            raise PolicyRefused(
-                f"silo {name}: policy.jobNamespaces allows {', '.join(policy.job_namespaces)}, not {job.namespace}"
-            )
-        forbidden = sorted({block.kind for block in contract.blocks} - set(policy.payload_kinds))
-        if forbidden:
-            raise PolicyRefused(f"silo {name}: policy.payloadKinds does not allow {', '.join(forbidden)}")
-        limit = policy.max_bytes_per_round
-        if limit is not None and contract.max_bytes() > limit.value:
-            raise PolicyRefused(
-                f"silo {name}: the step may send {contract.max_bytes()} bytes, policy.maxBytesPerRound is {limit}"
-            )
 
 
 def _check_signature(signature: ModelSignature, classes: int) -> None:

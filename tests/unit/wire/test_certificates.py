@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import Authority, issue_server, make_authority
@@ -52,3 +55,24 @@ def test_another_name_or_authority_is_refused(tmp_path: Path, authority: Authori
 def test_names_must_be_names(authority: Authority, names: list[str]) -> None:
     with pytest.raises(ManifestInvalid, match=r"server certificate: name"):
         issue_server(authority, names)
+
+
+def test_the_same_keys_and_beginning_give_the_same_bytes() -> None:
+    begin = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+    def issue(*names: str) -> tuple[bytes, bytes]:
+        return issue_server(make_authority(key, begin), names, key=server_key, begin=begin)
+
+    assert make_authority(key, begin) == make_authority(key, begin)
+    assert issue("one.example") == issue("one.example")
+    one, other = (x509.load_pem_x509_certificate(issue(name)[0]) for name in ("one.example", "two.example"))
+    assert one.serial_number != other.serial_number
+    assert one.not_valid_before_utc == begin - timedelta(minutes=5)
+    assert one.not_valid_after_utc == begin + timedelta(days=90)
+
+
+def test_a_server_does_not_outlive_its_authority(authority: Authority) -> None:
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem)
+    certificate, _ = issue_server(authority, ["one.example"], lifetime=timedelta(days=1000))
+    assert x509.load_pem_x509_certificate(certificate).not_valid_after_utc == issuer.not_valid_after_utc

@@ -1,0 +1,162 @@
+"""What one silo has against one job, all of it at once: before any pod exists and any GPU is taken.
+
+What a policy says about method, payloads, rounds and namespaces is `fedsilo.methods.policy`, which the guard asks
+again with the exact contract. Here is the rest: trust, the dataset, the trainer's image, the decision of a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedsilo.data.catalogue import check_dataset
+from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.faults import ABSENT, shown
+from fedsilo.manifests.silo import Approval, Silo
+from fedsilo.methods import policy
+from fedsilo_operator.names import agent_name
+from fedsilo_operator.objects import Ref
+from fedsilo_operator.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why a silo does not admit a job: a sentence with silo, field, value and remedy."""
+
+    reason: Reason
+    message: str
+
+
+def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Objection]:
+    """Everything that the silo has against its part in the job; none when it admits the job.
+
+    The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
+
+    :param trainer_image: the image that would run, whether the job or the operator names it.
+    """
+    found = (
+        *_trust(agent, silo),
+        *_policy(agent, silo),
+        *_image(silo, trainer_image),
+        *_dataset(agent, silo),
+        *_decision(agent, silo),
+    )
+    return [Objection(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
+
+
+def admitted(agent: SiloAgent, silo: Silo) -> str:
+    """What holds for a job that the silo admits, in words."""
+    spec, name = agent.spec.job.spec, silo.metadata.name
+    least = policy.min_samples_per_class(spec, silo)
+    whose = "the silo" if least > spec.privacy.min_samples_per_class else "the job"
+    text = (
+        f"Silo {name} admits the job; a class with fewer than {least} samples is left out, as {whose} asks."
+    )
+    limit = silo.spec.policy.max_bytes_per_round
+    if limit is not None:
+        text += (
+            f" The guard refuses an update of more than {limit}: its size is known when the model is built."
+        )
+    if policy.declared(spec) is None:
+        text += f" Method {spec.method.name} is not known here: the guard decides what it may send."
+    return text
+
+
+Finding = tuple[Reason, str]
+
+
+def _trust(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+    frozen, trust = agent.spec.job, agent.spec.trust
+    here, there = agent.metadata.namespace, silo.metadata.namespace
+    if here != there or agent.spec.silo.namespace != there or agent.spec.silo.name != silo.metadata.name:
+        remedy = "delete this SiloAgent, the operator makes the right one"
+        yield (
+            Reason.TRUST_BROKEN,
+            f"the SiloAgent lies in namespace {here} and is for {agent.spec.silo}; {remedy}",
+        )
+    expected = agent_name(Ref(frozen.namespace, frozen.name), frozen.uid, Ref(there, silo.metadata.name))
+    if agent.metadata.name != expected:
+        remedy = "delete it, the operator makes the right one"
+        yield Reason.TRUST_BROKEN, f"the SiloAgent is called {agent.metadata.name}, not {expected}; {remedy}"
+    digest = spec_digest(frozen.spec)
+    if digest != frozen.spec_digest:
+        problem = (
+            f"spec.job.specDigest is {frozen.spec_digest[:12]}, the specification beside it has {digest[:12]}"
+        )
+        yield Reason.TRUST_BROKEN, f"{problem}; delete the job and create it again"
+    published = silo.status.public_key
+    if trust.public_key != published:
+        problem = f"status.publicKey is {published}, the job was made for {trust.public_key}"
+        remedy = "restore the key, or delete the job and create it again"
+        yield Reason.TRUST_BROKEN, f"{problem}; {remedy}"
+
+
+def _policy(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+    job = agent.spec.job
+    try:
+        departure = policy.declared(job.spec)
+    except FedsiloError as error:
+        remedy = "correct spec.method.config, or the method that this operator has installed"
+        text = " ".join(str(error).split())
+        reason = Reason.MANIFEST_INVALID if isinstance(error, ManifestInvalid) else Reason.METHOD_ERROR
+        yield reason, f"cannot tell what method {job.spec.method.name} sends ({text}); {remedy}"
+        departure = None
+    for text in policy.objections(silo, job, departure):
+        yield Reason.POLICY_REFUSED, text
+
+
+def _image(silo: Silo, trainer_image: str) -> Iterator[Finding]:
+    """An image's digest is its content (OCI image specification), so the registry it comes from does not matter."""
+    allowed = silo.spec.policy.trainer_images
+    if allowed is None:
+        return
+    digest = trainer_image.partition("@")[2]
+    if digest and digest in {image.partition("@")[2] for image in allowed}:
+        return
+    without = "" if digest else ", which is named without a digest"
+    remedy = policy.choose(allowed, "spec.agents.image")
+    yield (
+        Reason.POLICY_REFUSED,
+        f"policy.trainerImages allows {policy.listed(allowed)}, not {trainer_image}{without}; {remedy}",
+    )
+
+
+def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+    name = agent.spec.job.spec.data.dataset
+    dataset = silo.dataset(name)
+    if dataset is None:
+        offered = policy.listed([dataset.name for dataset in silo.spec.datasets])
+        remedy = "use one of these in spec.data.dataset, or ask the institution to offer it"
+        yield Reason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
+        return
+    for path, value, problem, remedy in check_dataset(dataset):
+        given = "" if value is ABSENT else f" ({shown(value)})"
+        place = f"{path}{given} of dataset {name}"
+        yield Reason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
+
+
+def _decision(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+    """A refusal counts even where no approval is asked for: a person said no to this very specification."""
+    frozen, rules = agent.spec.job, silo.spec.policy
+    decided = [approval for approval in rules.approvals if approval.job == frozen.uid]
+    current = next((item for item in decided if item.spec_digest == frozen.spec_digest), None)
+    if current is not None and current.decision == "Refused":
+        note = current.note.rstrip(". ") or "no note"
+        remedy = "settle it with the institution, which can change its entry in policy.approvals"
+        yield Reason.APPROVAL_REFUSED, f"the institution refused the job ({note}); {remedy}"
+    elif current is None and rules.manual_approval:
+        yield Reason.APPROVAL_PENDING, _pending(agent, decided)
+
+
+def _pending(agent: SiloAgent, decided: list[Approval]) -> str:
+    frozen = agent.spec.job
+    problem = f"policy.manualApproval asks a person of the institution to approve job {frozen.namespace}/{frozen.name}"
+    if decided:
+        other, this = decided[0].spec_digest[:12], frozen.spec_digest[:12]
+        problem += f", and what was decided is specification {other}, not {this}"
+    command = f"kubectl fedsilo approve {agent.metadata.name} -n {agent.metadata.namespace}"
+    entry = f"job {frozen.uid} with specDigest {frozen.spec_digest}"
+    remedy = f"use `{command}`, or add {entry} to policy.approvals"
+    return f"{problem}; {remedy}"

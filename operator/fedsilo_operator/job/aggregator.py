@@ -1,0 +1,122 @@
+"""What belongs to the aggregator, and what of it is missing or not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo_operator.job.agents import keys_of, observed_address, service_address
+from fedsilo_operator.job.conditions import Course
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.silos import Member
+from fedsilo_operator.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    JOB,
+    SERVICE,
+    Object,
+    holds,
+    is_deleted,
+    kind_of,
+    ref_of,
+    says,
+    uid_of,
+)
+from fedsilo_operator.plan import Action, Apply, Create, Delete
+from fedsilo_operator.pods import ending, running, trouble
+from fedsilo_operator.reasons import Reason
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads import aggregator as objects
+from fedsilo_operator.workloads.aggregator import Participant
+from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
+
+
+def standing(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
+    """What is there from the first step to the last, and restored when it is not."""
+    told, observed = service_address(seen), observed_address(seen)
+    if told != observed and observed is not None:
+        # An address does not change in place, and the agents know only the one that they were told.
+        service = seen.children[SERVICE]
+        yield Delete(SERVICE, ref_of(service), uid_of(service))
+    else:
+        yield from _put(seen, objects.service(seen.job, told))
+    yield from _put(seen, objects.account(seen.job))
+    yield from _put(seen, objects.role(seen.job))
+    yield from _put(seen, objects.role_binding(seen.job))
+    from_anywhere = job.spec.aggregator.url is not None
+    yield from _put(seen, objects.network_policy(seen.job, from_anywhere=from_anywhere))
+
+
+def configuration(seen: JobObservation, job: FederatedJob, members: Sequence[Member]) -> Iterator[Action]:
+    """The frozen job and its silos; immutable, so made once, and again only where it is gone."""
+    if CONFIG_MAP in seen.children or _in_the_way(seen, CONFIG_MAP.name):
+        return
+    silos = [
+        Participant(member.ref, member.public_key) for member in members if member.public_key is not None
+    ]
+    if len(silos) == len(members):
+        yield Apply(objects.config(seen.job, job, silos))
+
+
+def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: Settings) -> Iterator[Action]:
+    """The aggregator's Job, with the volume and the keys that it needs."""
+    batch = seen.children.get(JOB)
+    if batch is not None:
+        yield from _keep(seen, job, course, settings, batch)
+        return
+    due = not course.suspended and (_agents_run(course) or holds(seen.job, "Running"))
+    if due and not seen.leftover and not _in_the_way(seen, JOB.name):
+        yield from _volume(seen, job)
+        yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
+        yield Apply(objects.workload(seen.job, job, settings.aggregator_image))
+
+
+def suspended(seen: JobObservation) -> Iterator[Action]:
+    """What takes the aggregator's pod from it, unless it has ended."""
+    batch = seen.children.get(JOB)
+    if batch is not None and ending(batch, seen.pods) is None:
+        yield from _suspend(batch, True)
+
+
+def _keep(
+    seen: JobObservation, job: FederatedJob, course: Course, settings: Settings, batch: Object
+) -> Iterator[Action]:
+    """It waits for the agents when it is resumed, as it did at first; once it runs it goes on without."""
+    waits = is_suspended(batch) and not _agents_run(course)
+    if not course.suspended and not running(seen.pods):
+        yield from _volume(seen, job)
+        found = trouble(batch, seen.pods, seen.events)
+        if found is not None and found.reason == Reason.CONFIG_MISSING:
+            yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
+    yield from _suspend(batch, course.suspended or waits)
+
+
+def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
+    if CLAIM not in seen.children:
+        yield Apply(objects.claim(seen.job, job))
+
+
+def _agents_run(course: Course) -> bool:
+    """Whether nobody is waited for: the deadline of round 1 must not count the pulling of images."""
+    return all(member.ready or member.failed is not None for member in course.members)
+
+
+def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
+    if not is_deleted(batch) and is_suspended(batch) != suspend:
+        yield Apply(suspension(batch, suspend), SUSPENDER)
+
+
+def _put(seen: JobObservation, wanted: Object) -> Iterator[Action]:
+    """Apply the object if it is missing or says something else."""
+    kind = kind_of(wanted)
+    observed = seen.children.get(kind)
+    if observed is None:
+        if not _in_the_way(seen, kind.name):
+            yield Apply(wanted)
+    elif not is_deleted(observed) and not says(observed, wanted):
+        yield Apply(wanted | {"metadata": wanted["metadata"] | {"uid": uid_of(observed)}})
+
+
+def _in_the_way(seen: JobObservation, kind: str) -> bool:
+    """Whether an earlier job's object still has the name; it is deleted first."""
+    return any(stray["kind"] == kind for stray in seen.strays)

@@ -1,0 +1,71 @@
+"""What is wrong with a job as it is written, and what only the aggregator's image can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from fedsilo.manifests.faults import Fault
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import Federation, contradictions
+from fedsilo.manifests.words import faults_of
+from fedsilo.methods import registry
+from fedsilo.validation import validate
+from fedsilo_operator.objects import FEDERATED_JOB, Object
+
+METHOD = "spec.method.name"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A job in types, without what may change while it runs.
+
+    :param job: None when it cannot be understood; `faults` then say why.
+    """
+
+    job: FederatedJob | None
+    faults: tuple[Fault, ...] = ()
+
+
+def parse(observed: Object) -> Parsed:
+    """The job as the agents and the aggregator get it: neither suspended nor with a time to live."""
+    metadata = {key: observed["metadata"][key] for key in ("name", "namespace", "uid")}
+    spec = {
+        key: value
+        for key, value in observed["spec"].items()
+        if key not in ("suspend", "ttlSecondsAfterFinished")
+    }
+    content = {
+        "apiVersion": FEDERATED_JOB.api,
+        "kind": FEDERATED_JOB.name,
+        "metadata": metadata,
+        "spec": spec,
+    }
+    try:
+        return Parsed(FederatedJob.model_validate(content))
+    except ValidationError as error:
+        document = f"FederatedJob {metadata['name']}"
+        return Parsed(None, tuple(faults_of(error, FederatedJob, file="", document=document)))
+
+
+def faults(job: FederatedJob) -> list[Fault]:
+    """Faults that only a change of the spec could mend; those of a Silo are for its admission to find."""
+    federation = Federation("", job, ())
+    found = validate(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
+    return [fault for fault in found if fault.path != METHOD]
+
+
+def is_known(job: FederatedJob) -> bool:
+    """Whether this operator has the job's method; another image may have one that it has not."""
+    return not any(fault.path == METHOD for fault in validate(Federation("", job, ())))
+
+
+def unverified(job: FederatedJob) -> str:
+    """What a person should know about a method that the operator does not have."""
+    name = job.spec.method.name
+    known = ", ".join(registry.names())
+    return (
+        f"Method {name} is not installed in this operator, which knows {known}. The aggregator's image decides whether"
+        f" it can run; if that is not meant, correct {METHOD} in a new job."
+    )

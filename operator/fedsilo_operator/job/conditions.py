@@ -1,0 +1,158 @@
+"""What is found out about a job, as conditions: while it goes on, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo_operator.conditions import Condition
+from fedsilo_operator.job.checks import is_known, unverified
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.silos import Choice, Member, admission, admitted, lost_quorum, readiness, starters
+from fedsilo_operator.objects import JOB, condition
+from fedsilo_operator.pods import ending, running, trouble
+from fedsilo_operator.reasons import Reason
+from fedsilo_operator.workloads.aggregator import claim_ref
+
+WAITING = frozenset((Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED))
+"""Reasons for which a condition is False without anything being wrong."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A living job: who takes part, and whether pods are wanted.
+
+    :param choice: the silos in question; after the start, those that take part.
+    :param members: those that take part, once the job starts, else those in question.
+    :param started: whether the silos are settled, be it by this very step.
+    """
+
+    choice: Choice
+    members: tuple[Member, ...]
+    started: bool
+    suspended: bool
+
+    @property
+    def active(self) -> bool:
+        """Whether the agents should run."""
+        return self.started and not self.suspended
+
+    @property
+    def left_out(self) -> Sequence[Member]:
+        """Silos in question that do not take part."""
+        return [member for member in self.choice.members if member not in self.members]
+
+
+def course(seen: JobObservation, job: FederatedJob, choice: Choice) -> Course:
+    """Where the job stands: it starts when it can, unless it is suspended."""
+    suspended = bool(seen.job["spec"].get("suspend", False))
+    if seen.has_started or suspended:
+        return Course(choice, choice.members, seen.has_started, suspended)
+    starting = starters(job, choice)
+    return Course(choice, starting or choice.members, bool(starting), suspended)
+
+
+def kept(seen: JobObservation, name: str) -> Condition | None:
+    """A condition as it was observed, to be said again."""
+    found = condition(seen.job, name)
+    return Condition(name, found["status"], found["reason"], found["message"]) if found else None
+
+
+def living(seen: JobObservation, job: FederatedJob, course: Course) -> Iterator[Condition]:
+    """Conditions of a job that goes on; those of the time before the start are not asked again after it."""
+    if seen.has_started:
+        yield _settled(seen, "Accepted") or _accepted(job, course.choice)
+        yield _settled(seen, "Admitted") or admitted(course.members)
+    else:
+        yield _accepted(job, course.choice)
+        yield admission(job, course.choice)
+    if course.started:
+        yield _silos_ready(course)
+        yield _running(seen, course)
+    if course.suspended:
+        yield Condition(
+            "Suspended", "True", Reason.SUSPENDED, "spec.suspend is true; finished rounds are kept."
+        )
+    elif kept(seen, "Suspended"):
+        yield Condition("Suspended", "False", Reason.RESUMED, "spec.suspend is false.")
+
+
+def over(seen: JobObservation, end: Condition) -> Iterator[Condition]:
+    """The last word: how it ended, what stopped with it, and what was true before."""
+    hopeless = end.type == "Failed" and not seen.has_started
+    if hopeless:
+        yield Condition("Accepted", "False", end.reason, end.message)
+    for name in ("Admitted",) if hopeless else ("Accepted", "Admitted"):
+        if before := kept(seen, name):
+            yield before
+    for name in ("SilosReady", "Running", "Suspended"):
+        if kept(seen, name):
+            yield Condition(name, "False", Reason.FINISHED, "The job is over.")
+    yield end
+
+
+def invalid(lines: Sequence[str]) -> Condition:
+    """The end of a job that could never run."""
+    return Condition("Failed", "True", Reason.MANIFEST_INVALID, "\n".join(lines))
+
+
+def end(seen: JobObservation, job: FederatedJob, choice: Choice) -> Condition | None:
+    """Complete or Failed: the aggregator has ended or can never run, or too few silos are left or there ever were."""
+    if choice.final and choice.obstacle is not None:
+        return Condition("Failed", "True", *choice.obstacle)
+    batch = seen.children.get(JOB)
+    found = ending(batch, seen.pods)
+    if found is not None and found.succeeded:
+        message = f"The model is in PersistentVolumeClaim {claim_ref(seen.job).name}."
+        return Condition("Complete", "True", Reason.COMPLETE, message)
+    if found is not None:
+        return Condition("Failed", "True", found.reason, found.message + _last_trouble(seen, found.reason))
+    if seen.has_started and (lost := lost_quorum(job, choice.members)):
+        return Condition("Failed", "True", Reason.QUORUM_LOST, lost)
+    hindered = trouble(batch, seen.pods, seen.events)
+    if hindered is not None and hindered.fatal:
+        return Condition("Failed", "True", hindered.reason, hindered.message)
+    return None
+
+
+def _accepted(job: FederatedJob, choice: Choice) -> Condition:
+    if choice.obstacle is not None:
+        return Condition("Accepted", "False", *choice.obstacle)
+    if not is_known(job):
+        return Condition("Accepted", "Unknown", Reason.UNVERIFIED, unverified(job))
+    return Condition("Accepted", "True", Reason.ACCEPTED, "The specification can be run.")
+
+
+def _settled(seen: JobObservation, name: str) -> Condition | None:
+    """A condition as it was at the start; None where the status does not say so yet."""
+    before = kept(seen, name)
+    return None if before is None or before.status == "False" else before
+
+
+def _silos_ready(course: Course) -> Condition:
+    if course.suspended:
+        return Condition("SilosReady", "False", Reason.SUSPENDED, "The job is suspended.")
+    return readiness(course.members)
+
+
+def _running(seen: JobObservation, course: Course) -> Condition:
+    if course.suspended:
+        return Condition("Running", "False", Reason.SUSPENDED, "The job is suspended.")
+    if running(seen.pods):
+        return Condition("Running", "True", Reason.RUNNING, "The aggregator runs.")
+    found = trouble(seen.children.get(JOB), seen.pods, seen.events)
+    if found is not None:
+        return Condition("Running", "False", found.reason, found.message)
+    if JOB in seen.children:
+        return Condition("Running", "False", Reason.STARTING, "The aggregator starts.")
+    what = "an earlier aggregator's pod to end" if seen.leftover else "the silos' agents to run"
+    return Condition("Running", "False", Reason.STARTING, f"The aggregator waits for {what}.")
+
+
+def _last_trouble(seen: JobObservation, reason: str) -> str:
+    """What was wrong before the tries were used up, where no pod is left that says it."""
+    before = kept(seen, "Running")
+    if reason != Reason.BACKOFF_LIMIT_EXCEEDED or before is None or before.status == "True":
+        return ""
+    return "" if before.reason in WAITING else f" Before that: {before.message}"

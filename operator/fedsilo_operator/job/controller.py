@@ -1,0 +1,146 @@
+"""The job controller: FederatedJobs, and SiloAgents whose job is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from fedsilo_operator.cluster.interface import Cluster, NotFound
+from fedsilo_operator.job.observe import OWNED, Cache, JobObservation, observe
+from fedsilo_operator.job.plan import plan
+from fedsilo_operator.objects import (
+    CLAIM,
+    COMPONENT,
+    EVENT,
+    FEDERATED_JOB,
+    JOB,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_UID,
+    MANAGED_BY,
+    MANAGER,
+    POD,
+    SILO_AGENT,
+    SILO_KIND,
+    Object,
+    Ref,
+    holds,
+    labels_of,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.pods import alive, ending, running
+from fedsilo_operator.runtime.controller import Watch
+from fedsilo_operator.runtime.executor import carry_out
+from fedsilo_operator.runtime.queue import Key
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.aggregator import AGGREGATOR
+from fedsilo_operator.workloads.pod import is_suspended
+
+CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
+
+
+class JobController:
+    """Reconciles FederatedJobs.
+
+    :param cache: what the watches below have seen.
+    :param now: the time, for conditions and the time to live.
+    """
+
+    name = "job"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        settings: Settings,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._settings = settings
+        self._now = now
+
+    def watches(self) -> Sequence[Watch]:
+        """What wakes it: jobs, the silos that they name, their agents, and whatever an aggregator consists of."""
+        return (
+            Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
+            Watch(SILO_KIND, "", self._of_silo),
+            Watch(SILO_AGENT, "", _job_of),
+            *(Watch(kind, CHILDREN, _job_of) for kind in (*OWNED, CLAIM, POD)),
+        )
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one job a step on."""
+        await self._sweep(key.ref)
+        seen = observe(self._cache, key.ref)
+        if seen is None:
+            return None
+        decided = plan(await self._with_events(seen), self._now(), self._settings)
+        await carry_out(decided, seen.job, self._cluster)
+        return decided.again
+
+    async def _sweep(self, ref: Ref) -> None:
+        """Delete agents of a job that was forced out of the cluster, past its finalizer.
+
+        The caches of jobs and agents may be of different moments, so the cluster itself is asked.
+        """
+        job = self._cache.get(FEDERATED_JOB, ref)
+        labels = {JOB_NAMESPACE: ref.namespace, JOB_NAME: ref.name}
+        known = None if job is None else uid_of(job)
+        strays = [
+            agent
+            for agent in self._cache.select(SILO_AGENT, labels=labels)
+            if labels_of(agent).get(JOB_UID) != known
+        ]
+        if not strays:
+            return
+        try:
+            known = uid_of(await self._cluster.get(FEDERATED_JOB, ref))
+        except NotFound:
+            known = None
+        for agent in strays:
+            if labels_of(agent).get(JOB_UID) != known:
+                await self._cluster.delete(SILO_AGENT, ref_of(agent), uid=uid_of(agent))
+
+    async def _with_events(self, seen: JobObservation) -> JobObservation:
+        """The observation with the Events about what does not run: some troubles are told nowhere else."""
+        listings = [
+            await self._cluster.list(
+                EVENT, namespace=ref_of(obj).namespace, fields=f"involvedObject.uid={uid_of(obj)}"
+            )
+            for obj in _waiting(seen)
+        ]
+        return replace(seen, events=tuple(event for listing in listings for event in listing.items))
+
+    def _of_silo(self, silo: Object) -> Iterator[Key]:
+        """Jobs that are not over and could mean this silo."""
+        for job in self._cache.select(FEDERATED_JOB):
+            if _may_mean(job, silo):
+                yield Key(FEDERATED_JOB, ref_of(job))
+
+
+def _may_mean(job: Object, silo: Object) -> bool:
+    if holds(job, "Complete") or holds(job, "Failed"):
+        return False
+    wanted = job["spec"].get("silos") or {}
+    names = {ref.get("name") for ref in wanted.get("refs") or ()}
+    return bool(wanted.get("selector")) or silo["metadata"]["name"] in names
+
+
+def _job_of(child: Object) -> Iterable[Key]:
+    labels = labels_of(child)
+    if JOB_NAME not in labels or JOB_NAMESPACE not in labels:
+        return ()
+    return (Key(FEDERATED_JOB, Ref(labels[JOB_NAMESPACE], labels[JOB_NAME])),)
+
+
+def _waiting(seen: JobObservation) -> Iterator[Object]:
+    """A Job without a pod, or a pod that is on a node and does not run: a pod itself says why it is on none."""
+    batch = seen.children.get(JOB)
+    if batch is None or seen.is_over or is_suspended(batch) or ending(batch, ()) or running(seen.pods):
+        return
+    if not alive(seen.pods):
+        yield batch
+    yield from (pod for pod in seen.pods if alive([pod]) and pod["spec"].get("nodeName"))

@@ -1,0 +1,138 @@
+"""What the job controller looks at, taken together at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedsilo_operator.names import agent_name, aggregator_name, claim_name
+from fedsilo_operator.objects import (
+    CLAIM,
+    COMPONENT,
+    CONFIG_MAP,
+    FEDERATED_JOB,
+    JOB,
+    JOB_UID,
+    NETWORK_POLICY,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    SILO_AGENT,
+    SILO_KIND,
+    Kind,
+    Object,
+    Ref,
+    holds,
+    is_deleted,
+    labels_of,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.pods import alive
+from fedsilo_operator.workloads.aggregator import AGGREGATOR
+
+OWNED = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
+"""What the job owns, one of each, all of one name. Its Secret cannot be observed."""
+
+
+@dataclass(frozen=True)
+class JobObservation:
+    """A job and everything that decides what becomes of it.
+
+    :param silos: the Silos that the job could mean: of a name in its references, or all where it has a selector.
+    :param agents: the job's SiloAgents by silo.
+    :param children: the aggregator's objects by kind, the claim included.
+    :param strays: objects under a name of this job's that belong to an earlier job of the same name.
+    :param pods: those that the aggregator's Job made.
+    :param leftover: whether a pod of an earlier Job is still there, which may write to the volume.
+    :param events: Events about the aggregator's Job and pods, as far as they matter.
+    """
+
+    job: Object
+    silos: tuple[Object, ...] = ()
+    agents: Mapping[Ref, Object] = field(default_factory=dict)
+    children: Mapping[Kind, Object] = field(default_factory=dict)
+    strays: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    leftover: bool = False
+    events: tuple[Object, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has come to its end, which nothing takes back."""
+        return holds(self.job, "Complete") or holds(self.job, "Failed")
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the silos are settled: agents were resumed, or will be at once."""
+        return CONFIG_MAP in self.children or "startTime" in (self.job.get("status") or {})
+
+
+class Cache(Protocol):
+    """What is known of the cluster without asking it."""
+
+    def get(self, kind: Kind, ref: Ref) -> Object | None:
+        """One object."""
+
+    def select(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Iterable[Object]:
+        """Objects of a kind, in one namespace or all, that carry these labels."""
+
+
+def observe(cache: Cache, ref: Ref) -> JobObservation | None:
+    """The job as the caches have it, Events apart; None when there is no such job."""
+    job = cache.get(FEDERATED_JOB, ref)
+    if job is None:
+        return None
+    uid = uid_of(job)
+    name = Ref(ref.namespace, aggregator_name(ref))
+    found = {kind: child for kind in OWNED if (child := cache.get(kind, name)) is not None}
+    claim = cache.get(CLAIM, Ref(ref.namespace, claim_name(ref, uid)))
+    if claim is not None:
+        found[CLAIM] = claim
+    mine = {kind: child for kind, child in found.items() if labels_of(child).get(JOB_UID) == uid}
+    agents = [agent for agent in cache.select(SILO_AGENT, labels={JOB_UID: uid}) if _is_ours(agent, job)]
+    pods = list(cache.select(POD, namespace=ref.namespace, labels={JOB_UID: uid, COMPONENT: AGGREGATOR}))
+    made = tuple(pod for pod in pods if JOB in mine and _owns(mine[JOB], pod))
+    return JobObservation(
+        job=job,
+        silos=_silos(job, cache.select(SILO_KIND)),
+        agents={silo_of(agent): agent for agent in sorted(agents, key=ref_of)},
+        children=mine,
+        strays=tuple(child for kind, child in found.items() if kind not in mine),
+        pods=made,
+        leftover=alive([pod for pod in pods if pod not in made]),
+    )
+
+
+def silo_of(agent: Object) -> Ref:
+    """The silo that an agent is for."""
+    silo = agent["spec"]["silo"]
+    return Ref(silo.get("namespace", "default"), silo["name"])
+
+
+def _owns(owner: Object, child: Object) -> bool:
+    owners = child["metadata"].get("ownerReferences") or ()
+    return any(reference["uid"] == uid_of(owner) for reference in owners)
+
+
+def _is_ours(agent: Object, job: Object) -> bool:
+    """Whether the job controller made it: a label alone can be set by anybody."""
+    silo = silo_of(agent)
+    name = agent_name(ref_of(job), uid_of(job), silo)
+    return agent["spec"]["job"]["uid"] == uid_of(job) and ref_of(agent) == Ref(silo.namespace, name)
+
+
+def _silos(job: Object, silos: Iterable[Object]) -> tuple[Object, ...]:
+    wanted = job["spec"].get("silos") or {}
+    names = {ref.get("name") for ref in wanted.get("refs") or ()}
+    found = [
+        silo
+        for silo in silos
+        if not is_deleted(silo) and (wanted.get("selector") or silo["metadata"]["name"] in names)
+    ]
+    return tuple(sorted(found, key=ref_of))

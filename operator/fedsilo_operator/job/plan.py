@@ -1,0 +1,134 @@
+"""What becomes of a job next: from what was observed to what is to be done, without touching anything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo_operator.conditions import Condition, moment
+from fedsilo_operator.job import agents, aggregator, conditions, status
+from fedsilo_operator.job.checks import faults, parse
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.silos import Choice, choose
+from fedsilo_operator.objects import (
+    FEDERATED_JOB,
+    FINALIZER,
+    JOB,
+    SILO_AGENT,
+    Object,
+    is_deleted,
+    kind_of,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.plan import Action, Apply, Delete, Plan
+from fedsilo_operator.pods import running
+from fedsilo_operator.settings import Settings
+
+SOONEST, LATEST = 5.0, 300.0
+"""Seconds after which an aggregator that does not run is looked at again: Events wake nobody."""
+
+
+def plan(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
+    """The next step of a job; nothing when it is settled."""
+    if is_deleted(seen.job):
+        return _farewell(seen)
+    if seen.is_over:
+        return _afterwards(seen, now)
+    parsed = parse(seen.job)
+    wrong = parsed.faults
+    if parsed.job is not None and not seen.has_started:
+        wrong = tuple(faults(parsed.job))
+    if parsed.job is None or wrong:
+        return _end(seen, conditions.invalid([fault.line() for fault in wrong]), now)
+    choice = choose(seen, parsed.job)
+    end = conditions.end(seen, parsed.job, choice)
+    return _end(seen, end, now) if end else _go_on(seen, parsed.job, choice, now, settings)
+
+
+def _go_on(
+    seen: JobObservation, job: FederatedJob, choice: Choice, now: datetime, settings: Settings
+) -> Plan:
+    course = conditions.course(seen, job, choice)
+    actions: list[Action] = [
+        Delete(kind_of(stray), ref_of(stray), uid_of(stray)) for stray in seen.strays if not is_deleted(stray)
+    ]
+    if FINALIZER not in _finalizers(seen.job):
+        actions.append(Apply(_with_finalizers(seen.job, [FINALIZER])))
+    actions += aggregator.standing(seen, job)
+    if course.started:
+        # First of all what says who takes part: whatever happens next, the job starts with them.
+        actions += aggregator.configuration(seen, job, course.members)
+    actions += agents.kept(seen, job, course.members, settings, suspend=not course.active)
+    if course.started:
+        actions += aggregator.workload(seen, job, course, settings)
+    wanted = status.document(
+        seen.job,
+        conditions.living(seen, job, course),
+        status.silos(seen.job, course),
+        started=now if course.started else None,
+        now=now,
+    )
+    again = _pause(seen, now) if course.active and JOB in seen.children and not running(seen.pods) else None
+    return Plan(tuple(actions), status.news(seen.job, wanted), status.to_write(seen.job, wanted), again)
+
+
+def _pause(seen: JobObservation, now: datetime) -> float:
+    """As long again as the newest Job or pod has been waiting: often at first, then rarely."""
+    made = [obj["metadata"]["creationTimestamp"] for obj in (seen.children[JOB], *seen.pods)]
+    return min(LATEST, max(SOONEST, (now - moment(max(made))).total_seconds()))
+
+
+def _end(seen: JobObservation, end: Condition, now: datetime) -> Plan:
+    """The job is over: its pods go, its objects stay."""
+    wanted = status.document(
+        seen.job,
+        conditions.over(seen, end),
+        status.refreshed(seen.job, seen.agents),
+        ended=now,
+        now=now,
+    )
+    return Plan(_pods_away(seen), status.news(seen.job, wanted), status.to_write(seen.job, wanted))
+
+
+def _afterwards(seen: JobObservation, now: datetime) -> Plan:
+    """Nothing changes any more, but for what the agents still say, and that the job's time to live runs out."""
+    actions = _pods_away(seen)
+    wanted = status.unchanged(seen.job, status.refreshed(seen.job, seen.agents))
+    lifetime, over_since = seen.job["spec"].get("ttlSecondsAfterFinished"), wanted.get("completionTime")
+    again = None
+    if lifetime is not None and over_since is not None:
+        again = max(lifetime - (now - moment(over_since)).total_seconds(), 0.0)
+        if again == 0.0:
+            return Plan((*actions, Delete(FEDERATED_JOB, ref_of(seen.job), uid_of(seen.job))))
+    return Plan(actions, (), status.to_write(seen.job, wanted), again)
+
+
+def _pods_away(seen: JobObservation) -> tuple[Action, ...]:
+    """At every end the pods go, so that nobody waits for a dead aggregator on a GPU."""
+    return (*agents.suspended(seen), *aggregator.suspended(seen))
+
+
+def _farewell(seen: JobObservation) -> Plan:
+    """The job goes when its agents are gone; the volumes stay."""
+    if not seen.agents:
+        rest = [name for name in _finalizers(seen.job) if name == FINALIZER]
+        return Plan((Apply(_with_finalizers(seen.job, [])),) if rest else ())
+    actions = tuple(
+        Delete(SILO_AGENT, ref_of(agent), uid_of(agent))
+        for agent in seen.agents.values()
+        if not is_deleted(agent)
+    )
+    wanted = status.unchanged(seen.job, status.refreshed(seen.job, seen.agents)) | {"phase": "Terminating"}
+    return Plan(actions, (), status.to_write(seen.job, wanted))
+
+
+def _finalizers(job: Object) -> list[str]:
+    return job["metadata"].get("finalizers") or []
+
+
+def _with_finalizers(job: Object, finalizers: list[str]) -> Object:
+    """The operator's part of the job's metadata: this and nothing else."""
+    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
+    metadata |= {"finalizers": finalizers} if finalizers else {}
+    return {"apiVersion": FEDERATED_JOB.api, "kind": FEDERATED_JOB.name, "metadata": metadata}

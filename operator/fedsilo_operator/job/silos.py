@@ -1,0 +1,245 @@
+"""Which silos take part, what each of them has decided, and how far its agent is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import quorum_findings
+from fedsilo_operator.conditions import Condition
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.objects import CONFIG_MAP, Object, Ref, condition, holds, labels_of, ref_of
+from fedsilo_operator.reasons import Reason
+from fedsilo_operator.workloads.aggregator import participants_in
+
+LEFT_OUT = "LeftOut"
+"""Phase of a silo that matched the selector and had not admitted the job when it started."""
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Member:
+    """A silo of the job.
+
+    :param public_key: None while the silo has published none.
+    :param agent: None while there is none.
+    """
+
+    ref: Ref
+    public_key: str | None = None
+    agent: Object | None = None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the silo takes part if the job starts."""
+        return self.agent is not None and holds(self.agent, "Admitted")
+
+    @property
+    def refusal(self) -> tuple[str, str] | None:
+        """Reason and message of what the silo has against the job."""
+        found = condition(self.agent, "Admitted") if self.agent is not None else None
+        return (found["reason"], found["message"]) if found and found["status"] == "False" else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether the silo's word stands unless somebody changes something; a person's may be awaited."""
+        return self.admitted or (self.refusal is not None and self.refusal[0] != Reason.APPROVAL_PENDING)
+
+    @property
+    def failed(self) -> str | None:
+        """Why the agent has failed, if it has."""
+        found = condition(self.agent, "Failed") if self.agent is not None else None
+        return str(found["message"]) if found and found["status"] == "True" else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent runs, or has run to its end."""
+        return self.agent is not None and (holds(self.agent, "Ready") or holds(self.agent, "Finished"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The silos of a job, and why it cannot start with them yet.
+
+    :param obstacle: reason and message; None when nothing is in the way but the silos' own decisions.
+    :param final: whether only a change of the spec could remove the obstacle.
+    """
+
+    members: tuple[Member, ...]
+    obstacle: tuple[Reason, str] | None = None
+    final: bool = False
+
+
+def choose(seen: JobObservation, job: FederatedJob) -> Choice:
+    """The silos that the job names; after the start those that it started with, whatever became of them."""
+    if seen.has_started:
+        return Choice(tuple(_frozen(seen, job)))
+    known = {ref_of(silo): silo for silo in seen.silos}
+    if job.spec.silos.selector is None:
+        refs = [Ref(ref.namespace, ref.name) for ref in job.spec.silos.refs]
+    else:
+        wanted = job.spec.silos.selector.match_labels.items()
+        refs = sorted(ref for ref, silo in known.items() if wanted <= labels_of(silo).items())
+    members = tuple(
+        Member(ref, _public_key(known.get(ref)), seen.agents.get(ref)) for ref in refs if ref in known
+    )
+    if finding := next(quorum_findings(job, len(refs)), None):
+        path, value, problem, remedy = finding
+        named = job.spec.silos.selector is None
+        remedy = remedy if named else f"{remedy} in a new job, or label more Silos"
+        return Choice(
+            members, (Reason.QUORUM_IMPOSSIBLE, f"{path} {value} {problem}; {remedy}."), final=named
+        )
+    return Choice(members, _obstacle(job, refs, known))
+
+
+def quorum(job: FederatedJob, silos: int) -> int:
+    """Silos without which a round cannot count: `minSilos`, or all that are drawn where the job names no number."""
+    drawn = job.spec.participation.sampled(silos)
+    return job.spec.participation.min_silos or drawn
+
+
+def starters(job: FederatedJob, choice: Choice) -> tuple[Member, ...]:
+    """The silos that the job starts with; none as long as it cannot start.
+
+    Named silos start together or not at all. Under a selector all must have decided, and as many as the quorum asks
+    for must have admitted the job.
+    """
+    admitted = tuple(member for member in choice.members if member.admitted)
+    if choice.obstacle is not None or not choice.members:
+        return ()
+    if job.spec.silos.selector is None or job.spec.participation.min_silos is None:
+        return admitted if len(admitted) == len(choice.members) else ()
+    if not all(member.decided for member in choice.members) or not admitted:
+        return ()
+    return () if any(quorum_findings(job, len(admitted))) else admitted
+
+
+def admission(job: FederatedJob, choice: Choice) -> Condition:
+    """What the silos have decided before the start: all objections of all of them at once."""
+    members = choice.members
+    if starting := starters(job, choice):
+        return admitted(starting, [member for member in members if not member.admitted])
+    refusals = [member.refusal for member in members if member.refusal is not None]
+    if refusals:
+        firm = next((reason for reason, _ in refusals if reason != Reason.APPROVAL_PENDING), refusals[0][0])
+        return Condition("Admitted", "False", firm, _listed([message for _, message in refusals], "\n"))
+    waiting = [str(member.ref) for member in members if not member.admitted]
+    message = f"Waiting for the decision of {_listed(waiting, ', ')}." if waiting else "Waiting for Silos."
+    return Condition("Admitted", "False", Reason.ADMITTING, message)
+
+
+def admitted(starting: Sequence[Member], left_out: Sequence[Member] = ()) -> Condition:
+    """What the silos decided, once the job starts."""
+    names = _listed([str(member.ref) for member in left_out], ", ")
+    without = f"; it starts without {names}" if names else ""
+    return Condition("Admitted", "True", Reason.ADMITTED, f"{_silos(starting)} admitted the job{without}.")
+
+
+def readiness(members: Sequence[Member]) -> Condition:
+    """How far the agents are after the start."""
+    failed = [f"Silo {member.ref} failed: {member.failed}" for member in members if member.failed is not None]
+    waiting = [(member, *_not_ready(member)) for member in members if not member.failed and not member.ready]
+    if not failed and not waiting:
+        return Condition("SilosReady", "True", Reason.RUNNING, f"The agents of {_silos(members)} run.")
+    troubles = [reason for _, reason, _ in waiting if reason != Reason.STARTING]
+    reason = Reason.SILO_FAILED if failed else next(iter(troubles), Reason.STARTING)
+    lines = failed + [f"Silo {member.ref}: {message}" for member, _, message in waiting]
+    return Condition("SilosReady", "False", reason, _listed(lines, "\n"))
+
+
+def lost_quorum(job: FederatedJob, members: Sequence[Member]) -> str | None:
+    """Why too few silos are left, naming each that failed; None while there are enough."""
+    failed = [member for member in members if member.failed is not None]
+    left, needed = len(members) - len(failed), quorum(job, len(members))
+    if not failed or left >= needed:
+        return None
+    lines = [f"Silo {member.ref} failed: {member.failed}" for member in failed]
+    return f"{left} of {_silos(members)} left, the quorum is {needed}. {_listed(lines, ' ')}"
+
+
+def _frozen(seen: JobObservation, job: FederatedJob) -> Iterator[Member]:
+    """The silos of the start: the aggregator's configuration says them, and the status does if that is lost."""
+    if CONFIG_MAP in seen.children:
+        for one in participants_in(seen.children[CONFIG_MAP]):
+            yield Member(one.ref, one.public_key, seen.agents.get(one.ref))
+        return
+    known = {ref_of(silo): silo for silo in seen.silos}
+    order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}
+    for ref in sorted(_started_with(seen.job), key=lambda ref: (order.get(ref, 0), ref)):
+        agent = seen.agents.get(ref)
+        key = agent["spec"]["trust"]["publicKey"] if agent else _public_key(known.get(ref))
+        yield Member(ref, key, agent)
+
+
+def _started_with(job: Object) -> Iterator[Ref]:
+    for entry in job["status"].get("silos") or ():
+        if entry.get("phase") != LEFT_OUT and "namespace" in entry:
+            yield Ref(entry["namespace"], entry["name"])
+
+
+def _obstacle(job: FederatedJob, refs: Sequence[Ref], known: dict[Ref, Object]) -> tuple[Reason, str] | None:
+    if not refs and job.spec.silos.selector is not None:
+        labels = ", ".join(f"{key}={value}" for key, value in job.spec.silos.selector.match_labels.items())
+        return Reason.SILO_NOT_FOUND, f"No Silo carries the labels {labels}; label the Silos that take part."
+    lines = [_missing(ref, known) for ref in refs if ref not in known]
+    if lines:
+        return Reason.SILO_NOT_FOUND, _listed(lines, "\n")
+    if lines := list(_namesakes(refs)):
+        return Reason.SILO_AMBIGUOUS, _listed(lines, "\n")
+    lines = [_keyless(known[ref]) for ref in refs if _public_key(known[ref]) is None]
+    return (Reason.SILO_NOT_READY, _listed(lines, "\n")) if lines else None
+
+
+def _missing(ref: Ref, known: Iterable[Ref]) -> str:
+    same_name = [other.namespace for other in sorted(known) if other.name == ref.name]
+    hint = f" There is one in namespace {same_name[0]}: is that meant?" if same_name else ""
+    return f"Silo {ref} does not exist; ask the institution to create it, or make a new job without it.{hint}"
+
+
+def _namesakes(refs: Sequence[Ref]) -> Iterator[str]:
+    first: dict[str, Ref] = {}
+    for ref in refs:
+        if ref.name in first:
+            yield (
+                f"Silos {first[ref.name]} and {ref} have one name, and names are unique in a job; rename one, or take"
+                " the label from it."
+            )
+        first.setdefault(ref.name, ref)
+
+
+def _keyless(silo: Object) -> str:
+    found = condition(silo, "Ready")
+    why = f" ({found['message'].rstrip('.')})" if found and found["status"] == "False" else ""
+    return f"Silo {ref_of(silo)} has published no key{why}; the job waits until status.publicKey is there."
+
+
+def _not_ready(member: Member) -> tuple[str, str]:
+    """Reason and message of an agent that neither runs nor has failed."""
+    if member.agent is None and member.public_key is None:
+        return Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the Silo with its key."
+    if member.agent is None:
+        return Reason.STARTING, "its agent is being made."
+    if member.refusal is not None:
+        return member.refusal
+    found: Any = condition(member.agent, "Ready")
+    if found is None or found["reason"] in (Reason.SUSPENDED, Reason.ADMITTING):
+        return Reason.STARTING, "its agent has not started yet."
+    return found["reason"], found["message"]
+
+
+def _public_key(silo: Object | None) -> str | None:
+    return ((silo or {}).get("status") or {}).get("publicKey")
+
+
+def _silos(members: Sequence[Member]) -> str:
+    return f"{len(members)} silo{'' if len(members) == 1 else 's'}"
+
+
+def _listed(lines: Sequence[str], between: str) -> str:
+    """The lines, cut after twenty: a message is for a person."""
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return between.join([*lines[:_SHOWN], *more])

@@ -1,0 +1,152 @@
+"""The operator's half of a job's status: conditions, the phase that sums them up, the silos, and what is news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.conditions import Condition, as_status, timestamp
+from fedsilo_operator.job.conditions import WAITING, Course
+from fedsilo_operator.job.observe import silo_of
+from fedsilo_operator.job.silos import LEFT_OUT, Member
+from fedsilo_operator.objects import Object, Ref, condition, says
+from fedsilo_operator.reasons import Reason
+
+ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
+"""Conditions in the order in which a job comes to them."""
+
+LONGEST = 1024
+"""Characters of a silo's message; the agent's own status has the whole."""
+
+Entries = list[dict[str, Any]]
+"""The operator's part of `status.silos`; the aggregator's fields stand beside it in the same entries."""
+
+
+def document(
+    job: Object,
+    found: Iterable[Condition],
+    silos: Entries,
+    *,
+    now: datetime,
+    started: datetime | None = None,
+    ended: datetime | None = None,
+) -> dict[str, Any]:
+    """Everything that the operator says in the status.
+
+    :param started: when it started, if it has; an earlier time stands.
+    :param ended: when it came to its end, if it has.
+    """
+    before = job.get("status") or {}
+    conditions = as_status(sorted(found, key=lambda one: ORDER.index(one.type)), job, now)
+    content = {
+        "phase": phase(conditions),
+        "conditions": conditions,
+        "silos": silos,
+        "startTime": before.get("startTime") or (started and timestamp(started)),
+        "completionTime": ended and timestamp(ended),
+    }
+    return _said(job, content)
+
+
+def unchanged(job: Object, silos: Entries) -> dict[str, Any]:
+    """What the operator has said already, word for word, but for the silos."""
+    names = ("phase", "conditions", "startTime", "completionTime")
+    return _said(job, {name: (job.get("status") or {}).get(name) for name in names} | {"silos": silos})
+
+
+def _said(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty: an API server may keep it or not, and it would be written again and again."""
+    generation = {"observedGeneration": job["metadata"].get("generation", 0)}
+    return generation | {name: value for name, value in content.items() if value}
+
+
+def phase(conditions: Iterable[Mapping[str, Any]]) -> str:
+    """One word for the conditions, for people; nothing is decided by it."""
+    status = {item["type"]: item["status"] for item in conditions}
+    for name in ("Complete", "Failed", "Suspended", "Running"):
+        if status.get(name) == "True":
+            return name
+    if status.get("Admitted") == "True":
+        return "Starting"
+    return "Pending" if status.get("Accepted", "False") == "False" else "Admitting"
+
+
+def silos(job: Object, course: Course) -> Entries:
+    """The silos by name; after the start also those that were in question and do not take part."""
+    entries: dict[str, dict[str, Any]] = {}
+    for member in course.members:
+        entries.setdefault(member.ref.name, _entry(member))
+    if course.started:
+        others = [*map(_entry, course.left_out), *_earlier(job)]
+        for entry in others:
+            entries.setdefault(entry["name"], entry | {"phase": LEFT_OUT})
+    return list(entries.values())
+
+
+def refreshed(job: Object, agents: Mapping[Ref, Object]) -> Entries:
+    """The silos as they were last said to be, with the latest words of those agents that are still there."""
+    entries = {entry["name"]: entry for entry in _earlier(job)}
+    for agent in agents.values():
+        entry = _entry(Member(silo_of(agent), agent["spec"]["trust"]["publicKey"], agent))
+        if entries.get(entry["name"], {}).get("phase") != LEFT_OUT:
+            entries[entry["name"]] = entry
+    return list(entries.values())
+
+
+def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    """The status, or None when the job says so already and nothing of the operator's besides."""
+    observed = job.get("status") or {}
+    types = {item["type"] for item in wanted.get("conditions", ())}
+    names = {item["name"] for item in wanted.get("silos", ())}
+    surplus = any(item["type"] not in types for item in observed.get("conditions") or ()) or any(
+        entry["name"] not in names for entry in _earlier(job)
+    )
+    return None if says(observed, wanted) and not surplus else wanted
+
+
+def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
+    """Conditions that have another status than before, or another reason for the same."""
+    return tuple(_news(job, wanted))
+
+
+def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
+    conditions = wanted.get("conditions", ())
+    failed = [item["reason"] for item in conditions if item["type"] == "Failed"]
+    for item in conditions:
+        if item["type"] == "Accepted" and item["reason"] in failed:
+            continue
+        before = condition(job, item["type"])
+        changed = before is None or (before["status"], before["reason"]) != (item["status"], item["reason"])
+        if changed and _is_news(item["type"], item["status"], item["reason"]):
+            bad = item["status"] == ("True" if item["type"] == "Failed" else "False")
+            warning = bad and item["type"] != "Suspended"
+            yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
+
+
+def _is_news(name: str, status: str, reason: str) -> bool:
+    """Waiting is none; nor that all agents run, which the job itself says next."""
+    if name == "Suspended":
+        return reason in (Reason.SUSPENDED, Reason.RESUMED)
+    return reason not in WAITING and (name, status) != ("SilosReady", "True")
+
+
+def _entry(member: Member) -> dict[str, Any]:
+    said = (member.agent or {}).get("status") or {}
+    message = said.get("message") or ""
+    if member.public_key is None:
+        message = "The silo has published no key yet."
+    return {
+        "name": member.ref.name,
+        "namespace": member.ref.namespace,
+        "phase": said.get("phase") or "Pending",
+        "message": message[:LONGEST],
+    }
+
+
+def _earlier(job: Object) -> Entries:
+    """What the operator said of the silos: its entries are those with a namespace."""
+    entries = (job.get("status") or {}).get("silos") or ()
+    names = ("name", "namespace", "phase", "message")
+    return [{name: entry.get(name, "") for name in names} for entry in entries if "namespace" in entry]

@@ -1,0 +1,151 @@
+"""What becomes of a SiloAgent: a pure function of what was observed.
+
+Children are made where they are missing and are not touched afterwards, but for the suspension of the Jobs: an operator
+that is upgraded, or a Silo that is edited, changes nothing under a job that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.conditions import LONGEST, Condition, as_status, moment
+from fedsilo_operator.objects import JOB, Object, condition, holds, is_deleted, kind_of, says
+from fedsilo_operator.plan import Action, Apply, Plan
+from fedsilo_operator.pods import ending
+from fedsilo_operator.reasons import Reason
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.silo.progress import Progress, progress
+from fedsilo_operator.silo.verdict import Verdict, decide
+from fedsilo_operator.workloads.agent import (
+    GUARD,
+    TRAINER,
+    Site,
+    claim,
+    config_map,
+    guard_job,
+    guard_policy,
+    trainer_job,
+    trainer_policy,
+)
+from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
+
+ENDS = ("Finished", "Failed")
+
+SOONEST, LATEST = 5.0, 300.0
+"""Seconds after which an agent that does not run is looked at again: Events wake nobody."""
+
+_QUIET = frozenset({Reason.ADMITTING, Reason.FINISHED})
+"""Reasons of `Ready` that another condition tells better."""
+
+
+def plan(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
+    """What to do about an agent, and what to say about it."""
+    agent = seen.agent
+    if is_deleted(agent):
+        return Plan()
+    if any(holds(agent, end) for end in ENDS):
+        return Plan(tuple(_stops(seen)), status=_status(agent, _recorded(agent), agent["status"], now))
+    verdict = decide(agent, seen.silo, settings)
+    state = progress(seen, verdict.site is not None, now)
+    conditions = (verdict.condition, *state.conditions)
+    over = state.phase in ENDS
+    actions = _stops(seen) if over else _moves(seen, verdict.site, settings)
+    waits = verdict.site is not None and not seen.suspended and state.phase == "Starting"
+    return Plan(
+        tuple(actions),
+        tuple(_events(agent, conditions)),
+        _status(agent, conditions, _summary(verdict, state), now),
+        _pause(seen, now) if waits else None,
+    )
+
+
+def _moves(seen: AgentObservation, site: Site | None, settings: Settings) -> Iterator[Action]:
+    """What leads on to pods, or to none."""
+    runs = site is not None and not seen.suspended
+    if site is not None and runs and not seen.strangers:
+        yield from _missing(seen, site, settings)
+    for component in (TRAINER, GUARD):
+        yield from _suspend(seen, component, not runs)
+
+
+def _stops(seen: AgentObservation) -> Iterator[Action]:
+    """At the end nothing computes any more. A guard stays until the job is over: it says why there is no answer."""
+    yield from _suspend(seen, TRAINER, True)
+    yield from _suspend(seen, GUARD, seen.suspended)
+
+
+def _missing(seen: AgentObservation, site: Site, settings: Settings) -> Iterator[Action]:
+    """Network policies come before pods: no pod is ever without."""
+    for child in (claim(site), config_map(site), trainer_policy(site), guard_policy(site)):
+        if (kind_of(child), child["metadata"]["name"]) not in seen.children:
+            yield Apply(child)
+    for component, make in ((TRAINER, trainer_job), (GUARD, guard_job)):
+        if seen.job(component) is None and component not in seen.leftovers:
+            yield Apply(make(site, settings))
+
+
+def _suspend(seen: AgentObservation, component: str, suspend: bool) -> Iterator[Action]:
+    job = seen.job(component)
+    if job is None or is_deleted(job) or ending(job, ()) is not None:
+        return
+    if is_suspended(job) != suspend:
+        yield Apply(suspension(job, suspend), SUSPENDER)
+
+
+def _summary(verdict: Verdict, state: Progress) -> dict[str, Any]:
+    if state.phase in ENDS or verdict.site is not None:
+        admitted = verdict.condition.message if state.phase == "Admitted" else state.message
+        return {"phase": state.phase, "message": admitted}
+    return {"phase": verdict.phase, "message": verdict.condition.message}
+
+
+def _status(
+    agent: Object, conditions: Sequence[Condition], summary: dict[str, Any], now: datetime
+) -> dict[str, Any] | None:
+    """The operator's part of the status; None where it is there already."""
+    status = {
+        "observedGeneration": agent["metadata"].get("generation", 0),
+        "phase": summary["phase"],
+        "message": summary["message"][:LONGEST],
+        "conditions": as_status(conditions, agent, now),
+    }
+    return None if says(agent.get("status"), status) else status
+
+
+def _recorded(agent: Object) -> list[Condition]:
+    """Conditions as they were written: an end is never taken back, whatever is observed after it."""
+    return [
+        Condition(found["type"], found["status"], found["reason"], found.get("message", ""))
+        for found in agent["status"]["conditions"]
+    ]
+
+
+def _events(agent: Object, conditions: Sequence[Condition]) -> Iterator[Event]:
+    """One for each transition that a person would want to know of; Warning where one must act."""
+    for found in conditions:
+        before = condition(agent, found.type)
+        if before is not None and (before["status"], before["reason"]) == (found.status, found.reason):
+            continue
+        if found.type == "Ready" and (
+            found.reason in _QUIET or (before is None and found.reason == Reason.SUSPENDED)
+        ):
+            continue
+        yield Event(agent, "Warning" if _is_trouble(found) else "Normal", str(found.reason), found.message)
+
+
+def _is_trouble(found: Condition) -> bool:
+    if found.type == "Ready":
+        return found.status != "True" and found.reason not in (Reason.STARTING, Reason.SUSPENDED)
+    return found.type == "Failed" or found.status == "False"
+
+
+def _pause(seen: AgentObservation, now: datetime) -> float:
+    """As long again as the newest Job or pod has been waiting: often at first, then rarely."""
+    jobs = [child for (kind, _), child in seen.children.items() if kind == JOB]
+    made = [obj["metadata"]["creationTimestamp"] for obj in (*jobs, *seen.pods[TRAINER], *seen.pods[GUARD])]
+    age = (now - moment(max(made))).total_seconds() if made else 0.0
+    return min(LATEST, max(SOONEST, age))

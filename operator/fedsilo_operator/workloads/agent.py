@@ -1,0 +1,261 @@
+"""The children of one SiloAgent: configuration, volume, network policies, trainer and guard.
+
+The trainer sees data and has no network and no key; the guard has key and network and sees no data. Each mounts the
+directories of their volume that `fedsilo.engine.volume` gives it, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from fedsilo.engine.volume import Volume
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.common import Quantity
+from fedsilo.manifests.silo import DatasetSpec, Silo, VolumeSpec
+from fedsilo_operator.names import SIGNING_KEY, agent_labels
+from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Object, Ref
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.pod import (
+    CONFIG,
+    DATA,
+    SECRETS,
+    VOLUME,
+    Container,
+    Mount,
+    batch_job,
+    metadata,
+    pod_spec,
+)
+
+TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
+
+AGGREGATOR_PORT = 8443
+
+FINAL = (2, 3, 5, 6, 7)
+"""Exit codes after which another try cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
+
+GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+"""It copies, hashes and sends; a limit of memory would count the pages of the files that it reads."""
+
+_PLACES = Volume(Path(VOLUME))
+
+
+@dataclass(frozen=True)
+class Site:
+    """One silo's part in one job, and where its children belong.
+
+    :param owner: the SiloAgent as observed.
+    """
+
+    agent: SiloAgent
+    silo: Silo
+    owner: Object
+
+    @property
+    def ref(self) -> Ref:
+        """The SiloAgent; its claim and its configuration are called like it."""
+        return Ref(self.agent.metadata.namespace, self.agent.metadata.name)
+
+    def child(self, component: str) -> Ref:
+        """Job and network policy of guard or trainer."""
+        return Ref(self.ref.namespace, f"{self.ref.name}-{component}")
+
+    def labels(self, component: str) -> dict[str, str]:
+        """Labels of a child."""
+        job, silo = self.agent.spec.job, self.agent.spec.silo
+        return agent_labels(Ref(job.namespace, job.name), job.uid, Ref(silo.namespace, silo.name), component)
+
+
+def trainer_image(agent: SiloAgent, settings: Settings) -> str:
+    """The image that the job names, or the operator's own release."""
+    return agent.spec.job.spec.agents.image or settings.trainer_image
+
+
+def config_map(site: Site) -> Object:
+    """SiloAgent and Silo as guard and trainer read them.
+
+    Immutable: what holds for a job in a silo is what held when it began there.
+    """
+    agent = site.agent.model_copy(update={"spec": site.agent.spec.model_copy(update={"suspend": False})})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(site.ref, site.labels(AGENT_COMPONENT), site.owner),
+        "immutable": True,
+        "data": {"agent.json": _document(agent), "silo.json": _document(site.silo)},
+    }
+
+
+def claim(site: Site) -> Object:
+    """The volume of tasks, private state and the audit log. It has no owner: the institution deletes it."""
+    storage = site.silo.spec.agent.storage
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": str(storage.size)}},
+    }
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(site.ref, site.labels(AGENT_COMPONENT), None),
+        "spec": spec,
+    }
+
+
+def trainer_policy(site: Site) -> Object:
+    """Nothing in, nothing out, not even names."""
+    return _network_policy(site, TRAINER, [])
+
+
+def guard_policy(site: Site) -> Object:
+    """Out to the job's aggregator. One outside the cluster has no labels to know it by: there, to its port."""
+    job, trust = site.agent.spec.job, site.agent.spec.trust
+    if trust.address is not None:
+        peer = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": job.namespace}},
+            "podSelector": {"matchLabels": {COMPONENT: "aggregator", JOB_UID: job.uid}},
+        }
+        return _network_policy(site, GUARD, [{"to": [peer], "ports": [_port("TCP", AGGREGATOR_PORT)]}])
+    names = {"ports": [_port("UDP", 53), _port("TCP", 53)]}
+    return _network_policy(site, GUARD, [{"ports": [_port("TCP", urlsplit(trust.url).port or 443)]}, names])
+
+
+def trainer_job(site: Site, settings: Settings) -> Object:
+    """The job's image over the silo's data, on the silo's GPU."""
+    template = site.silo.spec.agent
+    dataset = site.silo.dataset(site.agent.spec.job.spec.data.dataset)
+    container = Container(
+        name=TRAINER,
+        image=trainer_image(site.agent, settings),
+        arguments=[*_arguments(), "--data-root", DATA],
+        mounts=[
+            _config(site),
+            _place(site, _PLACES.inbox, read_only=True),
+            _place(site, _PLACES.drop),
+            _place(site, _PLACES.state),
+            *_data(dataset),
+        ],
+        resources={what: _amounts(amounts) for what, amounts in template.resources.items()},
+    )
+    # A retry where the guard is finds their volume attached; scarce GPUs may still be elsewhere.
+    beside = {"podAffinityTerm": _with(site, GUARD), "weight": 100}
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}}
+    return _job(site, TRAINER, container, affinity=affinity)
+
+
+def guard_job(site: Site, settings: Settings) -> Object:
+    """The silo's image with the silo's key, on the trainer's node: they share a volume."""
+    container = Container(
+        name=GUARD,
+        image=site.silo.spec.agent.guard_image or settings.guard_image,
+        arguments=[*_arguments(), "--key", f"{SECRETS}/key.pem"],
+        mounts=[
+            _config(site),
+            _place(site, _PLACES.inbox),
+            _place(site, _PLACES.drop),
+            _place(site, _PLACES.guard),
+            _place(site, _PLACES.audit),
+            Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
+        ],
+        resources=GUARD_RESOURCES,
+    )
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_with(site, TRAINER)]}}
+    trust = site.agent.spec.trust
+    if trust.address is None:
+        return _job(site, GUARD, container, affinity=affinity)
+    host = {"ip": trust.address, "hostnames": [urlsplit(trust.url).hostname]}
+    return _job(site, GUARD, container, affinity=affinity, hostAliases=[host])
+
+
+def _job(site: Site, component: str, container: Container, **more: Any) -> Object:
+    template = site.silo.spec.agent
+    if template.node_selector:
+        more["nodeSelector"] = dict(template.node_selector)
+    if template.tolerations:
+        more["tolerations"] = [_plain(toleration) for toleration in template.tolerations]
+    if template.runtime_class_name is not None:
+        more["runtimeClassName"] = template.runtime_class_name
+    return batch_job(
+        site.child(component),
+        site.labels(component),
+        pod_spec(container, **more),
+        owner=site.owner,
+        backoff_limit=site.agent.spec.job.spec.backoff_limit,
+        final=FINAL,
+    )
+
+
+def _arguments() -> list[str]:
+    return ["--agent", f"{CONFIG}/agent.json", "--silo", f"{CONFIG}/silo.json", "--volume", VOLUME]
+
+
+def _config(site: Site) -> Mount:
+    return Mount("config", {"configMap": {"name": site.ref.name}}, CONFIG)
+
+
+def _place(site: Site, path: Path, read_only: bool = False) -> Mount:
+    source = {"persistentVolumeClaim": {"claimName": site.ref.name}}
+    return Mount("volume", source, str(path), sub_path=path.name, read_only=read_only)
+
+
+def _data(dataset: DatasetSpec | None) -> list[Mount]:
+    """The volume of the one dataset that the job names, if it lies on one."""
+    if dataset is None or dataset.volume is None:
+        return []
+    read_only = dataset.volume.read_only
+    return [Mount("data", _source(dataset.volume), f"{DATA}/{dataset.name}", read_only=read_only)]
+
+
+def _source(volume: VolumeSpec) -> Mapping[str, Any]:
+    if volume.persistent_volume_claim is None:
+        return {"hostPath": {"path": volume.host_path}}
+    name, read_only = volume.persistent_volume_claim, volume.read_only
+    return {"persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
+
+
+def _with(site: Site, component: str) -> dict[str, Any]:
+    labels = {AGENT: site.labels(component)[AGENT], COMPONENT: component}
+    return {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+
+
+def _network_policy(site: Site, component: str, egress: list[dict[str, Any]]) -> Object:
+    labels = {AGENT: site.labels(component)[AGENT], COMPONENT: component}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(site.child(component), site.labels(component), site.owner),
+        "spec": {
+            "podSelector": {"matchLabels": labels},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
+            "egress": egress,
+        },
+    }
+
+
+def _port(protocol: str, port: int) -> dict[str, Any]:
+    return {"protocol": protocol, "port": port}
+
+
+def _document(model: SiloAgent | Silo) -> str:
+    """An object without what the API server and controllers write into it."""
+    content = _plain(model)
+    content.pop("status", None)
+    content["metadata"] = {key: content["metadata"][key] for key in ("name", "namespace")}
+    return json.dumps(content, indent=1, sort_keys=True)
+
+
+def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def _plain(model: BaseModel) -> Any:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

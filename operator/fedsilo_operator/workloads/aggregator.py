@@ -1,0 +1,270 @@
+"""What belongs to a job's aggregator, as data."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo_operator.keys import JobKeys
+from fedsilo_operator.names import aggregator_name, claim_name, job_labels
+from fedsilo_operator.objects import (
+    CLAIM,
+    COMPONENT,
+    CONFIG_MAP,
+    FEDERATED_JOB,
+    JOB_UID,
+    NETWORK_POLICY,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+    Object,
+    Ref,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.workloads.pod import (
+    CONFIG,
+    DATA,
+    SECRETS,
+    VOLUME,
+    Container,
+    Mount,
+    batch_job,
+    metadata,
+    pod_spec,
+)
+
+AGGREGATOR = "aggregator"
+PORT = 8443
+CONFIG_FILE = "config.json"
+
+API_PORTS = (443, 6443)
+"""Ports of API servers: behind the Service `kubernetes`, and as network policies see it after translation."""
+
+FINAL = (2, 3, 4, 5, 6, 7)
+"""Exit codes after which another try cannot help (`fedsilo.errors`)."""
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A silo as the aggregator knows it."""
+
+    ref: Ref
+    public_key: str
+
+
+def url_of(job: FederatedJob) -> str:
+    """Where silos reach the aggregator."""
+    ref = Ref(job.metadata.namespace, job.metadata.name)
+    return job.spec.aggregator.url or f"https://{aggregator_name(ref)}.{ref.namespace}.svc:{PORT}"
+
+
+def server_names(job: FederatedJob, address: str | None) -> list[str]:
+    """Names and addresses that the aggregator's certificate is for.
+
+    :param address: the Service's cluster IP, once it is known.
+    """
+    service = (
+        f"{aggregator_name(Ref(job.metadata.namespace, job.metadata.name))}.{job.metadata.namespace}.svc"
+    )
+    names = [service, f"{service}.cluster.local", address, urlsplit(url_of(job)).hostname or ""]
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def service(job: Object, address: str | None) -> Object:
+    """The Service.
+
+    :param address: the cluster IP that agents were told; None lets the API server choose.
+    """
+    spec: dict[str, Any] = {
+        "selector": _pods(job),
+        "ports": [{"name": "https", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
+    }
+    if address is not None:
+        spec["clusterIP"] = address
+    return _child(SERVICE, job, spec=spec)
+
+
+def account(job: Object) -> Object:
+    """The account under which the aggregator reports."""
+    return _child(SERVICE_ACCOUNT, job, automountServiceAccountToken=False)
+
+
+def role(job: Object) -> Object:
+    """The right to read this one job and to write its status; an admission policy says which fields."""
+    group, name = FEDERATED_JOB.api.partition("/")[0], job["metadata"]["name"]
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": verbs}
+        for resource, verbs in (
+            (FEDERATED_JOB.plural, ["get"]),
+            (f"{FEDERATED_JOB.plural}/status", ["get", "patch"]),
+        )
+    ]
+    return _child(ROLE, job, rules=rules)
+
+
+def role_binding(job: Object) -> Object:
+    """Gives the role to the account."""
+    ref = _ref(job)
+    return _child(
+        ROLE_BINDING,
+        job,
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": ROLE.name, "name": ref.name},
+        subjects=[{"kind": SERVICE_ACCOUNT.name, "name": ref.name, "namespace": ref.namespace}],
+    )
+
+
+def network_policy(job: Object, *, from_anywhere: bool) -> Object:
+    """In: guards of this job. Out: the API server.
+
+    :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
+    """
+    incoming: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": PORT}]}
+    if not from_anywhere:
+        guards = {"matchLabels": {COMPONENT: "guard", JOB_UID: uid_of(job)}}
+        incoming["from"] = [{"namespaceSelector": {}, "podSelector": guards}]
+    spec = {
+        "podSelector": {"matchLabels": _pods(job)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [incoming],
+        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in API_PORTS]}],
+    }
+    return _child(NETWORK_POLICY, job, spec=spec)
+
+
+def config(job: Object, parsed: FederatedJob, participants: Sequence[Participant]) -> Object:
+    """What the aggregator is started with: the frozen job and its silos in the order of folding."""
+    frozen = parsed.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"status"})
+    frozen["metadata"] = {name: frozen["metadata"][name] for name in ("name", "namespace", "uid")}
+    content = {
+        "job": frozen,
+        "silos": [
+            {"namespace": one.ref.namespace, "name": one.ref.name, "publicKey": one.public_key}
+            for one in participants
+        ],
+    }
+    return _child(CONFIG_MAP, job, immutable=True, data={CONFIG_FILE: json.dumps(content, sort_keys=True)})
+
+
+def participants_in(config: Object) -> list[Participant]:
+    """The silos that such a ConfigMap names."""
+    content = json.loads(config["data"][CONFIG_FILE])
+    return [Participant(Ref(silo["namespace"], silo["name"]), silo["publicKey"]) for silo in content["silos"]]
+
+
+def secret(job: Object, keys: JobKeys) -> Object:
+    """The aggregator's private keys.
+
+    The operator cannot read it, so its name has the uid: one that an earlier job of the same name has left is
+    never taken for this job's.
+    """
+    entries = {"task-key.pem": keys.task_key, "tls.crt": keys.certificate, "tls.key": keys.key}
+    return {
+        "apiVersion": SECRET.api,
+        "kind": SECRET.name,
+        "metadata": metadata(_secret_ref(job), _labels(job), job),
+        "type": "Opaque",
+        "data": {name: base64.b64encode(content).decode() for name, content in entries.items()},
+    }
+
+
+def claim(job: Object, parsed: FederatedJob) -> Object:
+    """The volume of rounds and model; nobody owns it, so that it outlives the job."""
+    storage = parsed.spec.aggregator.storage
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": str(storage.size)}},
+    }
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    return {
+        "apiVersion": CLAIM.api,
+        "kind": CLAIM.name,
+        "metadata": metadata(claim_ref(job), _labels(job), None),
+        "spec": spec,
+    }
+
+
+def claim_ref(job: Object) -> Ref:
+    """Where the model is, and stays."""
+    ref = ref_of(job)
+    return Ref(ref.namespace, claim_name(ref, uid_of(job)))
+
+
+def workload(job: Object, parsed: FederatedJob, image: str) -> Object:
+    """The Job that runs the aggregator.
+
+    :param image: the operator's release, for a job that names no image.
+    """
+    spec = parsed.spec.aggregator
+    claim = claim_ref(job).name
+    mounts = [
+        Mount("config", {"configMap": {"name": _ref(job).name}}, CONFIG),
+        Mount("keys", {"secret": {"secretName": _secret_ref(job).name, "defaultMode": 0o440}}, SECRETS),
+        Mount("volume", {"persistentVolumeClaim": {"claimName": claim}}, VOLUME, read_only=False),
+        *_datasets(parsed),
+    ]
+    arguments = [
+        *("--config", f"{CONFIG}/{CONFIG_FILE}"),
+        *("--dir", VOLUME),
+        *("--data-root", DATA),
+        *("--task-key", f"{SECRETS}/task-key.pem"),
+        *("--tls-cert", f"{SECRETS}/tls.crt"),
+        *("--tls-key", f"{SECRETS}/tls.key"),
+        *("--report", "--claim", claim),
+    ]
+    resources: dict[str, Any] = {
+        what: {name: str(amount) for name, amount in amounts.items()}
+        for what, amounts in spec.resources.items()
+    }
+    container = Container(AGGREGATOR, spec.image or image, arguments, mounts, resources, ports=(PORT,))
+    pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
+    return batch_job(
+        _ref(job), _labels(job), pod, owner=job, backoff_limit=parsed.spec.backoff_limit, final=FINAL
+    )
+
+
+def _datasets(parsed: FederatedJob) -> Iterator[Mount]:
+    for position, dataset in enumerate(parsed.spec.aggregator.datasets):
+        if (volume := dataset.volume) is None:
+            continue
+        source: dict[str, Any] = {"hostPath": {"path": volume.host_path}}
+        if volume.persistent_volume_claim is not None:
+            source = {
+                "persistentVolumeClaim": {"claimName": volume.persistent_volume_claim, "readOnly": True}
+            }
+        yield Mount(f"data-{position}", source, f"{DATA}/{dataset.name}")
+
+
+def _child(kind: Kind, job: Object, **content: Any) -> Object:
+    return {
+        "apiVersion": kind.api,
+        "kind": kind.name,
+        "metadata": metadata(_ref(job), _labels(job), job),
+        **content,
+    }
+
+
+def _ref(job: Object) -> Ref:
+    ref = ref_of(job)
+    return Ref(ref.namespace, aggregator_name(ref))
+
+
+def _secret_ref(job: Object) -> Ref:
+    return claim_ref(job)
+
+
+def _labels(job: Object) -> dict[str, str]:
+    return job_labels(ref_of(job), uid_of(job), AGGREGATOR)
+
+
+def _pods(job: Object) -> dict[str, str]:
+    return {COMPONENT: AGGREGATOR, JOB_UID: uid_of(job)}

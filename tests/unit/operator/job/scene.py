@@ -1,0 +1,323 @@
+"""A job and its silos, and a cluster in which one plan after the other is carried out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fedsilo.wire import SigningKey
+from fedsilo_operator.conditions import timestamp
+from fedsilo_operator.job.observe import JobObservation, observe
+from fedsilo_operator.job.plan import plan
+from fedsilo_operator.names import SIGNING_KEY, agent_name, aggregator_name
+from fedsilo_operator.objects import (
+    EVENT,
+    FEDERATED_JOB,
+    JOB,
+    KINDS,
+    POD,
+    SILO_AGENT,
+    SILO_KIND,
+    Kind,
+    Object,
+    Ref,
+    labels_of,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.plan import Plan
+from fedsilo_operator.runtime.executor import carry_out
+from fedsilo_operator.settings import Settings
+from tests.operator_fakes.cluster import FakeCluster
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+JOB_REF = Ref("federation", "digits")
+NORTH, SOUTH, EAST = Ref("silo-north", "north"), Ref("silo-south", "south"), Ref("silo-east", "east")
+KEYS = {ref: SigningKey.from_seed(bytes([number]) * 32) for number, ref in enumerate((NORTH, SOUTH, EAST), 1)}
+SETTINGS = Settings(
+    aggregator_image="registry.example/fedsilo-aggregator:0.1.0",
+    guard_image="registry.example/fedsilo-guard:0.1.0",
+    trainer_image="registry.example/fedsilo-trainer:0.1.0",
+    namespace="fedsilo-system",
+    master=b"m" * 32,
+)
+
+
+def manifest(refs: Sequence[Ref] = (NORTH, SOUTH), **changes: Any) -> Object:
+    """A job as a person applies it."""
+    spec = {
+        "method": {"name": "fedavg"},
+        "model": {"name": "mlp"},
+        "data": {"dataset": "scans", "classes": 10, "inputShape": [64]},
+        "training": {"rounds": 3},
+        "silos": {"refs": [{"namespace": ref.namespace, "name": ref.name} for ref in refs]},
+    }
+    return {
+        "apiVersion": FEDERATED_JOB.api,
+        "kind": FEDERATED_JOB.name,
+        "metadata": {"name": JOB_REF.name, "namespace": JOB_REF.namespace},
+        "spec": {name: value for name, value in (spec | changes).items() if value is not None},
+    }
+
+
+def silo(ref: Ref, *, key: bool = True, labels: Mapping[str, str] | None = None) -> Object:
+    """A silo that offers the dataset, and has published its key."""
+    scans = {"name": "scans", "loader": "npz", "config": {"path": "scans/train.npz"}}
+    content: Object = {
+        "apiVersion": SILO_KIND.api,
+        "kind": SILO_KIND.name,
+        "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels or {})},
+        "spec": {"datasets": [scans]},
+    }
+    return content | ({"status": {"publicKey": public_key(ref)}} if key else {})
+
+
+def public_key(ref: Ref) -> str:
+    """The key of a silo, which the test knows beforehand."""
+    return KEYS[Ref(f"silo-{ref.name}", ref.name)].verify_key.to_text()
+
+
+def at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run what never really waits; an event loop for each of thousands of steps would cost more than they do."""
+    try:
+        while True:
+            work.send(None)
+    except StopIteration:
+        return
+
+
+class View:
+    """The cluster as a cache that is never behind."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def get(self, kind: Kind, ref: Ref) -> Object | None:
+        return next((obj for obj in self._cluster.objects(kind) if ref_of(obj) == ref), None)
+
+    def select(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Iterable[Object]:
+        wanted = (labels or {}).items()
+        return [
+            obj
+            for obj in self._cluster.objects(kind)
+            if namespace in (None, ref_of(obj).namespace) and wanted <= labels_of(obj).items()
+        ]
+
+
+class Scene:
+    """One job in a cluster; the test plays everybody but the job controller."""
+
+    def __init__(self, job: Object | None = None, silos: Iterable[Object] | None = None) -> None:
+        self.now = START
+        self.cluster = FakeCluster(now=lambda: self.now)
+        self.cluster.put(manifest() if job is None else job)
+        for one in (silo(NORTH), silo(SOUTH)) if silos is None else silos:
+            self.cluster.put(one)
+        self._pods = 0
+
+    # The operator.
+
+    def seen(self) -> JobObservation | None:
+        found = observe(View(self.cluster), JOB_REF)
+        if found is None:
+            return None
+        events = tuple(
+            event
+            for event in self.cluster.objects(EVENT)
+            if event["involvedObject"].get("kind") in ("Pod", "Job")
+        )
+        return JobObservation(**{**vars(found), "events": events})
+
+    def plan(self) -> Plan:
+        """What would be done now."""
+        seen = self.seen()
+        return Plan() if seen is None else plan(seen, self.now, SETTINGS)
+
+    def step(self) -> Plan:
+        """One reconcile, a second after the last."""
+        self.now += timedelta(seconds=1)
+        seen = self.seen()
+        if seen is None:
+            return Plan()
+        decided = plan(seen, self.now, SETTINGS)
+        at_once(carry_out(decided, seen.job, self.cluster))
+        return decided
+
+    def settle(self) -> None:
+        """Reconcile until nothing is left to do, which must not take long."""
+        for _ in range(8):
+            if self.step().settled:
+                return
+        raise AssertionError(f"never settles: {self.plan()}")
+
+    # What the others do.
+
+    @property
+    def job(self) -> Object:
+        return self.cluster.peek(FEDERATED_JOB, JOB_REF)
+
+    @property
+    def uid(self) -> str:
+        return uid_of(self.job)
+
+    def everything(self) -> dict[Kind, tuple[Object, ...]]:
+        """All objects by kind."""
+        return {kind: tuple(self.cluster.objects(kind)) for kind in KINDS.values()}
+
+    def change(self, **spec: Any) -> None:
+        """A person edits the job."""
+        job = self.job
+        self.cluster.put(job | {"spec": job["spec"] | spec, "status": None})
+
+    def agent(self, ref: Ref) -> Object:
+        return self.cluster.peek(SILO_AGENT, Ref(ref.namespace, agent_name(JOB_REF, self.uid, ref)))
+
+    def agents(self) -> list[str]:
+        """Silos that have an agent."""
+        return [agent["spec"]["silo"]["name"] for agent in self.cluster.objects(SILO_AGENT)]
+
+    def say(self, ref: Ref, phase: str, **conditions: tuple[str, str, str]) -> None:
+        """The silo controller says what it found: status, reason and message of each condition."""
+        found = [
+            {"type": name, "status": status, "reason": reason, "message": message}
+            for name, (status, reason, message) in conditions.items()
+        ]
+        message = found[-1]["message"] if found else ""
+        status = {"phase": phase, "message": message, "conditions": found}
+        self.cluster.put(self.agent(ref) | {"status": status}, "fedsilo-operator")
+
+    def admit(self, *refs: Ref) -> None:
+        for ref in refs:
+            self.say(ref, "Admitted", Admitted=("True", "Admitted", f"Silo {ref.name} admits the job."))
+
+    def refuse(self, ref: Ref, reason: str = "PolicyRefused", message: str = "") -> None:
+        text = message or f"Silo {ref.name}: policy.methods allows ccvr, not fedavg; use one of these."
+        self.say(ref, "Refused", Admitted=("False", reason, text))
+
+    def run(self, *refs: Ref) -> None:
+        for ref in refs:
+            self.say(
+                ref,
+                "Running",
+                Admitted=("True", "Admitted", f"Silo {ref.name} admits the job."),
+                Ready=("True", "Running", "Guard and trainer run."),
+            )
+
+    def fail(self, ref: Ref, message: str = "The trainer ended with exit code 3.") -> None:
+        self.say(
+            ref,
+            "Failed",
+            Admitted=("True", "Admitted", f"Silo {ref.name} admits the job."),
+            Ready=("False", "DataInvalid", message),
+            Failed=("True", "DataInvalid", message),
+        )
+
+    def batch(self) -> Object:
+        """The aggregator's Job."""
+        return self.cluster.peek(JOB, Ref(JOB_REF.namespace, aggregator_name(JOB_REF)))
+
+    def pod(self, phase: str, **state: Any) -> Object:
+        """The aggregator's pod: a new one, unless the last is alive."""
+        batch = self.batch()
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid_of(batch)}
+        alive = [
+            pod
+            for pod in self.cluster.objects(POD)
+            if pod["status"]["phase"] in ("Pending", "Running")
+            and pod["metadata"]["ownerReferences"][0]["uid"] == uid_of(batch)
+        ]
+        if not alive:
+            self._pods += 1
+        template = batch["spec"]["template"]
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+        return self.cluster.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": ref_of(alive[0]).name if alive else f"digits-aggregator-{self._pods}",
+                    "namespace": JOB_REF.namespace,
+                    "labels": template["metadata"]["labels"],
+                    "ownerReferences": [owner],
+                },
+                "spec": template["spec"] | {"nodeName": "node-1"},
+                "status": {
+                    "phase": phase,
+                    "conditions": [ready | {"lastTransitionTime": timestamp(self.now)}],
+                    "containerStatuses": [
+                        {"name": "aggregator", "ready": phase == "Running", "state": state}
+                    ],
+                },
+            },
+            "kubelet",
+        )
+
+    def end(self, condition: str, reason: str = "", failed: int = 0) -> None:
+        """The Job controller says how the aggregator's Job ended."""
+        found = {"type": condition, "status": "True", "reason": reason, "message": f"Job ended: {reason}"}
+        self.cluster.put(self.batch() | {"status": {"conditions": [found], "failed": failed}}, "kubelet")
+
+    def warn(self, about: Object, reason: str, message: str) -> None:
+        """An Event of scheduler, kubelet or Job controller."""
+        self._pods += 1
+        involved = {"kind": about["kind"], "uid": uid_of(about), "name": about["metadata"]["name"]}
+        self.cluster.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": f"event-{self._pods}", "namespace": JOB_REF.namespace},
+                "involvedObject": involved,
+                "type": "Warning",
+                "reason": reason,
+                "message": message,
+                "lastTimestamp": timestamp(self.now + timedelta(seconds=1)),
+            },
+            "kubelet",
+        )
+
+    def started(self) -> Scene:
+        """Up to the resumption of the agents."""
+        self.settle()
+        self.admit(*(Ref(f"silo-{name}", name) for name in self.agents()))
+        self.settle()
+        return self
+
+    def running(self) -> Scene:
+        """Up to a running aggregator."""
+        self.started()
+        self.run(*(Ref(f"silo-{name}", name) for name in self.agents()))
+        self.settle()
+        self.pod("Running", running={})
+        self.settle()
+        return self
+
+    # What a person sees.
+
+    def condition(self, name: str) -> tuple[str, str, str] | None:
+        """Status, reason and message."""
+        found = [item for item in self.job["status"]["conditions"] if item["type"] == name]
+        return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else None
+
+    def phase(self) -> str:
+        return str(self.job["status"]["phase"])
+
+    def events(self) -> list[tuple[str, str]]:
+        """Type and reason of what was recorded about the job, in order."""
+        found = [
+            event
+            for event in self.cluster.objects(EVENT)
+            if event["involvedObject"].get("kind") == "FederatedJob"
+        ]
+        found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [(event["type"], event["reason"]) for event in found]
+
+
+def signing_secret(ref: Ref) -> Object:
+    """The key of a silo, as the institution has put it there."""
+    pem = base64.b64encode(KEYS[ref].to_pem()).decode()
+    metadata = {"name": SIGNING_KEY, "namespace": ref.namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key.pem": pem}}

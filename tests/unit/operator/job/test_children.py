@@ -1,0 +1,151 @@
+"""The aggregator's objects: what a person would review, and what other parts rely on."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.wire import SigningKey
+from fedsilo_aggregator.config import AggregatorConfig
+from fedsilo_operator.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    JOB,
+    NETWORK_POLICY,
+    SECRET,
+    Object,
+    says,
+)
+from tests.unit.operator.job.scene import NORTH, SOUTH, Scene, manifest, public_key
+
+GOLDEN = Path(__file__).with_name("golden")
+VOLUMES = [
+    {
+        "name": "test-set",
+        "loader": "npz",
+        "config": {"path": "test-set/a.npz"},
+        "volume": {"persistentVolumeClaim": "public"},
+    },
+    {
+        "name": "other",
+        "loader": "npz",
+        "config": {"path": "other/b.npz"},
+        "volume": {"hostPath": "/srv/data", "readOnly": False},
+    },
+    {"name": "digits", "loader": "sklearn:digits", "config": {"split": "test"}},
+]
+AGGREGATOR = {
+    "datasets": VOLUMES,
+    "resources": {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}},
+    "storage": {"size": "50Gi", "storageClassName": "fast"},
+}
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    scene = Scene(manifest(aggregator=AGGREGATOR, backoffLimit=3)).started()
+    scene.run(NORTH, SOUTH)
+    scene.settle()
+    return scene
+
+
+def the(scene: Scene, kind: Any) -> Object:
+    (found,) = scene.cluster.objects(kind)
+    return found
+
+
+def reviewed(obj: Object) -> Object:
+    """What the operator wrote: without what an API server adds, and without keys."""
+    content: Object = json.loads(json.dumps(obj))
+    for name in ("managedFields", "resourceVersion", "creationTimestamp", "generation"):
+        content["metadata"].pop(name, None)
+    for owner in content["metadata"].get("ownerReferences", ()):
+        owner["uid"] = "..."
+    content["metadata"]["uid"] = "..."
+    if obj["kind"] == "Secret":
+        content["data"] = dict.fromkeys(content["data"], "...")
+    if obj["kind"] == "ConfigMap":
+        content["data"]["config.json"] = json.loads(content["data"]["config.json"])
+    return content
+
+
+def test_golden(scene: Scene) -> None:
+    kinds = ["ServiceAccount", "Role", "RoleBinding", "Service", "NetworkPolicy", "ConfigMap", "Secret"]
+    kinds += ["PersistentVolumeClaim", "Job"]
+    by_name = {kind.name: objects for kind, objects in scene.everything().items()}
+    found = yaml.safe_dump_all([reviewed(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100)
+    assert found == (GOLDEN / "aggregator.yaml").read_text()
+
+
+def test_the_aggregator_understands_its_configuration(scene: Scene) -> None:
+    config = AggregatorConfig.model_validate_json(the(scene, CONFIG_MAP)["data"]["config.json"])
+    assert config.job.metadata.uid == scene.uid
+    assert {name: key.to_text() for name, key in config.keys().items()} == {
+        str(ref): public_key(ref) for ref in (NORTH, SOUTH)
+    }
+    frozen = SiloAgent.model_validate(scene.agent(NORTH)).spec.job.spec
+    assert config.job.spec == frozen
+
+
+def test_the_keys_are_those_that_the_agents_know(scene: Scene) -> None:
+    entries = {name: base64.b64decode(text) for name, text in the(scene, SECRET)["data"].items()}
+    trust = scene.agent(NORTH)["spec"]["trust"]
+    key = SigningKey.from_pem(entries["task-key.pem"], "task key")
+    assert key.verify_key.to_text() == trust["taskKey"]
+    certificate = x509.load_pem_x509_certificate(entries["tls.crt"])
+    authority = x509.load_pem_x509_certificate(trust["caCertificate"].encode())
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == [
+        "digits-aggregator.federation.svc",
+        "digits-aggregator.federation.svc.cluster.local",
+        trust["address"],
+    ]
+
+
+def test_a_certificate_is_for_the_host_of_the_job_s_own_address_too() -> None:
+    scene = Scene(manifest(aggregator={"url": "https://federation.example:8443"})).started()
+    scene.run(NORTH, SOUTH)
+    scene.settle()
+    text = base64.b64decode(the(scene, SECRET)["data"]["tls.crt"])
+    certificate = x509.load_pem_x509_certificate(text)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "federation.example" in [name.value for name in names]
+    assert "from" not in the(scene, NETWORK_POLICY)["spec"]["ingress"][0]
+
+
+def test_nobody_owns_the_volume(scene: Scene) -> None:
+    assert "ownerReferences" not in the(scene, CLAIM)["metadata"]
+
+
+def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/, but for the person's own hostPath."""
+    pod = the(scene, JOB)["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert says(pod["securityContext"], {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
+    (container,) = pod["containers"]
+    assert says(
+        container["securityContext"],
+        {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    )
+    sources = {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]}
+    assert sources == {"configMap", "secret", "persistentVolumeClaim", "hostPath", "emptyDir"}
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"/var/lib/fedsilo", "/tmp"}
+
+
+def test_only_the_aggregator_has_a_token(scene: Scene) -> None:
+    pod = the(scene, JOB)["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+    assert pod["serviceAccountName"] == "digits-aggregator"

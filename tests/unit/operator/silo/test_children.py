@@ -1,0 +1,266 @@
+"""What an agent's children look like, to the letter, and what no pod may ask for."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.loading import load_document
+from fedsilo.manifests.silo import Silo
+from fedsilo_agent.guard import __main__ as guard_program
+from fedsilo_agent.trainer import __main__ as trainer_program
+from fedsilo_operator.objects import Object
+from fedsilo_operator.plan import Apply
+from fedsilo_operator.workloads import agent as children
+from fedsilo_operator.workloads.agent import FINAL, GUARD, TRAINER, Site
+from tests.unit.operator.silo.scene import SETTINGS, World, agent, job_spec, silo
+
+GOLDEN = Path(__file__).with_name("golden") / "children.yaml"
+
+TEMPLATE: dict[str, Any] = {
+    "resources": {"requests": {"cpu": 4, "memory": "16Gi"}, "limits": {"nvidia.com/gpu": 1}},
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "runtimeClassName": "nvidia",
+    "storage": {"size": "50Gi", "storageClassName": "fast"},
+    "guardImage": "registry.example/hospital/guard:7",
+}
+
+
+class _Readable(yaml.SafeDumper):
+    """Text of several lines as such."""
+
+
+_Readable.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, "|" if "\n" in text else None
+    ),
+)
+
+
+def made(world: World) -> list[Object]:
+    return [action.object for action in world.plan().actions if isinstance(action, Apply)]
+
+
+def full() -> World:
+    return World(agent(job_spec(agents={"image": "registry.example/trainer:2"})), silo(template=TEMPLATE))
+
+
+def pod(component: str, world: World | None = None) -> dict[str, Any]:
+    jobs = {
+        obj["metadata"]["name"].rpartition("-")[2]: obj
+        for obj in made(world or full())
+        if obj["kind"] == "Job"
+    }
+    spec: dict[str, Any] = jobs[component]["spec"]["template"]["spec"]
+    return spec
+
+
+def container(component: str, world: World | None = None) -> dict[str, Any]:
+    (only,) = pod(component, world)["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def mounts(component: str) -> dict[str, tuple[str | None, bool]]:
+    return {
+        mount["mountPath"]: (mount.get("subPath"), mount.get("readOnly", False))
+        for mount in container(component)["volumeMounts"]
+    }
+
+
+def test_children_are_those_of_the_golden_file() -> None:
+    assert yaml.dump_all(made(full()), Dumper=_Readable, sort_keys=False) == GOLDEN.read_text()
+
+
+def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> None:
+    world = full()
+    (config,) = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
+    for name, content in config["data"].items():
+        (tmp_path / name).write_text(content)
+    read = load_document(tmp_path / "agent.json", SiloAgent)
+    assert read.spec == SiloAgent.model_validate(world.agent).spec
+    assert (
+        load_document(tmp_path / "silo.json", Silo).spec == Silo.model_validate(silo(template=TEMPLATE)).spec
+    )
+
+
+def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since() -> None:
+    world = full()
+    before = made(world)
+    world.agent["metadata"] |= {"resourceVersion": "77", "managedFields": []}
+    world.agent["status"] = {"phase": "Starting"}
+    assert made(world) == before
+
+
+@pytest.mark.parametrize("component", [TRAINER, GUARD])
+def test_the_arguments_are_ones_that_the_program_takes(
+    component: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are understood; then the file that the first names is not there."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    program = {TRAINER: trainer_program, GUARD: guard_program}[component]
+    arguments = [word.replace("/var/lib/fedsilo", str(tmp_path)) for word in container(component)["args"]]
+    assert program.main(arguments) == 2
+    assert "/etc/fedsilo/agent.json: does not exist" in caplog.text
+
+
+def test_guard_and_trainer_see_their_own_directories_only() -> None:
+    root = "/var/lib/fedsilo"
+    assert mounts(TRAINER) == {
+        "/etc/fedsilo": (None, True),
+        f"{root}/inbox": ("inbox", True),
+        f"{root}/drop": ("drop", False),
+        f"{root}/state": ("state", False),
+        "/data/scans": (None, True),
+        "/tmp": (None, False),
+    }
+    assert mounts(GUARD) == {
+        "/etc/fedsilo": (None, True),
+        f"{root}/inbox": ("inbox", False),
+        f"{root}/drop": ("drop", False),
+        f"{root}/guard": ("guard", False),
+        f"{root}/audit": ("audit", False),
+        "/run/secrets/fedsilo": (None, True),
+        "/tmp": (None, False),
+    }
+
+
+def test_only_the_dataset_that_the_job_names_is_mounted() -> None:
+    offered = [
+        {
+            "name": "scans",
+            "loader": "npz",
+            "config": {"path": "a"},
+            "volume": {"persistentVolumeClaim": "scans"},
+        },
+        {"name": "letters", "loader": "npz", "config": {"path": "b"}, "volume": {"hostPath": "/srv/letters"}},
+    ]
+    world = World(
+        agent(job_spec(data={"dataset": "letters", "classes": 2, "inputShape": [4]})), silo(datasets=offered)
+    )
+    volumes = {volume["name"]: volume for volume in pod(TRAINER, world)["volumes"]}
+    assert volumes["data"] == {"name": "data", "hostPath": {"path": "/srv/letters"}}
+    assert [
+        mount["mountPath"] for mount in container(TRAINER, world)["volumeMounts"] if mount["name"] == "data"
+    ] == ["/data/letters"]
+
+
+def test_images_are_the_operators_where_nobody_names_another() -> None:
+    world = World(agent(), silo())
+    assert container(TRAINER, world)["image"] == SETTINGS.trainer_image
+    assert container(GUARD, world)["image"] == SETTINGS.guard_image
+
+
+def test_a_job_cannot_choose_the_guards_image() -> None:
+    assert container(GUARD)["image"] == TEMPLATE["guardImage"]
+    assert container(TRAINER)["image"] == "registry.example/trainer:2"
+
+
+def test_the_guard_needs_no_names_inside_the_cluster() -> None:
+    assert pod(GUARD)["hostAliases"] == [
+        {"ip": "10.96.1.2", "hostnames": ["digits-aggregator.federation.svc"]}
+    ]
+    assert "hostAliases" not in pod(TRAINER)
+
+
+@pytest.mark.parametrize(
+    ("url", "port"), [("https://fl.example.org", 443), ("https://fl.example.org:9443/job", 9443)]
+)
+def test_the_guard_of_an_outside_aggregator_may_reach_its_port_and_names(url: str, port: int) -> None:
+    world = World(agent(url=url, address=None), silo())
+    policies = {
+        obj["metadata"]["name"].rpartition("-")[2]: obj
+        for obj in made(world)
+        if obj["kind"] == "NetworkPolicy"
+    }
+    assert policies[GUARD]["spec"]["egress"] == [
+        {"ports": [{"protocol": "TCP", "port": port}]},
+        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+    ]
+    assert policies[TRAINER]["spec"]["egress"] == []
+    assert "hostAliases" not in pod(GUARD, world)
+
+
+def test_policies_select_the_pods_of_this_agent() -> None:
+    for obj in made(full()):
+        if obj["kind"] != "NetworkPolicy":
+            continue
+        component = obj["metadata"]["name"].rpartition("-")[2]
+        labels = next(
+            job["spec"]["template"]["metadata"]["labels"]
+            for job in made(full())
+            if job["kind"] == "Job" and job["metadata"]["name"] == obj["metadata"]["name"]
+        )
+        selected = obj["spec"]["podSelector"]["matchLabels"]
+        assert selected.items() <= labels.items()
+        assert selected["app.kubernetes.io/component"] == component
+        assert obj["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        assert obj["spec"]["ingress"] == []
+
+
+@pytest.mark.parametrize("component", [TRAINER, GUARD])
+def test_jobs_end_at_once_with_codes_that_no_retry_mends(component: str) -> None:
+    (job,) = (
+        obj
+        for obj in made(full())
+        if obj["metadata"]["name"].endswith(f"-{component}") and obj["kind"] == "Job"
+    )
+    assert job["spec"]["backoffLimit"] == 2
+    assert job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == list(FINAL)
+    assert "suspend" not in job["spec"]
+
+
+# The checks of the restricted level, written down from its definition (Kubernetes, Pod Security Standards).
+RESTRICTED: dict[str, Callable[[Any, Any], bool]] = {
+    "host namespaces": lambda spec, _: (
+        not any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+    ),
+    "privileged": lambda _, box: not box["securityContext"].get("privileged", False),
+    "capabilities": lambda _, box: box["securityContext"]["capabilities"] == {"drop": ["ALL"]},
+    "volume types": lambda spec, _: all(
+        set(volume) - {"name"} <= {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
+        for volume in spec["volumes"]
+    ),
+    "host ports": lambda _, box: not any("hostPort" in port for port in box.get("ports", ())),
+    "escalation": lambda _, box: box["securityContext"]["allowPrivilegeEscalation"] is False,
+    "non-root": lambda spec, _: spec["securityContext"]["runAsNonRoot"] is True,
+    "user": lambda spec, _: spec["securityContext"]["runAsUser"] != 0,
+    "seccomp": lambda spec, _: spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"},
+    "proc mount": lambda _, box: "procMount" not in box["securityContext"],
+    "sysctls": lambda spec, _: "sysctls" not in spec["securityContext"],
+    "SELinux, AppArmor": lambda spec, _: (
+        not {"seLinuxOptions", "appArmorProfile"} & set(spec["securityContext"])
+    ),
+    # Beyond that level.
+    "read-only root": lambda _, box: box["securityContext"]["readOnlyRootFilesystem"] is True,
+    "no account's token": lambda spec, _: spec["automountServiceAccountToken"] is False,
+    "no service links": lambda spec, _: spec["enableServiceLinks"] is False,
+}
+
+
+@pytest.mark.parametrize("check", RESTRICTED)
+@pytest.mark.parametrize("component", [TRAINER, GUARD])
+def test_pods_are_restricted(component: str, check: str) -> None:
+    assert RESTRICTED[check](pod(component), container(component))
+
+
+def test_the_trainer_has_no_key_and_the_guard_no_data() -> None:
+    assert "secret" not in json.dumps(pod(TRAINER))
+    assert "/data" not in json.dumps(pod(GUARD))
+
+
+def test_names_leave_room_for_what_a_job_adds_to_its_pods() -> None:
+    long = agent()
+    long["spec"]["job"]["name"] = "j" * 40
+    site = Site(SiloAgent.model_validate(long), Silo.model_validate(silo()), long)
+    for job in (children.trainer_job(site, SETTINGS), children.guard_job(site, SETTINGS)):
+        assert len(job["metadata"]["name"]) + len("-abcde") <= 63

@@ -1,0 +1,264 @@
+"""The silo controller over a cluster in memory, in virtual time: what wakes it, what it reads, what it writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from fedsilo_operator.cluster.interface import NotFound
+from fedsilo_operator.names import SIGNING_KEY
+from fedsilo_operator.objects import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SILO_AGENT,
+    SILO_KIND,
+    Kind,
+    Object,
+    Ref,
+    condition,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.runtime.controller import Reconciler
+from fedsilo_operator.runtime.operator import Operator
+from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.silo.controller import SiloController
+from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from tests.operator_fakes.cluster import FakeCluster
+from tests.operator_fakes.virtual import run
+from tests.unit.operator.silo.scene import (
+    AGENT_REF,
+    NAME,
+    RUNNING,
+    SETTINGS,
+    SILO_REF,
+    START,
+    agent,
+    ended,
+    pod_of,
+    silo,
+)
+
+KEY_REF = Ref(SILO_REF.namespace, SIGNING_KEY)
+
+
+def fresh(obj: Object) -> Object:
+    """As a person or the job controller would apply it."""
+    metadata = {
+        key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels")
+    }
+    return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
+
+
+@dataclass
+class Bench:
+    """A cluster and what a test does to it."""
+
+    cluster: FakeCluster
+
+    def agent(self) -> Object:
+        return self.cluster.peek(SILO_AGENT, AGENT_REF)
+
+    def silo(self) -> Object:
+        return self.cluster.peek(SILO_KIND, SILO_REF)
+
+    def ready(self, obj: Object) -> tuple[str, str]:
+        found = condition(obj, "Ready") or {}
+        return found.get("status", ""), found.get("reason", "")
+
+    def job(self, component: str) -> Object:
+        return self.cluster.peek(JOB, Ref(AGENT_REF.namespace, f"{NAME}-{component}"))
+
+    def is_another(self, kind: Kind, ref: Ref, uid: str) -> bool:
+        return uid_of(self.cluster.peek(kind, ref)) != uid
+
+    def apply_agent(self) -> None:
+        """The agent as the job controller makes it, once the silo has published its key."""
+        self.cluster.put(fresh(agent(publicKey=self.silo()["status"]["publicKey"])), "fedsilo-operator")
+
+    def pod(self, component: str, **status: Any) -> Object:
+        return self.cluster.put(pod_of(self.job(component), f"{NAME}-{component}-x", **status), "kubelet")
+
+    def writes(self, seconds: float) -> Coroutine[Any, Any, list[Any]]:
+        async def watched() -> list[Any]:
+            before = len(self.cluster.writes)
+            await asyncio.sleep(seconds)
+            return self.cluster.writes[before:]
+
+        return watched()
+
+    async def until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
+        for _ in range(int(seconds * 10)):
+            with suppress(NotFound, KeyError):
+                if what():
+                    return
+            await asyncio.sleep(0.1)
+        raise AssertionError("waited in vain")
+
+
+@asynccontextmanager
+async def operator() -> AsyncIterator[Bench]:
+    """A silo controller at work; its clock is that of the loop."""
+    loop = asyncio.get_running_loop()
+    cluster = FakeCluster(now=lambda: START + timedelta(seconds=loop.time()))
+    store = Store()
+    through = WriteThrough(cluster, store)
+    controller: Reconciler = SiloController(through, store, SETTINGS, cluster.now)
+    task = asyncio.create_task(Operator(through, store, [controller]).run())
+    try:
+        yield Bench(cluster)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def virtually(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test in virtual time, beside a silo controller."""
+
+    async def within() -> None:
+        async with operator() as bench:
+            await test(bench)
+
+    def called() -> None:
+        run(within())
+
+    return called
+
+
+@virtually
+async def test_a_silos_key_is_made_and_published(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
+    assert bench.silo()["status"]["publicKey"].startswith("ed25519:")
+    assert await bench.writes(2000) == []
+
+
+@virtually
+async def test_silos_of_one_namespace_share_a_key(bench: Bench) -> None:
+    second = fresh(silo())
+    second["metadata"]["name"] = "cardiology"
+    bench.cluster.put(fresh(silo()))
+    bench.cluster.put(second)
+    other = Ref(SILO_REF.namespace, "cardiology")
+    await bench.until(lambda: bench.cluster.peek(SILO_KIND, other)["status"]["publicKey"])
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    assert len(bench.cluster.objects(SECRET)) == 1
+    assert bench.cluster.peek(SILO_KIND, other)["status"] | {"conditions": 0} == bench.silo()["status"] | {
+        "conditions": 0
+    }
+
+
+@virtually
+async def test_a_key_that_is_lost_is_noticed_and_well_again_when_it_is_restored(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
+    secret = bench.cluster.peek(SECRET, KEY_REF)
+    bench.cluster.remove(SECRET, KEY_REF)
+    await bench.until(lambda: bench.ready(bench.silo()) == ("False", "KeyMissing"), 700)
+    assert not bench.cluster.objects(SECRET)
+    bench.cluster.put(fresh(secret))
+    await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
+
+
+@virtually
+async def test_an_agent_starts_and_then_nothing_is_written(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.job(GUARD))
+    bench.pod(TRAINER, **RUNNING)
+    bench.pod(GUARD, **RUNNING)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("True", "Running"))
+    assert await bench.writes(2000) == []
+
+
+@virtually
+async def test_children_that_are_deleted_come_back(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.job(GUARD))
+    for kind, name in ((CONFIG_MAP, NAME), (NETWORK_POLICY, f"{NAME}-trainer"), (JOB, f"{NAME}-guard")):
+        ref = Ref(AGENT_REF.namespace, name)
+        before = uid_of(bench.cluster.peek(kind, ref))
+        bench.cluster.remove(kind, ref)
+        await bench.until(partial(bench.is_another, kind, ref, before))
+
+
+@virtually
+async def test_the_institution_wakes_its_agents_by_editing_the_silo(bench: Bench) -> None:
+    offer = fresh(silo({"manualApproval": True}))
+    bench.cluster.put(offer)
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.agent()["status"]["phase"] == "ApprovalPending")
+    frozen = bench.agent()["spec"]["job"]
+    approval = {"job": frozen["uid"], "specDigest": frozen["specDigest"], "decision": "Approved"}
+    offer["spec"]["policy"]["approvals"] = [approval]
+    bench.cluster.put(offer)
+    await bench.until(lambda: bench.agent()["status"]["phase"] == "Starting")
+
+
+@virtually
+async def test_an_agent_that_came_before_its_silo_is_woken_by_it(bench: Bench) -> None:
+    bench.cluster.put(fresh(agent()))
+    await bench.until(lambda: bench.agent()["status"]["phase"] == "Pending")
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.agent()["status"]["phase"] == "Refused")
+    assert (condition(bench.agent(), "Admitted") or {})["reason"] == "TrustBroken"
+
+
+@virtually
+async def test_what_only_events_tell_is_found_without_a_change_of_the_pod(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.job(GUARD))
+    bench.pod(TRAINER, **RUNNING)
+    guard = bench.pod(GUARD, phase="Pending", containerStatuses=[])
+    await asyncio.sleep(1)
+    bench.cluster.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": AGENT_REF.namespace, "name": "mount"},
+            "involvedObject": {"uid": uid_of(guard)},
+            "reason": "FailedMount",
+            "message": 'MountVolume.SetUp failed for volume "key" : secret "fedsilo-signing-key" not found',
+            "lastTimestamp": "2026-03-01T12:00:10Z",
+        },
+        "kubelet",
+    )
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "ConfigMissing"))
+    told = [event["reason"] for event in bench.cluster.objects(EVENT) if event.get("type") == "Warning"]
+    assert told == ["ConfigMissing"]
+
+
+@virtually
+async def test_an_agent_that_failed_stays_failed_when_all_its_children_are_gone(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.job(GUARD))
+    bench.pod(TRAINER, **ended(3, '{"reason": "DataInvalid", "message": "no scans"}'))
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": ""}
+    bench.cluster.put(
+        bench.job(TRAINER) | {"status": {"failed": 1, "conditions": [failed]}}, "job-controller"
+    )
+    await bench.until(lambda: bench.agent()["status"]["phase"] == "Failed")
+    before = bench.agent()["status"]
+    for kind in (POD, JOB, NETWORK_POLICY, CONFIG_MAP):
+        for obj in bench.cluster.objects(kind):
+            bench.cluster.remove(kind, ref_of(obj))
+    assert await bench.writes(2000) == []
+    assert bench.agent()["status"] == before

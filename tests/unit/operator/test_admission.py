@@ -1,0 +1,210 @@
+"""What a silo has against a job, in the words that its consortium reads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.silo import Silo
+from fedsilo_operator.admission import Objection, admitted, objections
+from fedsilo_operator.objects import Object
+from tests.unit.operator.golden import sentences
+from tests.unit.operator.silo.scene import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
+
+DIGEST = "sha256:" + "1" * 64
+OTHER = "sha256:" + "2" * 64
+
+Edit = Callable[[Object, Object], None]
+
+
+def job(**changes: Any) -> Edit:
+    def edit(one: Object, _other: Object) -> None:
+        one.clear()
+        one.update(agent(job_spec(**changes)))
+
+    return edit
+
+
+def policy(**changes: Any) -> Edit:
+    return lambda _, offer: offer["spec"]["policy"].update(changes)
+
+
+def dataset(**changes: Any) -> Edit:
+    return lambda _, offer: offer["spec"]["datasets"][0].update(changes)
+
+
+def spec(**changes: Any) -> Edit:
+    return lambda one, _: one["spec"].update(changes)
+
+
+def frozen(**changes: Any) -> Edit:
+    return lambda one, _: one["spec"]["job"].update(changes)
+
+
+def metadata(**changes: Any) -> Edit:
+    return lambda one, _: one["metadata"].update(changes)
+
+
+def published(key: str) -> Edit:
+    return lambda _, offer: offer["status"].update(publicKey=key)
+
+
+def decided(decision: str, note: str = "", **changes: Any) -> Edit:
+    def edit(one: Object, offer: Object) -> None:
+        entry = {
+            "job": UID,
+            "specDigest": one["spec"]["job"]["specDigest"],
+            "decision": decision,
+            "note": note,
+        }
+        offer["spec"]["policy"].setdefault("approvals", []).append(entry | changes)
+
+    return edit
+
+
+CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
+
+CASES: dict[str, tuple[Edit, ...]] = {
+    "method": (policy(methods=["creff", "ccvr"]),),
+    "a long list of methods": (policy(methods=[f"method-{number}" for number in range(14)]),),
+    "payload kinds": (job(method=CCVR),),
+    "rounds": (policy(maxRounds=10),),
+    "bytes that are known before the model": (
+        job(method={"name": "fedconcat"}, data={"dataset": "scans", "classes": 1000, "inputShape": [4]}),
+        policy(maxBytesPerRound="4k"),
+    ),
+    "job namespace": (policy(jobNamespaces=["oncology", "cardiology"]),),
+    "image by tag": (policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),),
+    "image by another digest": (
+        job(agents={"image": f"registry.example/trainer@{OTHER}"}),
+        policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
+    ),
+    "no image at all": (policy(trainerImages=[]),),
+    "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
+    "loader": (dataset(loader="parquet"),),
+    "loader's settings": (dataset(config={"path": "a.npz", "images": "x"}),),
+    "loader's missing setting": (dataset(config={}),),
+    "partition": (
+        dataset(partition={"scheme": "labels", "silos": 2, "index": 0, "config": {"labelsPerSilo": "two"}}),
+    ),
+    "a method that does not take its configuration": (
+        job(method={"name": "fedconcat", "config": {"cluster": 2}}),
+    ),
+    "approval": (policy(manualApproval=True),),
+    "approval of another specification": (
+        policy(manualApproval=True),
+        decided("Approved", specDigest="f" * 64),
+    ),
+    "refusal": (policy(manualApproval=True), decided("Refused", "No imaging studies before May.")),
+    "refusal without a note, where no approval is asked for": (decided("Refused"),),
+    "specification that was changed": (frozen(specDigest="e" * 64),),
+    "key that was replaced": (published(OTHER_KEY),),
+    "agent in another namespace": (metadata(namespace="silo-east"),),
+    "agent for another silo": (spec(silo={"namespace": "silo-north", "name": "east"}),),
+    "agent of another name": (metadata(name="digits-north-2"),),
+    "everything at once": (
+        job(method=CCVR, agents={"image": "registry.example/trainer:2"}),
+        policy(
+            methods=["fedavg"],
+            jobNamespaces=["oncology"],
+            maxRounds=1,
+            trainerImages=[],
+            manualApproval=True,
+        ),
+        dataset(name="letters"),
+        published(OTHER_KEY),
+    ),
+}
+
+FINE: dict[str, tuple[Edit, ...]] = {
+    "nothing asked": (),
+    "method named": (policy(methods=["fedavg"]),),
+    "rounds at the limit": (policy(maxRounds=20),),
+    "kinds permitted": (job(method=CCVR), policy(payloadKinds=["model", "class_means", "class_covariances"])),
+    "covariances that the configuration leaves out": (
+        job(method={"name": "ccvr", "config": {"after": {"name": "fedavg"}, "covariance": "none"}}),
+    ),
+    "namespace": (policy(jobNamespaces=["federation"]),),
+    "image from a mirror": (
+        job(agents={"image": f"mirror.example/copy/trainer:2@{DIGEST}"}),
+        policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
+    ),
+    "approved": (policy(manualApproval=True), decided("Approved")),
+    "method of a third party": (job(method={"name": "mystery"}),),
+    "method of a third party, by name": (job(method={"name": "mystery"}), policy(methods=["mystery"])),
+}
+
+
+def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
+    one, offer = agent(), copy.deepcopy(silo())
+    for edit in edits:
+        edit(one, offer)
+    return SiloAgent.model_validate(one), Silo.model_validate(offer)
+
+
+def found(edits: tuple[Edit, ...]) -> list[Objection]:
+    one, offer = parsed(edits)
+    return objections(one, offer, one.spec.job.spec.agents.image or SETTINGS.trainer_image)
+
+
+def text(edits: tuple[Edit, ...]) -> str:
+    return "\n".join(f"{objection.reason}: {objection.message}" for objection in found(edits))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_objections_are_those_of_the_golden_file(case: str) -> None:
+    assert text(CASES[case]) == sentences("admission")[case]
+
+
+def test_the_golden_file_has_just_the_cases() -> None:
+    assert list(sentences("admission")) == list(CASES)
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_what_the_silo_permits_is_admitted(case: str) -> None:
+    assert found(FINE[case]) == []
+
+
+def test_each_objection_names_the_silo_and_a_remedy() -> None:
+    for edits in CASES.values():
+        for objection in found(edits):
+            assert objection.message.startswith("Silo north: ")
+            assert "; " in objection.message
+            assert objection.message.endswith(".")
+
+
+@given(st.sets(st.sampled_from(sorted(CASES))))
+def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[str]) -> None:
+    edits = tuple(edit for case in sorted(chosen) for edit in CASES[case])
+    together = found(edits)
+    assert together == found(edits)
+    assert bool(together) >= bool({"rounds", "method", "job namespace"} & chosen)
+    reasons = [objection.reason for objection in together]
+    order = ["TrustBroken", "ManifestInvalid", "PolicyRefused", "DatasetMissing", "DataInvalid"]
+    ranks = [order.index(reason) if reason in order else len(order) for reason in reasons]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ((), "a class with fewer than 5 samples is left out, as the job asks."),
+        (
+            (policy(minSamplesPerClass=20),),
+            "a class with fewer than 20 samples is left out, as the silo asks.",
+        ),
+        ((policy(maxBytesPerRound="1Gi"),), "The guard refuses an update of more than 1Gi"),
+        (
+            (job(method={"name": "mystery"}),),
+            "Method mystery is not known here: the guard decides what it may send.",
+        ),
+    ],
+)
+def test_an_admission_says_what_holds(edits: tuple[Edit, ...], words: str) -> None:
+    assert words in admitted(*parsed(edits))
