@@ -1,8 +1,11 @@
-"""What every fedsilo process does alike: end with its parent, and turn an error into a line and an exit code."""
+"""What every fedsilo process does alike: how it reads its arguments, when it ends, and what it says of its end."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import signal
@@ -10,13 +13,33 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
 
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, ManifestInvalid
 
 log = logging.getLogger("fedsilo")
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""The file in which a container leaves its last words (Kubernetes, `terminationMessagePath`)."""
+
+LAST_WORDS = 4096
+"""Bytes that Kubernetes reads of them."""
+
+
+class Arguments(argparse.ArgumentParser):
+    """The command line of a process; a wrong one is an error like any other, so that its end is told alike."""
+
+    def error(self, message: str) -> NoReturn:
+        """Show the usage and give up.
+
+        :raises ManifestInvalid: always.
+        """
+        self.print_usage(sys.stderr)
+        raise ManifestInvalid(f"{self.prog}: {message}")
 
 
 def version() -> str:
@@ -39,19 +62,54 @@ def exit_with_parent() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def run_until_done(body: Callable[[], None]) -> int:
-    """Run a process's body; its exit code. Errors become one line each, an unforeseen one keeps its traceback."""
+def exit_on_sigterm() -> None:
+    """End this process at once on SIGTERM, with 143.
+
+    The first process of a container gets no signal that it has no handler for. Nothing needs to be put in order:
+    every file survives a crash.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+
+
+def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION_LOG) -> int:
+    """Run a process's body; its exit code. Errors become one line each, an unforeseen one keeps its traceback.
+
+    :param termination_log: gets reason and message of an error as JSON, if there is such a file.
+    """
     try:
         body()
     except FedsiloError as error:
         for line in str(error).splitlines():
             log.error("%s: %s", error.reason, line)
+        _leave_word(termination_log, error.reason, str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except asyncio.CancelledError:
         return TERMINATED
-    except Exception:
+    except Exception as error:
         log.exception("InternalError: this is a defect of fedsilo; please report it")
-        return 1
+        _leave_word(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
+        return FedsiloError.exit_code
     return 0
+
+
+def _leave_word(path: Path, reason: str, message: str) -> None:
+    # Only where the file is: outside of a container nobody reads it.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(last_words(reason, message))
+
+
+def last_words(reason: str, message: str) -> bytes:
+    """Reason and message as a JSON object; a message that is too long is cut."""
+    kept = message
+    while len(words := _as_json(reason, kept)) > LAST_WORDS:
+        # A character takes at most six bytes.
+        kept = kept[: min(LAST_WORDS, len(kept) - 1 - (len(words) - LAST_WORDS) // 6)]
+    return words
+
+
+def _as_json(reason: str, message: str) -> bytes:
+    return json.dumps({"reason": reason, "message": message}, ensure_ascii=False).encode(errors="replace")

@@ -1,26 +1,30 @@
 """`fedsilo-aggregator`: run one job's aggregator until there is a model.
 
-Exit codes are those of `fedsilo.errors`: 0 when the model is there, 4 when the job failed.
+Exit codes are those of `fedsilo.errors`: 0 when the model is there, and reported where that was asked for, 4 when the
+job failed, 143 after SIGTERM. Started again it goes on where it was; after the end it tells the same end again.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import sys
 from pathlib import Path
 
-from fedsilo.errors import FedsiloError
-from fedsilo.process import exit_with_parent, run_until_done, version
-from fedsilo_aggregator.config import load_config
+from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo_aggregator.config import AggregatorConfig, load_config
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="fedsilo-aggregator", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    exit_on_sigterm()
+    return run_until_done(lambda: _run(_arguments(argv)))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(prog="fedsilo-aggregator", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--config", type=Path, required=True, help="job and silo keys (YAML or JSON)")
     parser.add_argument("--dir", type=Path, required=True, help="durable directory of the job")
     parser.add_argument(
@@ -31,43 +35,70 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tls-key", type=Path, required=True, help="its private key (PEM)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")
     parser.add_argument("--port", type=int, default=8443, help="port to listen on")
+    parser.add_argument("--report", action="store_true", help="report into the FederatedJob's status")
+    parser.add_argument("--claim", help="with --report: the PersistentVolumeClaim that holds the directory")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--version", action="version", version=version())
-    args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    if args.exit_with_parent:
-        exit_with_parent()
-    return run_until_done(lambda: _run(args))
+    return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
-    # Imported here so that `--help` and a bad configuration do not wait for torch.
+    if args.exit_with_parent:
+        exit_with_parent()
+    # Imported here and below so that `--help` and a bad configuration do not wait for torch.
     config = load_config(args.config)
+    from fedsilo_aggregator.opening import claimed
+
+    with claimed(args.dir):
+        _aggregate(args, config)
+
+
+def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
+    if args.report:
+        try:
+            from fedsilo_aggregator.apiserver import reporting
+        except ModuleNotFoundError as missing:
+            raise ManifestInvalid(
+                f"--report needs the package {missing.name}; pip install 'fedsilo[operator]'"
+            ) from missing
+    import asyncio
 
     import uvloop
 
     from fedsilo_aggregator.opening import open_federation
     from fedsilo_aggregator.service import Service
-    from fedsilo_aggregator.serving import serve, server_context
-    from fedsilo_aggregator.status import StatusFile, failed_status
+    from fedsilo_aggregator.serving import leaving_on_sigterm, serve, server_context
+    from fedsilo_aggregator.status import Sinks, StatusFile, failed_status
 
-    sink = StatusFile(args.dir / "status.json")
+    file = StatusFile(args.dir / "status.json")
     try:
         federation = open_federation(config, args.dir, args.task_key, args.data_root)
     except FedsiloError as error:
-        sink.publish(failed_status(error.reason, str(error)))
+        file.publish(failed_status(error.reason, str(error)))
         raise
+    service = Service(federation, config.keys())
     tls = server_context(args.tls_cert, args.tls_key)
 
-    async def serving() -> None:
-        await serve(Service(federation, config.keys()), sink, args.host, args.port, tls)
+    async def serving() -> str | None:
+        async with leaving_on_sigterm():
+            if not args.report:
+                await serve(service, file, args.host, args.port, tls)
+                return None
+            async with reporting(config.job.metadata, args.claim) as report:
+                await serve(service, Sinks((file, report)), args.host, args.port, tls)
+                return await report.settled()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serving())
+        unreported = runner.run(serving())
     if federation.failure is not None:
         if federation.current is not None:
             federation.current.forget_failures()
         raise federation.failure
+    if unreported is not None:
+        raise FedsiloError(
+            f"job {config.job}: the model is in {args.dir}, and the job's status does not say so: {unreported}; start "
+            "the aggregator again to have it reported"
+        )
 
 
 if __name__ == "__main__":

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import ssl
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from aiohttp import web
 
 from fedsilo.engine.round import Verdict
+from fedsilo.process import TERMINATED
 from fedsilo_aggregator.service import Service
 from fedsilo_aggregator.status import Status, StatusSink
 from fedsilo_aggregator.uploads import FULL
@@ -27,6 +31,9 @@ DRAIN = 30.0
 RECENT = 60.0
 """A silo that has been silent for so many seconds is not waited for at the end."""
 
+CUT = 1.0
+"""Seconds that requests get to end by themselves when the service ends; an upload that is cut goes on later."""
+
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS 1.3 with the job's server certificate."""
@@ -36,19 +43,37 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext) -> None:
-    """Serve until the job has ended and its silos know, or until SIGTERM."""
-    runner = web.AppRunner(service.application(), access_log=None, read_bufsize=1 << 20)
-    await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=tls).start()
-    log.info("serving job %s on %s:%d", service.federation.identity.name, host, port)
-    driving = asyncio.ensure_future(drive(service, sink))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driving.cancel)
-    try:
-        await driving
-    except asyncio.CancelledError:
+@asynccontextmanager
+async def leaving_on_sigterm() -> AsyncIterator[None]:
+    """On SIGTERM, end the block in order and then the process, with 143.
+
+    It is not waited for what runs in a thread, as a fold may for minutes, nor for the interpreter to tidy up, which
+    takes seconds: the next process finds everything that it needs.
+    """
+    task, stopped = asyncio.current_task(), asyncio.Event()
+    assert task is not None
+
+    def stop() -> None:
         log.info("stopped by a signal; the open round goes on when the aggregator is started again")
-        raise
+        stopped.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if stopped.is_set():
+            os._exit(TERMINATED)
+
+
+async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext) -> None:
+    """Serve until the job has ended and its silos know."""
+    runner = web.AppRunner(service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=CUT)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        log.info("serving job %s on %s:%d", service.federation.identity.name, host, port)
+        await drive(service, sink)
     finally:
         await runner.cleanup()
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedsilo.durable import write_json
+from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.federation import Federation
+
+DRIFT = timedelta(seconds=10)
+"""By so much a round's deadline may be off before it is told anew: it moves while no silo can be served."""
 
 
 class StatusSink(Protocol):
@@ -35,6 +40,27 @@ class StatusFile:
             self.last = status
 
 
+@dataclass(frozen=True)
+class Sinks:
+    """Several places at once."""
+
+    sinks: Sequence[StatusSink]
+
+    def publish(self, status: Mapping[str, Any]) -> None:
+        """Make the status known in each."""
+        for sink in self.sinks:
+            sink.publish(status)
+
+
+@dataclass
+class Times:
+    """When an exchange began, and when it ends if the aggregator keeps serving."""
+
+    exchange: OpenExchange
+    start: datetime
+    deadline: datetime
+
+
 @dataclass
 class Account:
     """What one silo has contributed so far.
@@ -54,13 +80,22 @@ class Status:
 
     :param refused: refusals by problem code, as the service counts them.
     :param served: bytes of blobs that each silo has fetched from this process.
+    :param now: the time of day.
     """
 
-    def __init__(self, federation: Federation, refused: Mapping[str, int], served: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        refused: Mapping[str, int],
+        served: Mapping[str, int],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._federation = federation
         self._refused = refused
         self._served = served
         self._accounts = {silo: Account() for silo in federation.identity.silos}
+        self._now = now
+        self._times: Times | None = None
         self._seen = 0
         self._metrics: dict[str, float] = {}
         self._training: dict[str, float] = {}
@@ -83,7 +118,9 @@ class Status:
             "round": self._seen,
             "rounds": federation.rounds,
             "step": current.exchange.phase.name if current and not failure else None,
+            "siloProgress": self._silo_progress(),
             "deadlineSeconds": None if left is None else round(left),
+            **self._round_times(None if failure else current),
             "metrics": self._metrics,
             "training": self._training,
             "silos": [self._silo(silo) for silo in federation.identity.silos],
@@ -101,6 +138,32 @@ class Status:
             self._metrics = line.get("metrics", self._metrics)
             self._training = line["training"] or self._training
         self._seen = len(history)
+
+    def _silo_progress(self) -> str | None:
+        """Silos that answered out of those that were asked, in the open exchange or else in the last round."""
+        current, history = self._federation.current, self._federation.history()
+        if current is not None:
+            return f"{len(current.round.answered)}/{len(current.round.silos)}"
+        if not history:
+            return None
+        last = history[-1]
+        asked = {*last["samples"], *last["failed"], *last["missing"]}
+        return f"{len(last['samples'])}/{len(asked)}"
+
+    def _round_times(self, current: OpenExchange | None) -> dict[str, str | None]:
+        """RFC 3339 times of the open exchange: told once, not once per look."""
+        if current is None:
+            return {"roundStartTime": None, "roundDeadline": None}
+        now, found = self._now(), current.round
+        deadline = now + timedelta(seconds=found.deadline - found.elapsed)
+        if self._times is None or self._times.exchange is not current:
+            self._times = Times(current, now - timedelta(seconds=found.elapsed), deadline)
+        elif abs(deadline - self._times.deadline) > DRIFT:
+            self._times.deadline = deadline
+        return {
+            "roundStartTime": timestamp(self._times.start),
+            "roundDeadline": timestamp(self._times.deadline),
+        }
 
     def _silo(self, silo: str) -> dict[str, Any]:
         account, current = self._accounts[silo], self._federation.current
@@ -126,6 +189,11 @@ def _silo_state(federation: Federation, silo: str) -> str:
     if silo in current.round.answered:
         return "Reported"
     return "Awaited" if silo in current.round.silos else "Idle"
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as Kubernetes writes it: RFC 3339 in UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def failed_status(reason: str, message: str) -> dict[str, Any]:

@@ -10,12 +10,18 @@ drop/failed.json           trainer  why there will be none at all
 state/<task>/              trainer  private state after that task
 guard/                     guard    outbox, acknowledgements; the trainer does not see it
 audit/                     guard    the log of everything that left
+
+In a cluster each of the first-level directories is a mount of its own, of one volume: no link and no rename leads
+from one to another, and a role may lack those that are not its own.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from fedsilo.errors import FedsiloError
 
 
 @dataclass(frozen=True)
@@ -25,9 +31,23 @@ class Volume:
     root: Path
 
     def prepare(self) -> None:
-        """Create the directories that do not exist yet."""
-        for path in (self.blobs, self.drop, self.state, self.outbox, self.audit):
-            path.mkdir(parents=True, exist_ok=True)
+        """Create the directories of both roles."""
+        self.prepare_guard()
+        self.prepare_trainer()
+
+    def prepare_guard(self) -> None:
+        """Create the directories that the guard writes into.
+
+        :raises FedsiloError: when this process may not.
+        """
+        _make(self.blobs, self.drop, self.outbox, self.audit)
+
+    def prepare_trainer(self) -> None:
+        """Create the directories that the trainer writes into; the inbox may be read-only, and still empty.
+
+        :raises FedsiloError: when this process may not.
+        """
+        _make(self.drop, self.state)
 
     @property
     def inbox(self) -> Path:
@@ -68,3 +88,16 @@ class Volume:
     def audit(self) -> Path:
         """Hash-chained log of departures and refusals."""
         return self.root / "audit"
+
+
+def _make(*directories: Path) -> None:
+    for path in directories:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
+        except OSError as error:
+            found = f"cannot be made ({error.strerror})"
+        if found:
+            raise FedsiloError(
+                f"{path}: {found}; give user {os.geteuid()} or group {os.getegid()} the right to write to the volume"
+            )

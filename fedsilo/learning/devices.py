@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 import threadpoolctl
 import torch
@@ -30,6 +31,9 @@ def prepare_torch(threads: int) -> None:
     The order of floating-point sums depends on the number of threads, on algorithms chosen by timing and on
     the workspace of cuBLAS, so all three are fixed, and TF32, which rounds inputs to 10 bits, is off.
     """
+    # PyTorch would name this directory, which it wants to know as it starts, after a user who may have no name.
+    cache = f"{tempfile.gettempdir()}/torchinductor-{os.getuid()}"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     # cuBLAS reads this when its first handle is made.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.set_num_threads(threads)

@@ -1,4 +1,9 @@
-"""`fedsilo-guard`: answer one job's tasks for one silo, with its key, until the job ends."""
+"""`fedsilo-guard`: answer one job's tasks for one silo, with its key, until the job ends.
+
+It may start long before the aggregator and outlive it: it asks again for as long as nobody answers. It ends when the
+aggregator says that the job is over, with 0 whether there is a model or not: that is the job's success, not the
+guard's. An aggregator that is gone for good says nothing; whoever started the guard ends it then.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from fedsilo.engine.volume import Volume
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.loading import load_document
 from fedsilo.manifests.silo import Silo
-from fedsilo.process import exit_with_parent, run_until_done, version
+from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditBroken
@@ -24,25 +29,29 @@ from fedsilo_agent.guard.loop import Guard, decline
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="fedsilo-guard", description="Guard one silo's part of one job.")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    exit_on_sigterm()
+    return run_until_done(lambda: _run(_arguments(argv)))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(prog="fedsilo-guard", description="Guard one silo's part of one job.")
     parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (YAML)")
     parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML), with the silo's policy")
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
     parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--version", action="version", version=version())
-    args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    if args.exit_with_parent:
-        exit_with_parent()
-    return run_until_done(lambda: _run(args))
+    return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    if args.exit_with_parent:
+        exit_with_parent()
     agent = load_document(args.agent, SiloAgent)
     admission = Admission(agent, load_document(args.silo, Silo))
     volume = Volume(args.volume)
-    volume.prepare()
+    volume.prepare_guard()
     key = SigningKey.load(args.key)
     trust = agent.spec.trust
     peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, admission.reference, key)

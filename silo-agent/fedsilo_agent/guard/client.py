@@ -31,6 +31,9 @@ CHUNK = 1 << 20
 FIRST_PAUSE, LAST_PAUSE = 0.2, 2.0
 """Seconds between tries, doubling from the first to the last, with jitter."""
 
+REMINDER = 60.0
+"""Seconds after which a reason that keeps coming back is logged again: an aggregator may be away for long."""
+
 RETRIED = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
 """Refusals that pass: a disk gets space, an offset is asked for anew, a clock is set."""
 
@@ -185,7 +188,8 @@ class AggregatorClient:
         )
 
     async def _retry(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
-        pause = FIRST_PAUSE
+        """Try until there is an answer: the other side may not be up yet, be restarted, or have no name so far."""
+        pause, said, silent_until = FIRST_PAUSE, "", 0.0
         while True:
             try:
                 return await once()
@@ -195,7 +199,10 @@ class AggregatorClient:
                 reason = str(problem)
             except (aiohttp.ClientError, OSError, TimeoutError, Unavailable) as error:
                 reason = f"{type(error).__name__}: {error}"
-            log.warning("%s: %s; trying again in %.1f s", what, reason, pause)
+            now = time.monotonic()
+            if reason != said or now >= silent_until:
+                log.warning("%s: %s; trying again until there is an answer", what, reason)
+                said, silent_until = reason, now + REMINDER
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LAST_PAUSE)
 

@@ -1,5 +1,8 @@
 """`fedsilo-trainer`: answer one job's tasks with one silo's data, until the job ends.
 
+It waits for tasks as long as there are none: the guard may start later, and its inbox be empty or read-only. It ends
+with 0 when the guard says that the job is over, whether there is a model or not.
+
 Nothing heavy is imported before the process has taken its own network away: namespaces are per thread, and
 numerical libraries start threads when they are imported.
 """
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
-from fedsilo.process import exit_with_parent, run_until_done, version
+from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
@@ -30,7 +33,13 @@ LOOK = 0.05
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="fedsilo-trainer", description="Train one silo's part of one job.")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    exit_on_sigterm()
+    return run_until_done(lambda: _run(_arguments(argv)))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(prog="fedsilo-trainer", description="Train one silo's part of one job.")
     parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (YAML)")
     parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML)")
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the guard")
@@ -43,18 +52,24 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--version", action="version", version=version())
-    args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    return parser.parse_args(argv)
+
+
+def _run(args: argparse.Namespace) -> None:
     volume = Volume(args.volume)
-    volume.prepare()
+    volume.prepare_trainer()
     hidden = [volume.guard, volume.audit, *args.hide]
     isolation = isolate(hidden, volume.inbox) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
-    return run_until_done(lambda: _run(args, volume, isolation))
+    desk, runner = _desk_and_runner(args, volume)
+    desk.announce(runner.context.signature, isolation)
+    log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
+    _work(desk, runner)
 
 
-def _run(args: argparse.Namespace, volume: Volume, isolation: str) -> None:
+def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, TaskRunner]:
+    """Read job and data; what is wrong with them the guard is told, so that no round waits for this silo."""
     from fedsilo.engine.runner import TaskRunner
     from fedsilo.engine.schedule import schedule
     from fedsilo.learning.devices import prepare_torch
@@ -64,21 +79,18 @@ def _run(args: argparse.Namespace, volume: Volume, isolation: str) -> None:
     from fedsilo.methods import registry
     from fedsilo_agent.trainer.desk import Desk
 
-    spec = load_document(args.agent, SiloAgent).spec.job.spec
-    silo = load_document(args.silo, Silo)
-    method = registry.get(spec.method.name)
-    phases = method.phases(spec, registry.config_of(method, spec))
-    desk = Desk(volume, schedule(spec, phases))
+    desk = Desk(volume, ())
     desk.clear_failures()
-    prepare_torch(spec.training.threads)
     try:
-        runner = TaskRunner(spec, silo, args.data_root)
+        spec = load_document(args.agent, SiloAgent).spec.job.spec
+        silo = load_document(args.silo, Silo)
+        method = registry.get(spec.method.name)
+        phases = method.phases(spec, registry.config_of(method, spec))
+        prepare_torch(spec.training.threads)
+        return Desk(volume, schedule(spec, phases)), TaskRunner(spec, silo, args.data_root)
     except FedsiloError as error:
         desk.give_up(error.reason, str(error))
         raise
-    desk.announce(runner.context.signature, isolation)
-    log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    _work(desk, runner)
 
 
 def _sizes(runner: TaskRunner) -> tuple[int, int]:

@@ -96,12 +96,23 @@ class Site:
     def agent(self, name: str) -> Any:
         return yaml.safe_load((self.workdir.silo(name) / "agent.json").read_text())
 
-    def aggregator(self, directory: Path | None = None, before: Sequence[str] = ()) -> Process:
+    def aggregator(
+        self, directory: Path | None = None, before: Sequence[str] = (), more: Sequence[str] = ()
+    ) -> Process:
         """Start the aggregator and wait until it answers.
 
         :param directory: where it keeps the job, its own by default.
         :param before: a command that runs it.
+        :param more: further arguments.
         """
+        process = self.start_aggregator(directory, before, more)
+        until(lambda: self._listens(process), "the aggregator to listen")
+        return process
+
+    def start_aggregator(
+        self, directory: Path | None = None, before: Sequence[str] = (), more: Sequence[str] = ()
+    ) -> Process:
+        """Start the aggregator, which may end before it ever answers."""
         secrets = self.workdir.secrets
         arguments = ["--config", str(self.workdir.aggregator / "config.json")]
         arguments += ["--dir", str(directory or self.workdir.aggregator)]
@@ -114,9 +125,8 @@ class Site:
             str(self.port),
         ]
         arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
-        process = Process("fedsilo_aggregator", arguments, self.workdir.logs / "aggregator.log", before)
-        until(lambda: self._listens(process), "the aggregator to listen")
-        return process
+        log = self.workdir.logs / "aggregator.log"
+        return Process("fedsilo_aggregator", [*arguments, *more], log, before)
 
     def guard(self, name: str = "north") -> Process:
         directory = self.workdir.silo(name)
@@ -168,6 +178,10 @@ class Process:
             return self._process.wait(PATIENCE)
         finally:
             self.kill()
+
+    def stop(self) -> None:
+        """Ask it to end, as Kubernetes does."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """End it as a power cut would."""

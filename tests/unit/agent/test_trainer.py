@@ -11,11 +11,14 @@ import pytest
 
 from fedsilo.durable import write_json
 from fedsilo.engine.volume import Volume
+from fedsilo.errors import FedsiloError
+from fedsilo.manifests.silo import Silo
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.wire import write_blob
-from fedsilo_agent.trainer.__main__ import _answer
+from fedsilo_agent.trainer.__main__ import _answer, _arguments, _run
 from fedsilo_agent.trainer.desk import Desk
+from tests.federate import job_spec, silo_of_file
 
 TASK = "r00001-train-north"
 
@@ -82,3 +85,41 @@ def test_a_round_that_the_job_does_not_have_is_said(volume: Volume) -> None:
 def test_a_defect_of_the_method_is_said(volume: Volume, reply: Reply | Exception) -> None:
     name, said = answer(volume, reply)
     assert (name, said["reason"]) == ("failed.json", "TrainerError")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [("new", "there.npz", "ManifestInvalid"), ("fedavg", "gone.npz", "DataInvalid")],
+)
+def test_what_no_task_could_mend_is_said_before_the_guard_is_there(
+    tmp_path: Path, method: str, path: str, reason: str
+) -> None:
+    """Whatever an earlier trainer said, and although there is no inbox yet."""
+    spec = job_spec("fedavg", ["north"]).model_dump(by_alias=True, mode="json", exclude_none=True)
+    silo = silo_of_file(tmp_path / path, "north")
+    volume = Volume(tmp_path / "volume")
+    volume.prepare_trainer()
+    volume.drop.joinpath("failed.json").write_text("{}")
+    arguments = documents(tmp_path, spec | {"method": {"name": method}}, silo)
+    with pytest.raises(FedsiloError):
+        _run(_arguments([*arguments, "--volume", str(volume.root)]))
+    assert json.loads((volume.drop / "failed.json").read_bytes())["reason"] == reason
+    assert sorted(path.name for path in volume.root.iterdir()) == ["drop", "state"]
+
+
+def documents(directory: Path, spec: dict[str, Any], silo: Silo) -> list[str]:
+    """SiloAgent and Silo as files, and the arguments that name them."""
+    job = {"namespace": "federation", "name": "job", "uid": "1", "specDigest": "0" * 64, "spec": spec}
+    key = "ed25519:" + "A" * 43 + "="
+    pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+    trust = {"url": "https://a:8443", "caCertificate": pem, "taskKey": key, "publicKey": key}
+    reference = {"namespace": "silos", "name": "north"}
+    agent = {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "SiloAgent",
+        "metadata": {"name": "job-north", "namespace": "silos"},
+        "spec": {"job": job, "silo": reference, "trust": trust},
+    }
+    write_json(directory / "agent.json", agent)
+    write_json(directory / "silo.json", silo.model_dump(by_alias=True, mode="json", exclude_none=True))
+    return ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]

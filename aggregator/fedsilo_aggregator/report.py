@@ -1,0 +1,180 @@
+"""Reporting into the job's status: the latest word, at most once a second, for as long as the job exists.
+
+The service never waits for it, and an API server that is away stops no training. Only the end does: a process that
+has a model leaves when the job's status says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+log = logging.getLogger("fedsilo.aggregator")
+
+PERIOD = 1.0
+"""Seconds between two writes at least."""
+
+FIRST_PAUSE, LAST_PAUSE = 1.0, 15.0
+"""Seconds between tries, doubling from the first to the last, with jitter."""
+
+LAST_TRY = 180.0
+"""Seconds that the last report may take: an API server that is upgraded is away for a minute or two."""
+
+MAX_FIGURES = 100
+"""Entries of each map in the status, as its schema allows."""
+
+
+class JobGone(Exception):
+    """The job that this aggregator works for does not exist any more."""
+
+
+class JobStatus(Protocol):
+    """The status of the one job that this aggregator works for."""
+
+    async def apply(self, status: Mapping[str, Any]) -> None:
+        """Make these the aggregator's fields.
+
+        :raises JobGone: when there is no such job any more. Anything else that is raised may pass.
+        """
+
+
+def as_job_status(document: Mapping[str, Any], claim: str | None) -> dict[str, Any]:
+    """The aggregator's fields of a FederatedJob's status (docs/operator.md), from its own document.
+
+    :param claim: PersistentVolumeClaim that holds the model.
+    """
+    model = document["model"]
+    return _present(
+        {
+            "round": document["round"],
+            "rounds": document["rounds"],
+            "progress": f"{document['round']}/{document['rounds']}",
+            "siloProgress": document["siloProgress"],
+            "step": document["step"],
+            "roundStartTime": document["roundStartTime"],
+            "roundDeadline": document["roundDeadline"],
+            "metrics": _figures(document["metrics"]),
+            "training": _figures(document["training"]),
+            "refused": _figures(document["refused"]),
+            "model": _present({"claim": claim, **model}) if model else None,
+            "silos": [_silo(silo) for silo in document["silos"]],
+        }
+    )
+
+
+def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
+    return _present(
+        {
+            "name": silo["name"],
+            "state": silo["state"],
+            "lastRound": silo["lastRound"],
+            "samples": silo["samples"],
+            "bytesSent": silo["bytes"],
+        }
+    )
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    # What is left out of an apply goes from the object, where this manager had set it.
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _figures(figures: Mapping[str, float]) -> dict[str, float]:
+    """As many as the schema allows; JSON has no word for a loss that is not a number."""
+    finite = [(name, value) for name, value in sorted(figures.items()) if math.isfinite(value)]
+    return dict(finite[:MAX_FIGURES])
+
+
+class Report:
+    """A `StatusSink` that keeps the job's status up to date while `running`.
+
+    :param claim: PersistentVolumeClaim that holds the model.
+    :param sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self, job: JobStatus, claim: str | None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._job = job
+        self._claim = claim
+        self._sleep = sleep
+        self._wanted: dict[str, Any] | None = None
+        self._written: dict[str, Any] | None = None
+        self._trouble = "nothing was tried"
+        self._gone = False
+        self._news = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    def publish(self, status: Mapping[str, Any]) -> None:
+        """Have this reported, instead of anything that was not yet."""
+        self._wanted = as_job_status(status, self._claim)
+        if self._wanted != self._written and not self._gone:
+            self._settled.clear()
+            self._news.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Report in the background until the end of the block."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def settled(self, limit: float = LAST_TRY) -> str | None:
+        """Wait until the last word is there; why it is not, if it is not after so many seconds.
+
+        A job that is gone needs no report.
+        """
+        try:
+            async with asyncio.timeout(limit):
+                await self._settled.wait()
+        except TimeoutError:
+            return self._trouble
+        return None
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._gone:
+            await self._news.wait()
+            self._news.clear()
+            if self._wanted == self._written:
+                self._settled.set()
+            elif await self._write():
+                pause = FIRST_PAUSE
+                self._news.set()
+                await self._sleep(PERIOD)
+            else:
+                self._news.set()
+                await self._sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LAST_PAUSE)
+        self._settled.set()
+
+    async def _write(self) -> bool:
+        status = self._wanted
+        assert status is not None
+        # Until the answer, nobody knows which of the two is there.
+        self._written = None
+        try:
+            await self._job.apply(status)
+        except JobGone as gone:
+            log.warning("%s; its status is not written any more", gone)
+            self._gone = True
+            return True
+        except Exception as error:
+            # Whatever the client or the API server come up with: training goes on.
+            trouble = f"{type(error).__name__}: {error}"
+            if trouble != self._trouble:
+                log.warning("the job's status could not be written: %s; trying again", trouble)
+            self._trouble = trouble
+            return False
+        self._written, self._trouble = status, ""
+        if self._wanted == status:
+            self._settled.set()
+        return True

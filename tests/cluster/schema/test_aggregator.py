@@ -1,0 +1,78 @@
+"""The aggregator's own client, with its own account, role and the policy in force."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kubernetes.aio import client
+
+from fedsilo.manifests.common import Metadata
+from fedsilo_aggregator.apiserver import KubernetesJob, _configuration
+from fedsilo_aggregator.report import JobGone, as_job_status
+from fedsilo_operator.workloads import aggregator
+from tests.cluster.kubectl import Kubectl
+from tests.cluster.schema.federation import NAMESPACE, SILOS, job, operators, report
+from tests.unit.aggregator.test_report import DOCUMENT
+
+
+@pytest.fixture(autouse=True)
+def account(api: Kubectl, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The user name of the job's aggregator, which has the role that the operator gives it."""
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
+    owner = api.get("fj", name, "-n", NAMESPACE)
+    for make in (aggregator.account, aggregator.role, aggregator.role_binding):
+        api.apply(make(owner))
+    return f"system:serviceaccount:{NAMESPACE}:{name}-aggregator"
+
+
+@asynccontextmanager
+async def connected(account: str, name: str, uid: str) -> AsyncIterator[KubernetesJob]:
+    async with client.ApiClient(await _configuration()) as api:
+        api.set_default_header("Impersonate-User", account)
+        yield KubernetesJob(api, Metadata(name=name, namespace=NAMESPACE, uid=uid))
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    silos = [DOCUMENT["silos"][0] | {"name": silo} for silo in SILOS]
+    return as_job_status(DOCUMENT | {"silos": silos} | changes, "digits-12345678")
+
+
+async def test_a_report_is_taken_and_what_is_over_goes(api: Kubectl, name: str, account: str) -> None:
+    uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
+    async with connected(account, name, uid) as found:
+        await found.apply(status())
+        report(api, name, operators(phase="Complete"))
+        over = {"step": None, "roundStartTime": None, "roundDeadline": None}
+        await found.apply(status(**over, model={"path": "model.safetensors", "sha256": "0" * 64}))
+    seen = api.get("fj", name, "-n", NAMESPACE)["status"]
+    assert (seen["phase"], seen["progress"], seen["model"]["claim"]) == (
+        "Complete",
+        "7/50",
+        "digits-12345678",
+    )
+    assert not seen.keys() & over.keys()
+    assert [(silo["phase"], silo["bytesSent"]) for silo in seen["silos"]] == [("Running", 1234)] * 3
+
+
+async def test_a_job_that_was_made_anew_gets_nothing_of_the_old_one(
+    api: Kubectl, name: str, account: str
+) -> None:
+    uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
+    api.run("delete", "fj", name, "-n", NAMESPACE)
+    async with connected(account, name, uid) as found:
+        with pytest.raises(JobGone, match="does not exist any more"):
+            await found.apply(status())
+        api.apply(job(name))
+        with pytest.raises(JobGone, match="has another uid by now"):
+            await found.apply(status())
+    assert "status" not in api.get("fj", name, "-n", NAMESPACE)
+
+
+async def test_what_the_policy_refuses_is_said_in_its_words(name: str, account: str, api: Kubectl) -> None:
+    uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
+    async with connected(account, name, uid) as found:
+        with pytest.raises(OSError, match=r"names a silo that the operator does not list"):
+            await found.apply(status(silos=[DOCUMENT["silos"][0] | {"name": "stranger"}]))

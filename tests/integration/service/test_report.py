@@ -1,0 +1,126 @@
+"""An aggregator that reports into its job's status, over an API server that is there, away, or has no such job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsilo.manifests.job import FederatedJobStatus
+from tests.integration.service.api import Api
+from tests.integration.service.client import SiloClient, finish_job
+from tests.integration.service.site import Process, Site, federation, until
+
+REPORT = ("--report", "--claim", "attacked-12345678")
+
+
+class Reported:
+    """A job of one round whose aggregator reports to an API server of the test's."""
+
+    def __init__(self, root: Path) -> None:
+        self.site = Site(root / "site", federation(rounds=1))
+        self.api = Api(root / "kubeconfig", "federation/attacked", self.site.uid)
+        self.running: list[Process] = []
+
+    def aggregator(self) -> Process:
+        self.running.append(self.site.aggregator(more=REPORT))
+        return self.running[-1]
+
+    def restarted(self) -> Process:
+        """An aggregator of which nothing more is asked: it may end before it is seen to listen."""
+        self.running.append(self.site.start_aggregator(more=REPORT))
+        return self.running[-1]
+
+    def clients(self) -> list[SiloClient]:
+        return [SiloClient(self.site, silo) for silo in self.site.silos]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reported]:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    found = Reported(tmp_path)
+    with found.api:
+        yield found
+        for process in found.running:
+            process.kill()
+
+
+def test_the_status_follows_the_job_to_its_model(job: Reported) -> None:
+    aggregator = job.aggregator()
+    first = until(lambda: job.api.writes, "the first report")[0]
+    assert (first["progress"], first["siloProgress"], first["step"]) == ("0/1", "0/2", "train")
+    assert first["roundStartTime"] < first["roundDeadline"]
+    assert finish_job(*job.clients()) == [True, True]
+    assert aggregator.exit_code() == 0
+    last = job.api.writes[-1]
+    assert (last["progress"], last["siloProgress"], last["training"]) == ("1/1", "2/2", {"loss": 0.5})
+    assert last["model"] == {"claim": REPORT[2], **job.site.status()["model"]}
+    assert [(silo["name"], silo["state"]) for silo in last["silos"]] == [
+        ("north", "Finished"),
+        ("south", "Finished"),
+    ]
+    for status in job.api.writes:
+        FederatedJobStatus.model_validate(status)
+    [path] = {path for path, _ in job.api.requests}
+    assert path == "/apis/fedsilo.io/v1alpha1/namespaces/federation/federatedjobs/attacked/status"
+    for _, query in job.api.requests:
+        assert query["fieldManager"] == ["fedsilo-aggregator"]
+        assert "force" not in query
+
+    job.api.writes.clear()
+    assert job.restarted().exit_code() == 0, "a job that has its model says so again, and ends"
+    assert job.api.writes == [last]
+
+
+def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: Reported) -> None:
+    job.api.down = True
+    aggregator = job.aggregator()
+    assert finish_job(*job.clients()) == [True, True]
+    until(
+        lambda: "could not be written: OSError: 503 the server is starting" in job.site.log(), "the warning"
+    )
+    assert aggregator.running
+    assert job.api.writes == []
+    job.api.down = False
+    assert aggregator.exit_code() == 0
+    assert "model" in job.api.writes[-1]
+
+
+@pytest.mark.parametrize("uid", [None, "another"])
+def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(job: Reported, uid: str | None) -> None:
+    aggregator = job.aggregator()
+    until(lambda: job.api.writes, "the first report")
+    job.api.uid = uid
+    job.api.writes.clear()
+    assert finish_job(*job.clients()) == [True, True]
+    assert aggregator.exit_code() == 0
+    assert job.api.writes == []
+    assert "is not written any more" in job.site.log()
+
+
+def test_a_job_that_failed_fails_of_the_same_again(job: Reported) -> None:
+    """Killed after the failure and before its end, an aggregator comes to the same verdict."""
+    aggregator = job.aggregator()
+    until(lambda: job.api.writes, "the first report")
+    job.api.down = True
+    north = job.clients()[0]
+    report = b'{"reason": "DataInvalid", "message": "no file scans"}'
+    assert north.fail(north.task().task, report).status == 204
+    until(lambda: job.site.status()["phase"] == "Failed", "the failure")
+    assert aggregator.running, "the last report is not there yet"
+    aggregator.kill()
+    job.api.down = False
+    assert job.restarted().exit_code() == 4
+    assert job.site.status()["reason"] == "DataInvalid"
+    assert [silo["state"] for silo in job.api.writes[-1]["silos"]] == ["Failed", "Awaited"]
+
+
+def test_without_an_account_the_option_is_refused(
+    job: Reported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBECONFIG")
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert job.restarted().exit_code() == 2
+    assert "--report: no Kubernetes account to report with" in job.site.log()

@@ -1,0 +1,55 @@
+"""Two aggregators never write into one directory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fedsilo.errors import FedsiloError, WorkdirConflict
+from fedsilo_aggregator.opening import claimed
+
+
+def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:
+    holder = rf"{tmp_path}: process \d+ on \S+ has been using it"
+    with (
+        claimed(tmp_path),
+        pytest.raises(WorkdirConflict, match=holder),
+        claimed(tmp_path, patience=0),
+    ):
+        pass
+
+
+def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    held, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with claimed(tmp_path):
+            held.set()
+            leave.wait()
+
+    holder = threading.Thread(target=first)
+    holder.start()
+    held.wait()
+    threading.Timer(0.3, leave.set).start()
+    began = time.monotonic()
+    with claimed(tmp_path, patience=30):
+        assert 0.2 < time.monotonic() - began < 10
+    holder.join()
+
+
+def test_a_directory_that_was_left_can_be_had_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with claimed(tmp_path / "job", patience=0):
+            assert (tmp_path / "job" / "lock").read_text().startswith("process ")
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(FedsiloError, match=r"cannot be written .+; give user"),
+        claimed(tmp_path / "file" / "job"),
+    ):
+        pass

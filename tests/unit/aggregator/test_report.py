@@ -1,0 +1,226 @@
+"""The report into the job's status: what it says, how often, and what it does when the API server does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo.manifests.job import FederatedJobStatus
+from fedsilo_aggregator.report import JobGone, Report, as_job_status
+
+DOCUMENT: dict[str, Any] = {
+    "phase": "Running",
+    "reason": "Running",
+    "message": "",
+    "round": 7,
+    "rounds": 50,
+    "step": "train",
+    "siloProgress": "1/2",
+    "deadlineSeconds": 540,
+    "roundStartTime": "2026-01-02T03:04:05Z",
+    "roundDeadline": "2026-01-02T03:14:05Z",
+    "metrics": {"accuracy": 0.5, "loss": float("nan")},
+    "training": {},
+    "refused": {"truncated": 2},
+    "model": None,
+    "silos": [
+        {
+            "name": "north",
+            "namespace": "silo-north",
+            "state": "Reported",
+            "lastRound": 7,
+            "samples": 10,
+            "bytes": 1234,
+            "fetched": 99,
+            "message": "",
+        },
+        {
+            "name": "south",
+            "namespace": "silo-south",
+            "state": "Awaited",
+            "lastRound": 0,
+            "samples": None,
+            "bytes": 0,
+            "fetched": 0,
+            "message": "",
+        },
+    ],
+}
+
+
+def document(round: int) -> dict[str, Any]:
+    return DOCUMENT | {"round": round}
+
+
+class Job:
+    """A job's status that answers as it is told to.
+
+    :ivar outcomes: what becomes of the next writes; without one, they are made.
+    :ivar times: when each write was tried.
+    """
+
+    def __init__(self, outcomes: list[str] | None = None) -> None:
+        self.outcomes = outcomes or []
+        self.now = 0.0
+        self.times: list[float] = []
+        self.tried: list[int] = []
+        self.status: Mapping[str, Any] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def apply(self, status: Mapping[str, Any]) -> None:
+        self.times.append(self.now)
+        self.tried.append(status["round"])
+        outcome = self.outcomes.pop(0) if self.outcomes else "made"
+        self.meanwhile()
+        await asyncio.sleep(0)
+        if outcome == "gone":
+            raise JobGone("job federation/digits")
+        if outcome != "refused":
+            self.status = status
+        if outcome != "made":
+            raise ConnectionError("reset by peer" if outcome == "lost answer" else "403 forbidden")
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def test_the_status_has_the_fields_that_the_aggregator_owns_and_no_other() -> None:
+    status = as_job_status(DOCUMENT, "digits-1234")
+    assert status == {
+        "round": 7,
+        "rounds": 50,
+        "progress": "7/50",
+        "siloProgress": "1/2",
+        "step": "train",
+        "roundStartTime": "2026-01-02T03:04:05Z",
+        "roundDeadline": "2026-01-02T03:14:05Z",
+        "metrics": {"accuracy": 0.5},
+        "refused": {"truncated": 2},
+        "silos": [
+            {"name": "north", "state": "Reported", "lastRound": 7, "samples": 10, "bytesSent": 1234},
+            {"name": "south", "state": "Awaited", "lastRound": 0, "bytesSent": 0},
+        ],
+    }
+    FederatedJobStatus.model_validate(status)
+    json.dumps(status, allow_nan=False)
+
+
+def test_at_the_end_the_status_says_where_the_model_is() -> None:
+    ended = DOCUMENT | {
+        "step": None,
+        "roundStartTime": None,
+        "roundDeadline": None,
+        "model": {"path": "model.safetensors", "sha256": "a" * 64},
+    }
+    status = as_job_status(ended, "digits-1234")
+    assert status["model"] == {"claim": "digits-1234", "path": "model.safetensors", "sha256": "a" * 64}
+    assert not status.keys() & {"step", "roundStartTime", "roundDeadline"}
+    assert "claim" not in as_job_status(ended, None)["model"]
+    FederatedJobStatus.model_validate(status)
+
+
+async def test_the_latest_word_is_written_at_most_once_a_second() -> None:
+    job = Job()
+    report = Report(job, None, job.sleep)
+    async with report.running():
+        for number in range(1, 6):
+            report.publish(document(number))
+            report.publish(document(10 * number))
+            for _ in range(5):
+                report.publish(document(10 * number))
+                await asyncio.sleep(0)
+        assert await report.settled(1) is None
+    assert job.status["round"] == 50
+    assert job.tried[0] == 10, "what was overtaken is never written"
+    assert all(later - earlier >= 1 for earlier, later in zip(job.times, job.times[1:], strict=False))
+
+
+async def test_what_did_not_change_is_not_written_again() -> None:
+    job = Job()
+    report = Report(job, None, job.sleep)
+    async with report.running():
+        for seconds in range(540, 0, -1):
+            report.publish(DOCUMENT | {"deadlineSeconds": seconds})
+            await asyncio.sleep(0)
+        assert await report.settled(1) is None
+    assert job.tried == [7]
+
+
+async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -> None:
+    job = Job(["refused"] * 8)
+    report = Report(job, None, job.sleep)
+    async with report.running():
+        report.publish(document(1))
+        await asyncio.sleep(0)
+        report.publish(document(2))
+        assert await report.settled(1) is None
+    assert job.status["round"] == 2
+    pauses = [later - earlier for earlier, later in zip(job.times, job.times[1:], strict=False)]
+    for pause, most in zip(pauses, [1, 2, 4, 8, 15, 15, 15], strict=False):
+        assert most / 2 <= pause <= most
+
+
+async def test_a_word_that_changes_while_it_is_written_is_followed_by_the_new_one() -> None:
+    job = Job()
+    report = Report(job, None, job.sleep)
+    job.meanwhile = lambda: report.publish(document(2)) if len(job.tried) == 1 else None
+    async with report.running():
+        report.publish(document(1))
+        assert await report.settled(1) is None
+    assert job.tried == [1, 2]
+
+
+async def test_the_end_does_not_wait_for_ever() -> None:
+    job = Job(["refused"] * 10_000_000)
+    report = Report(job, None, job.sleep)
+    async with report.running():
+        report.publish(document(1))
+        assert await report.settled(0.05) == "ConnectionError: 403 forbidden"
+
+
+async def test_a_job_that_is_gone_is_left_alone() -> None:
+    job = Job(["made", "gone"])
+    report = Report(job, None, job.sleep)
+    async with report.running():
+        report.publish(document(1))
+        await asyncio.sleep(0.01)
+        report.publish(document(2))
+        assert await report.settled(1) is None
+        report.publish(document(3))
+        assert await report.settled(1) is None
+    assert job.tried == [1, 2]
+
+
+outcomes = st.lists(st.sampled_from(["made", "refused", "lost answer"]), max_size=12)
+
+
+@settings(deadline=None)
+@given(outcomes, st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=12))
+def test_in_the_end_the_last_word_is_there(outcomes: list[str], said: list[tuple[int, int]]) -> None:
+    """Whatever the API server did, and although an answer that was lost leaves open what is there."""
+    job = Job(outcomes)
+    report = Report(job, None, job.sleep)
+
+    async def body() -> None:
+        async with report.running():
+            for round, pause in said:
+                report.publish(document(round))
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+            assert await report.settled(5) is None
+
+    asyncio.run(body())
+    assert job.status["round"] == said[-1][0]
+
+
+@pytest.mark.parametrize("figures", [0, 250])
+def test_no_more_figures_than_the_schema_allows(figures: int) -> None:
+    metrics = {f"m{number:03}": float(number) for number in range(figures)}
+    FederatedJobStatus.model_validate(as_job_status(DOCUMENT | {"metrics": metrics}, None))

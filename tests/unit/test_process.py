@@ -1,0 +1,106 @@
+"""How a process ends: its exit code, and the last words that Kubernetes reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
+from fedsilo.process import LAST_WORDS, Arguments, last_words, run_until_done
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def body() -> None:
+        raise error
+
+    return body
+
+
+@pytest.fixture
+def termination_log(tmp_path: Path) -> Path:
+    path = tmp_path / "termination-log"
+    path.write_text("what was there before, and longer than what comes" * 20)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataInvalid("north:\nno file"), 3, {"reason": "DataInvalid", "message": "north:\nno file"}),
+        (JobFailed("lost"), 4, {"reason": "JobFailed", "message": "lost"}),
+        (KeyError("round"), 1, {"reason": "InternalError", "message": "KeyError: 'round'"}),
+    ],
+)  # fmt: skip
+def test_an_error_leaves_its_reason_and_message(
+    termination_log: Path, error: Exception, code: int, said: dict[str, str]
+) -> None:
+    assert run_until_done(raising(error), termination_log) == code
+    assert json.loads(termination_log.read_bytes()) == said
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(None, 0), (KeyboardInterrupt(), 130), (asyncio.CancelledError(), 143)]
+)
+def test_an_end_that_is_no_error_leaves_nothing(
+    termination_log: Path, end: BaseException | None, code: int
+) -> None:
+    before = termination_log.read_bytes()
+    assert run_until_done((lambda: None) if end is None else raising(end), termination_log) == code
+    assert termination_log.read_bytes() == before
+
+
+def test_where_there_is_no_such_file_none_is_made(tmp_path: Path) -> None:
+    assert run_until_done(raising(FedsiloError("x")), tmp_path / "termination-log") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_may_not_be_written_changes_no_exit_code(tmp_path: Path) -> None:
+    assert run_until_done(raising(DataInvalid("x")), tmp_path) == 3
+
+
+@given(st.text(), st.integers(1, 5000))
+def test_last_words_are_json_and_fit(text: str, times: int) -> None:
+    message = text * times
+    words = last_words("QuorumLost", message)
+    assert len(words) <= LAST_WORDS
+    said = json.loads(words)
+    assert said["reason"] == "QuorumLost"
+    # Half of a surrogate pair is no character, and is written as a question mark.
+    assert message.encode(errors="replace").decode().startswith(said["message"])
+    if len(said["message"]) < len(message):
+        assert len(words) > LAST_WORDS - 16, "cut more than needed"
+
+
+def test_a_wrong_argument_is_told_like_any_other_error(
+    termination_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body() -> None:
+        Arguments(prog="fedsilo-guard").parse_args(["--new"])
+
+    assert run_until_done(body, termination_log) == 2
+    said = json.loads(termination_log.read_bytes())
+    assert said == {"reason": "ManifestInvalid", "message": "fedsilo-guard: unrecognized arguments: --new"}
+    assert capsys.readouterr().err.startswith("usage: fedsilo-guard")
+
+
+def test_sigterm_ends_a_process_that_computes() -> None:
+    program = (
+        "from fedsilo.process import exit_on_sigterm\nexit_on_sigterm()\nprint('ready', flush=True)\n"
+        "while True: sum(range(1000))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(10) == 143
