@@ -135,7 +135,7 @@ def trainer_job(site: Site, settings: Settings) -> Object:
     container = Container(
         name=TRAINER,
         image=trainer_image(site.agent, settings),
-        arguments=[*_arguments(), "--data-root", DATA],
+        arguments=[*_arguments(), "--data-root", DATA, "--await-isolation"],
         mounts=[
             _config(site),
             _place(site, _PLACES.inbox, read_only=True),
