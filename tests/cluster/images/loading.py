@@ -63,9 +63,7 @@ def export(store: Store) -> dict[str, Descriptor]:
         shutil.rmtree(store.layout, ignore_errors=True)
     for name in references():
         store.export(name)
-    listed = {
-        entry["annotations"][NAME]: entry for entry in _json(index)["manifests"] if "annotations" in entry
-    }
+    listed = {entry.get("annotations", {}).get(NAME): entry for entry in _json(index)["manifests"]}
     wanted = {name: listed[name] for name in references()}
     index.write_text(json.dumps({"schemaVersion": 2, "manifests": list(wanted.values())}))
     kept = {digest for manifest in wanted.values() for digest in blobs_of(store.layout, manifest)}
@@ -148,21 +146,14 @@ def _share(layout: Path) -> None:
         twin = CONTENT_STORE / blob.name
         if twin.exists() and twin.stat().st_dev == blob.stat().st_dev and not twin.samefile(blob):
             link = layout / blob.name
+            link.unlink(missing_ok=True)
             link.hardlink_to(twin)
             link.replace(blob)
 
 
 def _send(layout: Path, images: Mapping[str, Descriptor], present: set[str]) -> None:
-    command = [
-        "ctr",
-        "--address",
-        str(CONTAINERD_SOCKET),
-        "--namespace",
-        runtime.NAMESPACE,
-        "images",
-        "import",
-        "-",
-    ]
+    where = ["--address", str(CONTAINERD_SOCKET), "--namespace", runtime.NAMESPACE]
+    command = ["ctr", *where, "images", "import", "-"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
