@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock vectors reference crds cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -23,8 +23,11 @@ demo: setup  ## four silos train one model on real data, with four methods, on t
 	@cd examples && ../$(BIN)/fedsilo run --alone --workdir ../runs/demo-$$(date +%Y%m%d-%H%M%S) \
 		-f quickstart.yaml -f fedavg.yaml -f ccvr.yaml -f creff.yaml
 
-test: setup  ## run the tests
+test: setup  ## run the tests that need no cluster
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster
 
 lint: setup  ## style, types and layers
 	@$(BIN)/ruff format --check .
