@@ -70,11 +70,10 @@ class PartitionSpec(Fields):
 
 
 class VolumeSpec(Fields):
-    """Where the data lie; mounted in the trainer only."""
+    """Where the data lie; mounted in the trainer only, and read-only."""
 
     persistent_volume_claim: Label | None = Field(default=None, description="Claim in the silo's namespace.")
     host_path: Text | None = Field(default=None, description="Directory of the node.")
-    read_only: Flag = Field(default=True, description="Mounted without the right to write.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

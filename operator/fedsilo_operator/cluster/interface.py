@@ -5,7 +5,7 @@ Seven verbs over raw objects. Errors are sorted by what a controller does about 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -108,3 +108,15 @@ class Cluster(Protocol):
 
     async def event(self, event: Event) -> None:
         """Record an event; one that repeats raises the count of the one before."""
+
+
+class Cache(Protocol):
+    """What is known of the cluster without asking it."""
+
+    def get(self, kind: Kind, ref: Ref) -> Object | None:
+        """One object."""
+
+    def select(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Iterable[Object]:
+        """Objects of a kind, in one namespace or all, that carry these labels."""

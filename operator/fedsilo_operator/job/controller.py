@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedsilo_operator.cluster.interface import Cluster, NotFound
-from fedsilo_operator.job.observe import OWNED, Cache, JobObservation, observe
+from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
+from fedsilo_operator.job.observe import OWNED, JobObservation, observe
 from fedsilo_operator.job.plan import plan
 from fedsilo_operator.objects import (
     CLAIM,

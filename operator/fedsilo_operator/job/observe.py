@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
 from fedsilo_operator.objects import (
     CLAIM,
@@ -69,18 +69,6 @@ class JobObservation:
     def has_started(self) -> bool:
         """Whether the silos are settled: agents were resumed, or will be at once."""
         return CONFIG_MAP in self.children or "startTime" in (self.job.get("status") or {})
-
-
-class Cache(Protocol):
-    """What is known of the cluster without asking it."""
-
-    def get(self, kind: Kind, ref: Ref) -> Object | None:
-        """One object."""
-
-    def select(
-        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Iterable[Object]:
-        """Objects of a kind, in one namespace or all, that carry these labels."""
 
 
 def observe(cache: Cache, ref: Ref) -> JobObservation | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fedsilo.wire import SigningKey
-from fedsilo_operator.cluster.interface import Cluster, NotFound
+from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
@@ -33,7 +33,7 @@ from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo import keys, plan
-from fedsilo_operator.silo.observe import AgentObservation, Cache, observe, silo_of
+from fedsilo_operator.silo.observe import AgentObservation, observe, silo_of
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 from fedsilo_operator.workloads.pod import is_suspended
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.objects import (
     AGENT,
     CLAIM,
@@ -27,18 +27,6 @@ from fedsilo_operator.workloads.agent import GUARD, TRAINER
 
 Child = tuple[Kind, str]
 """Kind and name of a child; all are in the agent's namespace."""
-
-
-class Cache(Protocol):
-    """What is known of the cluster without asking it."""
-
-    def get(self, kind: Kind, ref: Ref) -> Object | None:
-        """One object."""
-
-    def select(
-        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Iterable[Object]:
-        """Objects of a kind, in one namespace or all, that carry these labels."""
 
 
 @dataclass(frozen=True)

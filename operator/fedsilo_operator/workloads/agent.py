@@ -18,13 +18,15 @@ from pydantic import BaseModel
 from fedsilo.engine.volume import Volume
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.common import Quantity
-from fedsilo.manifests.silo import DatasetSpec, Silo, VolumeSpec
+from fedsilo.manifests.silo import Silo
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Object, Ref
 from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
     CONFIG,
     DATA,
+    PORT,
     SECRETS,
     VOLUME,
     Container,
@@ -35,8 +37,6 @@ from fedsilo_operator.workloads.pod import (
 )
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
-
-AGGREGATOR_PORT = 8443
 
 FINAL = (2, 3, 5, 6, 7)
 """Exit codes after which another try cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
@@ -123,7 +123,7 @@ def guard_policy(site: Site) -> Object:
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": job.namespace}},
             "podSelector": {"matchLabels": {COMPONENT: "aggregator", JOB_UID: job.uid}},
         }
-        return _network_policy(site, GUARD, [{"to": [peer], "ports": [_port("TCP", AGGREGATOR_PORT)]}])
+        return _network_policy(site, GUARD, [{"to": [peer], "ports": [_port("TCP", PORT)]}])
     names = {"ports": [_port("UDP", 53), _port("TCP", 53)]}
     return _network_policy(site, GUARD, [{"ports": [_port("TCP", urlsplit(trust.url).port or 443)]}, names])
 
@@ -141,7 +141,7 @@ def trainer_job(site: Site, settings: Settings) -> Object:
             _place(site, _PLACES.inbox, read_only=True),
             _place(site, _PLACES.drop),
             _place(site, _PLACES.state),
-            *_data(dataset),
+            *dataset_mounts([dataset] if dataset else []),
         ],
         resources={what: _amounts(amounts) for what, amounts in template.resources.items()},
     )
@@ -204,21 +204,6 @@ def _config(site: Site) -> Mount:
 def _place(site: Site, path: Path, read_only: bool = False) -> Mount:
     source = {"persistentVolumeClaim": {"claimName": site.ref.name}}
     return Mount("volume", source, str(path), sub_path=path.name, read_only=read_only)
-
-
-def _data(dataset: DatasetSpec | None) -> list[Mount]:
-    """The volume of the one dataset that the job names, if it lies on one."""
-    if dataset is None or dataset.volume is None:
-        return []
-    read_only = dataset.volume.read_only
-    return [Mount("data", _source(dataset.volume), f"{DATA}/{dataset.name}", read_only=read_only)]
-
-
-def _source(volume: VolumeSpec) -> Mapping[str, Any]:
-    if volume.persistent_volume_claim is None:
-        return {"hostPath": {"path": volume.host_path}}
-    name, read_only = volume.persistent_volume_claim, volume.read_only
-    return {"persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
 
 
 def _with(site: Site, component: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,9 +30,11 @@ from fedsilo_operator.objects import (
     ref_of,
     uid_of,
 )
+from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
     CONFIG,
     DATA,
+    PORT,
     SECRETS,
     VOLUME,
     Container,
@@ -43,7 +45,6 @@ from fedsilo_operator.workloads.pod import (
 )
 
 AGGREGATOR = "aggregator"
-PORT = 8443
 CONFIG_FILE = "config.json"
 
 API_PORTS = (443, 6443)
@@ -210,7 +211,7 @@ def workload(job: Object, parsed: FederatedJob, image: str) -> Object:
         Mount("config", {"configMap": {"name": _ref(job).name}}, CONFIG),
         Mount("keys", {"secret": {"secretName": _secret_ref(job).name, "defaultMode": 0o440}}, SECRETS),
         Mount("volume", {"persistentVolumeClaim": {"claimName": claim}}, VOLUME, read_only=False),
-        *_datasets(parsed),
+        *dataset_mounts(parsed.spec.aggregator.datasets),
     ]
     arguments = [
         *("--config", f"{CONFIG}/{CONFIG_FILE}"),
@@ -230,18 +231,6 @@ def workload(job: Object, parsed: FederatedJob, image: str) -> Object:
     return batch_job(
         _ref(job), _labels(job), pod, owner=job, backoff_limit=parsed.spec.backoff_limit, final=FINAL
     )
-
-
-def _datasets(parsed: FederatedJob) -> Iterator[Mount]:
-    for position, dataset in enumerate(parsed.spec.aggregator.datasets):
-        if (volume := dataset.volume) is None:
-            continue
-        source: dict[str, Any] = {"hostPath": {"path": volume.host_path}}
-        if volume.persistent_volume_claim is not None:
-            source = {
-                "persistentVolumeClaim": {"claimName": volume.persistent_volume_claim, "readOnly": True}
-            }
-        yield Mount(f"data-{position}", source, f"{DATA}/{dataset.name}")
 
 
 def _child(kind: Kind, job: Object, **content: Any) -> Object:

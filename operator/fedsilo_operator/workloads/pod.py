@@ -14,6 +14,9 @@ USER = 65532
 GRACE = 20
 """Seconds between SIGTERM and SIGKILL: time to finish a write, not a round."""
 
+PORT = 8443
+"""Where an aggregator serves."""
+
 SUSPENDER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""
 

@@ -66,7 +66,7 @@ FIELDS: dict[str, Edit] = {
     "misspelt limits": ("limits: {nvidia", "limit: {nvidia"),
     "name too long": (JOB, JOB.replace("digits", LONG)),
     "name with capitals": (JOB, JOB.replace("digits", "Digits")),
-    "volume without a source": ("volume: {hostPath: /data}", "volume: {readOnly: true}"),
+    "volume without a source": ("volume: {hostPath: /data}", "volume: {}"),
     "image by tag": ("[model],", "[model], trainerImages: ['registry.example/trainer:1'],"),
     "address without TLS": ("storage: {size: 10Gi}", "url: http://aggregator.example"),
     "two datasets of one name": (WEST, f"    - {{name: digits, loader: npz}}\n{WEST}"),

@@ -37,7 +37,7 @@ VOLUMES = [
         "name": "other",
         "loader": "npz",
         "config": {"path": "other/b.npz"},
-        "volume": {"hostPath": "/srv/data", "readOnly": False},
+        "volume": {"hostPath": "/srv/data"},
     },
     {"name": "digits", "loader": "sklearn:digits", "config": {"split": "test"}},
 ]

@@ -148,9 +148,9 @@ def test_only_the_dataset_that_the_job_names_is_mounted() -> None:
         agent(job_spec(data={"dataset": "letters", "classes": 2, "inputShape": [4]})), silo(datasets=offered)
     )
     volumes = {volume["name"]: volume for volume in pod(TRAINER, world)["volumes"]}
-    assert volumes["data"] == {"name": "data", "hostPath": {"path": "/srv/letters"}}
+    assert volumes["data-0"] == {"name": "data-0", "hostPath": {"path": "/srv/letters"}}
     assert [
-        mount["mountPath"] for mount in container(TRAINER, world)["volumeMounts"] if mount["name"] == "data"
+        mount["mountPath"] for mount in container(TRAINER, world)["volumeMounts"] if mount["name"] == "data-0"
     ] == ["/data/letters"]
 
 

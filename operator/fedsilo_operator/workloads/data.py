@@ -1,0 +1,22 @@
+"""Datasets that lie on a volume: read-only, each under its own name, where relative paths of its loader begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fedsilo.manifests.silo import DatasetSpec, VolumeSpec
+from fedsilo_operator.workloads.pod import DATA, Mount
+
+
+def dataset_mounts(datasets: Iterable[DatasetSpec]) -> Iterator[Mount]:
+    """One for each dataset that has a volume; the others are in the image."""
+    for position, dataset in enumerate(datasets):
+        if dataset.volume is not None:
+            yield Mount(f"data-{position}", _source(dataset.volume), f"{DATA}/{dataset.name}")
+
+
+def _source(volume: VolumeSpec) -> Mapping[str, Any]:
+    if volume.persistent_volume_claim is None:
+        return {"hostPath": {"path": volume.host_path}}
+    return {"persistentVolumeClaim": {"claimName": volume.persistent_volume_claim, "readOnly": True}}
