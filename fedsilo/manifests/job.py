@@ -218,8 +218,17 @@ class AggregatorSpec(Fields):
     )
 
     @model_validator(mode="after")
-    def _unique_datasets(self) -> Self:
+    def _checked_datasets(self) -> Self:
         check_unique_names(self.datasets)
+        for position, dataset in enumerate(self.datasets):
+            if dataset.volume is not None and dataset.volume.host_path is not None:
+                # Whoever may create a job need not be one who may read the disks of its nodes.
+                raise wrong(
+                    "is a directory of the node, which a job may not mount",
+                    "use a persistentVolumeClaim",
+                    *("datasets", position, "volume", "hostPath"),
+                    value=dataset.volume.host_path,
+                )
         return self
 
 

@@ -219,7 +219,7 @@ def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
     if not silos or quorum is None or quorum <= sampled:
         return
     source = "spec.silos.refs" if job.spec.silos.refs else "spec.silos.selector"
-    problem = f"is more than the {silos} silos of {source}"
+    problem = f"is more than the {silos} silo{'' if silos == 1 else 's'} of {source}"
     if quorum <= silos:
         problem = (
             f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"

@@ -89,6 +89,13 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "VolumeSpec": one_of(
         {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
     ),
+    "AggregatorSpec": (
+        Rule(
+            "self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",
+            "volume.hostPath: is a directory of the node, which a job may not mount; use a persistentVolumeClaim",
+            ".datasets",
+        ),
+    ),
     "PartitionSpec": (
         Rule(
             "self.index < self.silos",

@@ -8,6 +8,7 @@ import pytest
 
 from fedsilo_operator.workloads import aggregator
 from tests.cluster.kubectl import Kubectl, KubectlFailed
+from tests.cluster.rights import account, may, rights
 from tests.cluster.schema.federation import job
 
 GOLDEN = Path(__file__).with_name("rights.golden").read_text()
@@ -36,22 +37,11 @@ FORBIDDEN = (
 
 @pytest.fixture(scope="module")
 def operator(api: Kubectl) -> Kubectl:
-    return Kubectl(api.program, api.kubeconfig, "system:serviceaccount:fedsilo-system:fedsilo-operator")
-
-
-def may(account: Kubectl, what: str) -> bool:
-    try:
-        account.run("auth", "can-i", "--quiet", *what.split())
-    except KubectlFailed:
-        return False
-    return True
+    return account(api, "fedsilo-system", "fedsilo-operator")
 
 
 def test_rights(operator: Kubectl) -> None:
-    """Paths that are no resources are what every account may read."""
-    lines = operator.run("auth", "can-i", "--list", "-n", "fedsilo-system").splitlines()
-    shown = sorted(line.rstrip() for line in lines if not line.startswith(" "))
-    assert "\n".join(shown) + "\n" == GOLDEN
+    assert rights(operator, "fedsilo-system") == GOLDEN
     assert "*" not in GOLDEN
 
 
@@ -72,13 +62,11 @@ def test_the_operator_gives_an_aggregator_its_role_and_no_more(api: Kubectl, ope
     """RBAC lets nobody give rights that he has not himself."""
     api.apply(job("granted"))
     owner = api.get("fj", "granted", "-n", "federation")
-    account, role, binding = (
+    made, role, binding = (
         make(owner) for make in (aggregator.account, aggregator.role, aggregator.role_binding)
     )
-    operator.apply(account, role, binding)
-    aggregators = Kubectl(
-        api.program, api.kubeconfig, f"system:serviceaccount:federation:{account['metadata']['name']}"
-    )
+    operator.apply(made, role, binding)
+    aggregators = account(api, "federation", made["metadata"]["name"])
     aggregators.get("fj", "granted", "-n", "federation")
     for refused in (
         "list federatedjobs",

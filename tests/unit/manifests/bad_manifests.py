@@ -69,6 +69,10 @@ FIELDS: dict[str, Edit] = {
     "volume without a source": ("volume: {hostPath: /data}", "volume: {}"),
     "image by tag": ("[model],", "[model], trainerImages: ['registry.example/trainer:1'],"),
     "address without TLS": ("storage: {size: 10Gi}", "url: http://aggregator.example"),
+    "directory of a node in a job": (
+        "config: {split: test}}\n",
+        "config: {split: test}, volume: {hostPath: /etc}}\n",
+    ),
     "two datasets of one name": (WEST, f"    - {{name: digits, loader: npz}}\n{WEST}"),
 }
 """Faults within one document."""

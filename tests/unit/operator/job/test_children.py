@@ -37,7 +37,7 @@ VOLUMES = [
         "name": "other",
         "loader": "npz",
         "config": {"path": "other/b.npz"},
-        "volume": {"hostPath": "/srv/data"},
+        "volume": {"persistentVolumeClaim": "other-data"},
     },
     {"name": "digits", "loader": "sklearn:digits", "config": {"split": "test"}},
 ]
@@ -126,7 +126,7 @@ def test_nobody_owns_the_volume(scene: Scene) -> None:
 
 
 def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
-    """https://kubernetes.io/docs/concepts/security/pod-security-standards/, but for the person's own hostPath."""
+    """As https://kubernetes.io/docs/concepts/security/pod-security-standards/ says."""
     pod = the(scene, JOB)["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert says(pod["securityContext"], {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
@@ -140,7 +140,7 @@ def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
         },
     )
     sources = {next(iter(volume.keys() - {"name"})) for volume in pod["volumes"]}
-    assert sources == {"configMap", "secret", "persistentVolumeClaim", "hostPath", "emptyDir"}
+    assert sources == {"configMap", "secret", "persistentVolumeClaim", "emptyDir"}
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"/var/lib/fedsilo", "/tmp"}
 

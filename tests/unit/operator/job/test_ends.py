@@ -24,7 +24,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Create
-from fedsilo_operator.workloads.aggregator import participants_in
+from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
 from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SOUTH, Scene, manifest, public_key, silo
 
 AGGREGATOR = Ref(JOB_REF.namespace, "digits-aggregator")
@@ -285,9 +285,23 @@ def test_a_silo_whose_agent_configuration_and_key_are_all_gone_is_named() -> Non
     scene.settle()
     assert scene.condition("SilosReady") == (
         "False",
-        "SiloNotReady",
-        "Silo silo-south/south: its agent and its key are both gone; restore the Silo with its key.",
+        "SiloNotFound",
+        "Silo silo-south/south: the Silo and its agent are gone; restore the Silo with its key.",
     )
+    scene.cluster.put(silo(SOUTH))
+    scene.settle()
+    assert scene.agents() == ["north", "south"]
+
+
+def test_no_agent_is_made_where_there_is_no_silo_any_more() -> None:
+    """Its namespace may be gone as well, and a write that always fails would keep the status from being written."""
+    scene = Scene().running()
+    scene.cluster.remove(SILO_KIND, SOUTH)
+    scene.cluster.remove(SILO_AGENT, ref_of(scene.agent(SOUTH)))
+    scene.settle()
+    assert scene.agents() == ["north"]
+    status, reason, _ = scene.condition("SilosReady") or ("", "", "")
+    assert (status, reason) == ("False", "SiloNotFound")
     scene.cluster.put(silo(SOUTH))
     scene.settle()
     assert scene.agents() == ["north", "south"]
@@ -311,6 +325,54 @@ def test_what_an_earlier_job_of_the_name_left_is_removed_and_not_taken_over() ->
     assert not scene.cluster.objects(CONFIG_MAP)
     scene.started()
     assert scene.cluster.peek(CONFIG_MAP, AGGREGATOR)["metadata"]["labels"][JOB_UID] == scene.uid
+
+
+def test_a_claim_that_is_not_the_job_s_is_neither_used_nor_deleted() -> None:
+    scene = Scene()
+    stale = {"app.kubernetes.io/managed-by": "fedsilo-operator", JOB_UID: "another"}
+    claim = claim_ref(scene.job)
+    metadata = {"name": claim.name, "namespace": claim.namespace, "labels": stale}
+    scene.cluster.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata})
+    scene.settle()
+    scene.admit(NORTH, SOUTH)
+    scene.settle()
+    assert scene.condition("Accepted") == (
+        "False",
+        "VolumeMissing",
+        f"PersistentVolumeClaim {claim} has the name of this job's volume but not its label"
+        f" fedsilo.io/job-uid={scene.uid}, so it may hold the work of another. Delete it if nobody needs it, or delete"
+        " the job and create it again: its claim then has another name.",
+    )
+    assert scene.events()[-1] == ("Warning", "VolumeMissing")
+    assert all(agent["spec"]["suspend"] for agent in scene.cluster.objects(SILO_AGENT)), "no GPU is taken"
+    assert scene.cluster.peek(CLAIM, claim)["metadata"]["labels"] == stale
+    scene.cluster.remove(CLAIM, claim)
+    scene.settle()
+    assert scene.phase() == "Starting"
+
+
+def test_a_claim_that_lost_its_label_is_not_mounted_again() -> None:
+    scene = Scene().running()
+    claim = scene.cluster.peek(CLAIM, claim_ref(scene.job))
+    claim["metadata"]["labels"][JOB_UID] = "another"
+    scene.cluster.put(claim)
+    scene.cluster.remove(JOB, AGGREGATOR)
+    scene.cluster.collect_garbage()
+    scene.settle()
+    assert not scene.cluster.objects(JOB)
+    status, reason, _ = scene.condition("Running") or ("", "", "")
+    assert (status, reason) == ("False", "VolumeMissing")
+
+
+def test_a_process_that_ended_is_no_news_until_its_job_says_how() -> None:
+    """Its pod is not ready any more, and still Running, until the kubelet has cleared up."""
+    scene = Scene().running()
+    pod = scene.pod("Running", terminated={"exitCode": 0})
+    not_ready = [{"type": "Ready", "status": "False", "reason": "PodCompleted"}]
+    scene.cluster.put(pod | {"status": pod["status"] | {"conditions": not_ready}}, "kubelet")
+    assert scene.step().settled
+    complete(scene)
+    assert [reason for _, reason in scene.events()].count("Running") == 1
 
 
 def test_a_pod_of_an_earlier_aggregator_is_waited_for() -> None:

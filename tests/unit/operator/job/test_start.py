@@ -127,16 +127,21 @@ def test_a_silo_without_a_key_is_waited_for_and_named() -> None:
     keyless = silo(SOUTH, key=False)
     scene = Scene(silos=[silo(NORTH), keyless])
     scene.settle()
-    status, reason, message = scene.condition("Accepted") or ("", "", "")
-    assert (status, reason) == ("False", "SiloNotReady")
-    assert (
-        message
-        == "Silo silo-south/south has published no key; the job waits until status.publicKey is there."
+    assert scene.condition("Accepted") == (
+        "False",
+        "KeyPending",
+        "Silo silo-south/south has published no key yet; the operator is about to make one.",
     )
+    assert scene.events() == [("Normal", "KeyPending")], "nobody has to do anything"
     found = {"type": "Ready", "status": "False", "reason": "KeyInvalid", "message": "Secret x is broken."}
     scene.cluster.put(keyless | {"status": {"conditions": [found]}})
     scene.settle()
-    assert "published no key (Secret x is broken);" in (scene.condition("Accepted") or ("", "", ""))[2]
+    assert scene.condition("Accepted") == (
+        "False",
+        "SiloNotReady",
+        "Silo silo-south/south has published no key, and the job waits until it has. Secret x is broken.",
+    )
+    assert scene.events()[-1] == ("Warning", "SiloNotReady")
     scene.cluster.put(silo(SOUTH))
     scene.settle()
     assert scene.condition("Accepted") == ("True", "Accepted", "The specification can be run.")
@@ -155,6 +160,11 @@ def test_all_objections_of_all_silos_stand_in_the_job() -> None:
         "Silo south: policy.methods allows ccvr, not fedavg; use one of these.",
     )
     assert scene.events()[-1] == ("Warning", "PolicyRefused")
+    scene.refuse(NORTH, "PolicyRefused", "Silo north: policy.maxRounds is 1, the job has 3 rounds.")
+    scene.settle()
+    assert [reason for _, reason in scene.events()].count("PolicyRefused") == 2, (
+        "the Event has all objections"
+    )
     scene.admit(NORTH, SOUTH)
     scene.settle()
     assert scene.phase() == "Starting"
@@ -252,7 +262,7 @@ def test_a_selector_that_matches_too_few_waits() -> None:
     assert scene.condition("Accepted") == (
         "False",
         "QuorumImpossible",
-        "spec.participation.minSilos 2 is more than the 1 silos of spec.silos.selector; use 1 or less in a new job, or"
+        "spec.participation.minSilos 2 is more than the 1 silo of spec.silos.selector; use 1 or less in a new job, or"
         " label more Silos.",
     )
 
