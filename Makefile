@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster lint format lock vectors reference crds cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -52,6 +52,9 @@ reference: setup  ## write docs/manifests.md anew
 
 crds: setup  ## write manifests/crds/ anew
 	@$(BIN)/python -m fedsilo.manifests.crds manifests/crds/
+
+charts: setup  ## write anew what the charts share with manifests/ and models, and their READMEs
+	@$(BIN)/python -m charts.generate
 
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
 	@$(BIN)/python -m tests.cluster.node up

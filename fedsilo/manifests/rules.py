@@ -90,8 +90,9 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
     ),
     "AggregatorSpec": (
+        # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
         Rule(
-            "self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",
+            "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",
             "volume.hostPath: is a directory of the node, which a job may not mount; use a persistentVolumeClaim",
             ".datasets",
         ),

@@ -1,0 +1,99 @@
+"""helm as the tests call it, and the values with which they do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.kubectl import Object
+from tests.cluster.node.binaries import programs
+from tests.cluster.operator import documents
+from tests.paths import ROOT
+
+CHARTS = ROOT / "charts"
+OPERATOR, SILO = CHARTS / "fedsilo", CHARTS / "fedsilo-silo"
+
+Values = dict[str, Any]
+
+HOOK = "helm.sh/hook"
+
+
+class HelmFailed(AssertionError):
+    """helm ended with an error; its text is the message."""
+
+
+@dataclass(frozen=True)
+class Helm:
+    """helm with one kubeconfig, or with none where it only renders."""
+
+    kubeconfig: Path | None = None
+
+    def run(self, *arguments: str, values: Values | None = None, timeout: float = 120) -> str:
+        """Run a command; its standard output.
+
+        :raises HelmFailed: when it fails.
+        """
+        command = [str(programs("helm") / "helm"), *arguments]
+        if self.kubeconfig is not None:
+            command += ["--kubeconfig", str(self.kubeconfig)]
+        if values is not None:
+            command += ["--values", "-"]
+        done = subprocess.run(
+            command, input=json.dumps(values or {}), capture_output=True, text=True, timeout=timeout
+        )
+        if done.returncode != 0:
+            raise HelmFailed(f"helm {' '.join(arguments)}: {done.stderr.strip()} {done.stdout.strip()}")
+        return done.stdout
+
+    def refusal(self, *arguments: str, values: Values | None = None) -> str:
+        """Run a command that must fail; what it says."""
+        try:
+            said = self.run(*arguments, values=values)
+        except HelmFailed as failed:
+            return str(failed)
+        raise AssertionError(f"helm {' '.join(arguments)} was not refused but said: {said}")
+
+
+def render(
+    chart: Path, values: Values, release: str = "north", namespace: str = "fedsilo-system"
+) -> list[Object]:
+    """The objects of a release, those of `helm test` included."""
+    text = Helm().run("template", release, str(chart), "-n", namespace, values=values)
+    return [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
+
+
+def is_hook(item: Object) -> bool:
+    """Whether it is there for `helm test` only."""
+    return HOOK in item["metadata"].get("annotations", {})
+
+
+def quickstart(name: str) -> tuple[str, Values]:
+    """The namespace and the values of a silo of the quickstart."""
+    (silo,) = (
+        item
+        for item in documents("quickstart.yaml")
+        if item["kind"] == "Silo" and item["metadata"]["name"] == name
+    )
+    return silo["metadata"]["namespace"], dict(silo["spec"])
+
+
+def nested(path: str, value: object) -> Values:
+    """Values that set one, by its path with dots."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def merged(first: Values, second: Values) -> Values:
+    """Values in which the second win, as helm merges them."""
+    both = first | second
+    for name in first.keys() & second.keys():
+        if isinstance(first[name], dict) and isinstance(second[name], dict):
+            both[name] = merged(first[name], second[name])
+    return both

@@ -1,0 +1,220 @@
+"""What the charts make of their values: the same objects as the kustomize base, and the rights that are needed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedsilo.manifests.silo import Silo
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
+from tests.cluster.kubectl import Object
+from tests.cluster.node.binaries import programs
+from tests.cluster.operator import documents
+from tests.paths import ROOT
+
+ADDED = {
+    "helm.sh/chart",
+    "helm.sh/resource-policy",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/part-of",
+}
+"""Labels and annotations that are there for Helm or for kustomize."""
+
+Right = tuple[str, str, str, str]
+"""Group, resource, name ("" for any), verb."""
+
+NORTH = quickstart("north")[1]
+
+FULL: dict[Path, Values] = {
+    OPERATOR: {
+        "replicas": 3,
+        "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
+        "imagePullSecrets": ["one", "two"],
+        "jobNamespaces": ["research", "teaching"],
+        "crds": {"keep": False},
+    },
+    SILO: NORTH
+    | {
+        "labels": {"region": "north"},
+        "signingKey": {"create": False},
+        "agent": {
+            "resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi", "nvidia.com/gpu": 1}},
+            "nodeSelector": {"gpu": "yes"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "runtimeClassName": "sandbox",
+            "storage": {"storageClassName": "fast"},
+            "guardImage": "registry.example/guard:1",
+        },
+        "policy": {"maxBytesPerRound": 100_000_000, "maxRounds": 10, "manualApproval": True},
+        "quota": {"requests.cpu": 8, "requests.memory": "16Gi"},
+        "imagePullSecrets": ["one"],
+    },
+}
+"""Nearly everything that can be set, at once."""
+
+LEAST: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
+
+
+@pytest.mark.parametrize("values", [LEAST, FULL], ids=["least", "full"])
+@pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
+def test_helm_finds_nothing_to_say(chart: Path, values: dict[Path, Values]) -> None:
+    Helm().run("lint", "--strict", str(chart), values=values[chart])
+
+
+def test_the_operator_is_that_of_the_kustomize_base() -> None:
+    charted = {_identity(item): _plain(item) for item in render(OPERATOR, {}) if not is_hook(item)}
+    based = {_identity(item): _plain(item) for item in _kustomized() if item["kind"] != "Namespace"}
+    assert charted.keys() == based.keys()
+    for identity, item in based.items():
+        assert charted[identity] == item, identity
+
+
+@pytest.mark.parametrize("name", ["north", "east", "south", "west"])
+def test_a_silo_is_that_of_the_quickstart(name: str) -> None:
+    namespace, values = quickstart(name)
+    (made,) = (item for item in render(SILO, values, name, namespace) if item["kind"] == "Silo")
+    (example,) = (
+        item
+        for item in documents("quickstart.yaml")
+        if item["kind"] == "Silo" and item["metadata"]["name"] == name
+    )
+    del made["metadata"]["labels"]
+    assert Silo.model_validate(made) == Silo.model_validate(example)
+
+
+def test_rights_by_namespace_are_together_those_in_all_namespaces() -> None:
+    system = "fedsilo-system"
+    everywhere = _rights(render(OPERATOR, {}))
+    own = [item for item in render(OPERATOR, {}) if item["kind"] == "Role" and not is_hook(item)]
+    assert everywhere >= _rights(own)
+
+    narrow = [item for item in render(OPERATOR, {"jobNamespaces": ["research"]}) if not is_hook(item)]
+    cluster = [item for item in narrow if item["kind"] == "ClusterRole"]
+    assert {verb for *_, verb in _rights(cluster)} == {"get", "list", "watch"}
+    assert not [right for right in _rights(cluster) if right[1] == "secrets"]
+    assert {item["metadata"]["namespace"] for item in narrow if item["kind"] == "Role"} == {
+        system,
+        "research",
+    }
+
+    silo = [item for item in render(SILO, NORTH) if item["kind"] == "Role" and not is_hook(item)]
+    assert _rights(narrow) | _rights(silo) == everywhere
+
+
+def test_an_institution_that_brings_its_key_lets_nobody_make_secrets() -> None:
+    may = ("", "secrets", "", "create")
+    assert may in _rights(render(SILO, NORTH))
+    assert may not in _rights(render(SILO, NORTH | {"signingKey": {"create": False}}))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "namespaces", "keep"), list(product([1, 2, 5], [[], ["a"], ["a", "b"]], [True, False]))
+)
+def test_operator_matrix(replicas: int, namespaces: list[str], keep: bool) -> None:
+    values = {"replicas": replicas, "jobNamespaces": namespaces, "crds": {"keep": keep}}
+    items = [item for item in render(OPERATOR, values) if not is_hook(item)]
+    kinds = [item["kind"] for item in items]
+    assert kinds.count("PodDisruptionBudget") == (replicas > 1)
+    assert kinds.count("Role") == kinds.count("RoleBinding") == 1 + len(namespaces)
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == replicas
+    definitions = [item for item in items if item["kind"] == "CustomResourceDefinition"]
+    assert len(definitions) == 3
+    policies = [
+        item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for item in definitions
+    ]
+    assert policies == ["keep" if keep else None] * 3
+
+
+@pytest.mark.parametrize("digest", ["", f"sha256:{'1' * 64}"])
+@pytest.mark.parametrize("tag", ["", "2.0"])
+def test_images(tag: str, digest: str) -> None:
+    roles = ("operator", "aggregator", "guard", "trainer")
+    values = {"images": {role: {"repository": f"r/{role}", "tag": tag, "digest": digest} for role in roles}}
+    (deployment,) = (item for item in render(OPERATOR, values) if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    version = f"@{digest}" if digest else f":{tag or '0.1.0'}"
+    assert container["image"] == f"r/operator{version}"
+    assert container["args"] == [f"--{role}-image=r/{role}{version}" for role in roles[1:]]
+
+
+@pytest.mark.parametrize("quota", [{}, {"services": 0, "requests.nvidia.com/gpu": 4}])
+@pytest.mark.parametrize("name", ["", "north"])
+def test_silo_matrix(name: str, quota: Values) -> None:
+    items = render(SILO, NORTH | {"name": name, "quota": quota}, release="release")
+    (silo,) = (item for item in items if item["kind"] == "Silo")
+    assert silo["metadata"]["name"] == (name or "release")
+    quotas = [item["spec"]["hard"] for item in items if item["kind"] == "ResourceQuota"]
+    # Helm deletes no default by giving an empty mapping: what is there by default stays.
+    assert quotas == [{"services": "0"} | {what: str(amount) for what, amount in quota.items()}]
+    assert all(item["metadata"]["name"].startswith(name or "release") for item in items)
+
+
+def test_a_quota_can_be_left_out() -> None:
+    items = render(SILO, NORTH | {"quota": {"services": None}})
+    assert "ResourceQuota" not in [item["kind"] for item in items]
+
+
+@pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
+def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_demand(chart: Path) -> None:
+    pods = [_pod(item) for item in render(chart, FULL[chart]) if item["kind"] in ("Deployment", "Pod")]
+    assert len(pods) == 2
+    for spec in pods:
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert [secret["name"] for secret in spec["imagePullSecrets"]] == FULL[chart]["imagePullSecrets"]
+        (container,) = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def _kustomized() -> list[Object]:
+    command = [str(programs("kubernetes") / "kubectl"), "kustomize", str(ROOT / "manifests")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def _identity(item: Object) -> tuple[str, str, str]:
+    metadata = item["metadata"]
+    return item["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def _plain(item: Object) -> Object:
+    """An object without what tells only who made it, and with rights that can be compared."""
+    metadata = dict(item["metadata"])
+    for field in ("labels", "annotations"):
+        rest = {key: value for key, value in metadata.pop(field, {}).items() if key not in ADDED}
+        metadata |= {field: rest} if rest else {}
+    plain = item | {"metadata": metadata}
+    if "rules" in item:
+        plain["rules"] = sorted(_rights([item]))
+    return plain
+
+
+def _rights(items: Iterable[Object]) -> set[Right]:
+    return {
+        (group, resource, name, verb)
+        for item in items
+        if item["kind"] in ("Role", "ClusterRole") and not is_hook(item)
+        for rule in item["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def _pod(item: Object) -> Object:
+    spec = item["spec"]
+    return dict(spec["template"]["spec"] if item["kind"] == "Deployment" else spec)

@@ -1,0 +1,227 @@
+"""Every value of every chart changes something, and a wrong one is refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from charts.generate import documented
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, merged, nested, quickstart
+
+DIGEST = f"sha256:{'a' * 64}"
+
+BASE: dict[Path, Values] = {OPERATOR: {}, SILO: {"datasets": quickstart("north")[1]["datasets"]}}
+
+CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
+    OPERATOR: {
+        "replicas": (4, "replicas: 4"),
+        "images.operator.repository": ("r/one", "image: r/one:0.1.0"),
+        "images.operator.tag": ("9", "image: fedsilo-operator:9"),
+        "images.operator.digest": (DIGEST, f"image: fedsilo-operator@{DIGEST}"),
+        "images.aggregator.repository": ("r/two", "--aggregator-image=r/two:0.1.0"),
+        "images.aggregator.tag": ("9", "--aggregator-image=fedsilo-aggregator:9"),
+        "images.aggregator.digest": (DIGEST, f"--aggregator-image=fedsilo-aggregator@{DIGEST}"),
+        "images.guard.repository": ("r/three", "--guard-image=r/three:0.1.0"),
+        "images.guard.tag": ("9", "--guard-image=fedsilo-guard:9"),
+        "images.guard.digest": (DIGEST, f"--guard-image=fedsilo-guard@{DIGEST}"),
+        "images.trainer.repository": ("r/four", "--trainer-image=r/four:0.1.0"),
+        "images.trainer.tag": ("9", "--trainer-image=fedsilo-trainer:9"),
+        "images.trainer.digest": (DIGEST, f"--trainer-image=fedsilo-trainer@{DIGEST}"),
+        "imagePullSecrets": (["login"], "- name: login"),
+        "resources": ({"limits": {"memory": "2Gi"}}, "memory: 2Gi"),
+        "jobNamespaces": (["research"], "namespace: research"),
+        "crds.keep": (False, ""),
+    },
+    SILO: {
+        "name": ("south", "name: south"),
+        "labels": ({"region": "south"}, "region: south"),
+        "operatorNamespace": ("elsewhere", "namespace: elsewhere"),
+        "signingKey.create": (False, ""),
+        "datasets": ([{"name": "scans", "loader": "imagefolder"}], "name: scans"),
+        "agent.resources": ({"limits": {"nvidia.com/gpu": 3}}, '"nvidia.com/gpu":3'),
+        "agent.nodeSelector": ({"pool": "gpu"}, 'nodeSelector: {"pool":"gpu"}'),
+        "agent.tolerations": ([{"key": "gpu"}], 'tolerations: [{"key":"gpu"}]'),
+        "agent.runtimeClassName": ("kata", 'runtimeClassName: "kata"'),
+        "agent.storage.size": ("1Ti", '"size":"1Ti"'),
+        "agent.storage.storageClassName": ("fast", '"storageClassName":"fast"'),
+        "agent.guardImage": ("r/guard:7", 'guardImage: "r/guard:7"'),
+        "policy.methods": (["fedavg"], 'methods: ["fedavg"]'),
+        "policy.payloadKinds": (["model"], 'payloadKinds: ["model"]'),
+        "policy.minSamplesPerClass": (20, "minSamplesPerClass: 20"),
+        "policy.maxBytesPerRound": (100_000_000, "maxBytesPerRound: 100000000"),
+        "policy.jobNamespaces": (["research"], 'jobNamespaces: ["research"]'),
+        "policy.trainerImages": ([f"r/t@{DIGEST}"], f'trainerImages: ["r/t@{DIGEST}"]'),
+        "policy.maxRounds": (7, "maxRounds: 7"),
+        "policy.manualApproval": (True, "manualApproval: true"),
+        "quota": ({"pods": 12}, 'pods: "12"'),
+        "testImage": ("r/python:3", "image: r/python:3"),
+        "imagePullSecrets": (["login"], "- name: login"),
+    },
+}
+"""Another value for each, and what then appears; "" where something goes away."""
+
+WRONG: dict[Path, dict[str, tuple[object, str]]] = {
+    OPERATOR: {
+        "replicas": (0, "at '/replicas': minimum: got 0, want 1"),
+        "images.operator.repository": ("r/op:1", "at '/images/operator/repository': 'r/op:1' does not match"),
+        "images.operator.tag": (1.0, "at '/images/operator/tag': got number, want string"),
+        "images.operator.digest": ("abc", "at '/images/operator/digest': 'abc' does not match"),
+        "images.aggregator.repository": ("", "at '/images/aggregator/repository': '' does not match"),
+        "images.aggregator.tag": ("a b", "at '/images/aggregator/tag': 'a b' does not match"),
+        "images.aggregator.digest": ("md5:1", "at '/images/aggregator/digest': 'md5:1' does not match"),
+        "images.guard.repository": (None, "at '/images/guard': missing property 'repository'"),
+        "images.guard.tag": ("-", "at '/images/guard/tag': '-' does not match"),
+        "images.guard.digest": (True, "at '/images/guard/digest': got boolean, want string"),
+        "images.trainer.repository": ("R", "at '/images/trainer/repository': 'R' does not match"),
+        "images.trainer.tag": ([], "at '/images/trainer/tag': got array, want string"),
+        "images.trainer.digest": (1, "at '/images/trainer/digest': got number, want string"),
+        "imagePullSecrets": (
+            [{"name": "login"}],
+            "at '/imagePullSecrets/0': got object, want string",
+        ),
+        "resources": ({"limits": {"memory": "lots"}}, "at '/resources/limits/memory': 'lots' does not match"),
+        "jobNamespaces": (["A"], "at '/jobNamespaces/0': 'A' does not match"),
+        "crds.keep": ("no", "at '/crds/keep': got string, want boolean"),
+    },
+    SILO: {
+        "name": ("North", "at '/name': 'North' does not match"),
+        "labels": ({"region": "a b"}, "at '/labels/region': 'a b' does not match"),
+        "operatorNamespace": ("", "at '/operatorNamespace': '' does not match"),
+        "signingKey.create": (None, "at '/signingKey': missing property 'create'"),
+        "datasets": ([], "at '/datasets': minItems: got 0, want 1"),
+        "agent.resources": ({"limit": {}}, "at '/agent/resources': additional properties 'limit'"),
+        "agent.nodeSelector": ({"gpu": True}, "at '/agent/nodeSelector/gpu': got boolean, want string"),
+        "agent.tolerations": ([{"taint": "x"}], "at '/agent/tolerations/0': additional properties 'taint'"),
+        "agent.runtimeClassName": ("K", "at '/agent/runtimeClassName': 'K' does not match"),
+        "agent.storage.size": ("big", "at '/agent/storage/size': 'big' does not match"),
+        "agent.storage.storageClassName": (1, "at '/agent/storage/storageClassName': got number"),
+        "agent.guardImage": ("", "at '/agent/guardImage': '' does not match"),
+        "policy.methods": ("fedavg", "at '/policy/methods': got string, want null or array"),
+        "policy.payloadKinds": (["data"], "at '/policy/payloadKinds/0': value must be one of 'model'"),
+        "policy.minSamplesPerClass": (0, "at '/policy/minSamplesPerClass': minimum: got 0, want 1"),
+        "policy.maxBytesPerRound": ("much", "at '/policy/maxBytesPerRound': 'much' does not match"),
+        "policy.jobNamespaces": ([""], "at '/policy/jobNamespaces/0': '' does not match"),
+        "policy.trainerImages": (["r/t:1"], "at '/policy/trainerImages/0': 'r/t:1' does not match"),
+        "policy.maxRounds": (1.5, "at '/policy/maxRounds': got number, want null or integer"),
+        "policy.manualApproval": ("yes", "at '/policy/manualApproval': got string, want boolean"),
+        "quota": ({"pods": True}, "at '/quota/pods': got boolean, want number or string"),
+        "testImage": (None, "at '': missing property 'testImage'"),
+        "imagePullSecrets": (["A"], "at '/imagePullSecrets/0': 'A' does not match"),
+    },
+}
+"""A wrong value for each, and what is said about it."""
+
+TOGETHER: list[tuple[Values, str]] = [
+    (
+        {"labels": {"app.kubernetes.io/name": "x"}},
+        "labels: app.kubernetes.io/name is set by the release itself",
+    ),
+    ({"quota": {"limits.cpu": 4}}, "quota: limits.cpu would refuse every guard"),
+    ({"quota": {"requests.memory": "8Gi"}}, "set agent.resources.requests.memory"),
+    ({"quota": {"cpu": 4}, "agent": {"resources": None}}, "set agent.resources.requests.cpu"),
+    ({"policy": {"approvals": []}}, "at '/policy': additional properties 'approvals' not allowed"),
+    ({"datasets": [{"name": "x", "loader": "npz", "volume": {"pvc": "y"}}]}, "properties 'pvc' not allowed"),
+]
+"""Values of a silo that are wrong beside each other, or deep inside."""
+
+
+@cache
+def rendered(chart: Path) -> str:
+    return Helm().run("template", "north", str(chart), values=BASE[chart])
+
+
+def cases(table: Mapping[Path, Mapping[str, tuple[object, str]]]) -> pytest.MarkDecorator:
+    parameters = [
+        pytest.param(chart, path, *case, id=f"{chart.name}-{path}")
+        for chart, rows in table.items()
+        for path, case in rows.items()
+    ]
+    return pytest.mark.parametrize(("chart", "path", "value", "text"), parameters)
+
+
+@pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
+def test_the_tables_have_every_value(chart: Path) -> None:
+    paths = [value.path for value in documented((chart / "values.yaml").read_text())]
+    assert list(CHANGES[chart]) == list(WRONG[chart]) == paths
+
+
+@cases(CHANGES)
+def test_a_value_changes_something(chart: Path, path: str, value: object, text: str) -> None:
+    before = rendered(chart)
+    after = Helm().run("template", "north", str(chart), values=merged(BASE[chart], nested(path, value)))
+    if text:
+        assert text not in before
+        assert text in after
+    else:
+        assert len(after) < len(before)
+
+
+@cases(WRONG)
+def test_a_wrong_value_is_refused(chart: Path, path: str, value: object, text: str) -> None:
+    values = merged(BASE[chart], nested(path, value))
+    assert text in Helm().refusal("template", "north", str(chart), values=values)
+
+
+@pytest.mark.parametrize(("values", "text"), TOGETHER, ids=[text for _, text in TOGETHER])
+def test_values_that_do_not_go_together_are_refused(values: Values, text: str) -> None:
+    assert text in Helm().refusal("template", "north", str(SILO), values=merged(BASE[SILO], values))
+
+
+@pytest.mark.parametrize("name", ["a" * 41, "1st", "a.b"])
+def test_the_name_of_a_release_that_is_none_of_a_silo_is_refused(name: str) -> None:
+    said = Helm().refusal("template", name, str(SILO), values=BASE[SILO])
+    assert f"name: the release's name {name} cannot be that of a Silo" in said
+
+
+def groups(content: Values, prefix: str = "") -> Iterator[str]:
+    """The mappings of a values.yaml whose entries are values of their own."""
+    yield prefix
+    for name, value in content.items():
+        path = f"{prefix}.{name}".strip(".")
+        if isinstance(value, dict) and path not in (
+            "labels",
+            "quota",
+            "agent.resources",
+            "agent.nodeSelector",
+        ):
+            yield from groups(value, path)
+
+
+def all_groups() -> list[tuple[Path, str]]:
+    return [
+        (chart, path)
+        for chart in (OPERATOR, SILO)
+        for path in groups(yaml.safe_load((chart / "values.yaml").read_text()))
+        if path not in ("resources.requests", "resources.limits")
+    ]
+
+
+@pytest.mark.parametrize(("chart", "group"), all_groups())
+def test_an_unknown_value_is_refused(chart: Path, group: str) -> None:
+    values = merged(BASE[chart], nested(f"{group}.nonsense".strip("."), 1))
+    said = Helm().refusal("template", "north", str(chart), values=values)
+    assert (
+        f"at '/{group.replace('.', '/')}': additional properties 'nonsense' not allowed".replace("'/'", "''")
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("chart", "path"),
+    [
+        (chart, path)
+        for chart in (OPERATOR, SILO)
+        for path in (*CHANGES[chart], *(group for where, group in all_groups() if where == chart and group))
+    ],
+)
+def test_what_is_set_to_null_is_left_out_or_refused(chart: Path, path: str) -> None:
+    """Helm takes null for "remove the default", which must never end in an error of a template."""
+    values = merged(BASE[chart], nested(path, None))
+    try:
+        Helm().run("template", "north", str(chart), values=values)
+    except AssertionError as refused:
+        assert "missing property" in str(refused) or "got null" in str(refused)

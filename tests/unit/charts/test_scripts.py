@@ -1,0 +1,174 @@
+"""The scripts of `helm test`, run as the pods run them, against servers that say what they are told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charts.generate import CHARTS
+from fedsilo.wire.certificates import issue_server, make_authority
+
+READY = CHARTS / "fedsilo" / "files" / "ready.py"
+KEY = CHARTS / "fedsilo-silo" / "files" / "key.py"
+ISOLATION = CHARTS / "fedsilo-silo" / "files" / "isolation.py"
+
+TOKEN = "a-token"
+PATH = "/apis/fedsilo.io/v1alpha1/namespaces/silo-north/silos/north"
+
+
+def run(script: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit code and output; a traceback is a failure of the test."""
+    command = [sys.executable, "-c", script.read_text(), *arguments]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@contextmanager
+def serving(answers: dict[str, tuple[int, str]], context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server that has an answer for some paths, and 401 for who brings another token; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers[self.path]
+            if context and self.headers["Authorization"] != f"Bearer {TOKEN}":
+                status, body = 401, json.dumps({"message": "Unauthorized"})
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_operators_that_are_ready() -> None:
+    with serving({"/readyz": (200, "ok\n")}) as port:
+        assert run(READY, "127.0.0.1", str(port), "1") == (0, "1 operators are ready: 127.0.0.1\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "replicas"), [(503, "not listed yet: silos\n", "1"), (200, "ok\n", "2")]
+)
+def test_operators_that_are_not_ready_or_too_few(status: int, body: str, replicas: str) -> None:
+    with serving({"/readyz": (status, body)}) as port:
+        code, said = run(READY, "127.0.0.1", str(port), replicas, "0")
+    assert code == 1
+    assert f"of {replicas} operators are ready" in said
+    assert f"('127.0.0.1', '{body.strip()}')" in said
+
+
+def test_operators_that_do_not_answer() -> None:
+    code, said = run(READY, "127.0.0.1", str(closed_port()), "1", "0")
+    assert code == 1
+    assert "0 of 1 operators are ready" in said
+    assert "no answer: <urlopen error [Errno 111] Connection refused>" in said
+
+
+def test_operators_without_an_address() -> None:
+    code, said = run(READY, "no-such-name.invalid", "8080", "2", "0")
+    assert (code, said) == (1, "0 of 2 operators are ready; look at the logs of the others\n")
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    authority = make_authority()
+    cert, key = issue_server(authority, ["127.0.0.1"])
+    for name, content in {"ca.crt": authority.cert_pem, "tls.crt": cert, "tls.key": key}.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "token").write_text(TOKEN)
+    return tmp_path
+
+
+def look(account: Path, status: int, body: Any) -> tuple[int, str]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(account / "tls.crt", account / "tls.key")
+    with serving({PATH: (status, json.dumps(body))}, context) as port:
+        return ask(account, port)
+
+
+def ask(account: Path, port: int) -> tuple[int, str]:
+    where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+    return run(KEY, "silo-north", "north", "0", str(account), **where)
+
+
+def test_a_silo_that_is_ready(account: Path) -> None:
+    condition = {"type": "Ready", "status": "True", "message": "The silo signs with ed25519:abc."}
+    said = look(account, 200, {"status": {"publicKey": "ed25519:abc", "conditions": [condition]}})
+    assert said == (0, "Silo silo-north/north: The silo signs with ed25519:abc.\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (200, {}, "no operator has looked at it; is one running, with rights in this namespace?"),
+        (
+            200,
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "Secret is gone."}]}},
+            "Secret is gone.",
+        ),
+        (404, {"message": 'silos "north" not found'}, 'the API server says: silos "north" not found'),
+    ],
+)
+def test_a_silo_that_is_not_ready(account: Path, status: int, body: Any, text: str) -> None:
+    assert look(account, status, body) == (1, f"Silo silo-north/north: {text}\n")
+
+
+def test_an_account_without_rights(account: Path) -> None:
+    (account / "token").write_text("another")
+    assert look(account, 200, {}) == (1, "Silo silo-north/north: the API server says: Unauthorized\n")
+
+
+def test_an_api_server_that_does_not_answer(account: Path) -> None:
+    code, said = ask(account, closed_port())
+    assert code == 1
+    assert "the API server does not answer: <urlopen error [Errno 111] Connection refused>" in said
+
+
+def isolated(port: int) -> tuple[int, str]:
+    where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+    return run(ISOLATION, "0", **where)
+
+
+def test_a_pod_that_gets_out() -> None:
+    with serving({}) as port:
+        code, said = isolated(port)
+    assert code == 1
+    assert f"this pod reaches 127.0.0.1:{port}, which no network policy permits" in said
+
+
+def test_a_pod_that_does_not_get_out() -> None:
+    port = closed_port()
+    assert isolated(port) == (
+        0,
+        f"this pod cannot reach 127.0.0.1:{port}: network policies are enforced\n",
+    )
