@@ -9,29 +9,13 @@ import pytest
 from tests.cluster import outside
 from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
+from tests.cluster.reach import Place, api_servers, name_servers, reached
 from tests.cluster.test_workloads import FOREVER, served
 
-CONNECT = """
-import socket, sys
-host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-try:
-    socket.create_connection((host, port), timeout=seconds).close()
-    print("open")
-except OSError:
-    print("closed")
-"""
 
-
-def reaches(namespace: Namespace, address: str, port: int) -> bool:
-    """Whether the client gets a connection; a policy drops, so silence is the answer to wait for."""
-    said = namespace.execute("client", "python3", "-c", CONNECT, address, str(port), "2")
-    return said.strip() == "open"
-
-
-def resolves(namespace: Namespace, name: str) -> bool:
-    """Whether the client gets an address for a name."""
-    script = f"timeout 5 getent hosts {name} > /dev/null && echo found || echo nothing"
-    return namespace.execute("client", "sh", "-c", script).strip() == "found"
+def reaches(namespace: Namespace, place: Place) -> bool:
+    """Whether the client gets a connection."""
+    return bool(reached(namespace, "client", {"it": place}))
 
 
 def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
@@ -42,67 +26,49 @@ def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
 
 
 @pytest.fixture
-def places(namespace: Namespace, kubectl: Kubectl) -> Iterator[dict[str, tuple[str, int]]]:
+def places(namespace: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Place]]:
     """A client pod, and every kind of place that a pod could try to reach."""
     server = served(namespace, "server", "here")
     namespace.apply(pod("client", TOOLBOX, FOREVER, labels={"app": "client"}))
     namespace.wait("pod", "client", "condition=Ready")
-    api = kubectl.get("-n", "default", "service", "kubernetes")["spec"]["clusterIP"]
-    (node,) = kubectl.get("nodes")["items"]
-    host = next(item["address"] for item in node["status"]["addresses"] if item["type"] == "InternalIP")
-    slices = kubectl.get("-n", "default", "endpointslices", "-l", "kubernetes.io/service-name=kubernetes")
-    port = int(slices["items"][0]["ports"][0]["port"])
     with outside.outside_host():
         yield {
-            "a pod": (server, 8000),
-            "the API server's Service": (api, 443),
-            "the API server on its host": (host, port),
-            "the outside": (outside.ADDRESS, outside.PORT),
+            "a pod": Place(server, 8000),
+            **api_servers(kubectl),
+            **name_servers(kubectl),
+            "the outside": Place(outside.ADDRESS, outside.PORT),
         }
 
 
-def test_without_a_policy_everything_is_open(
-    namespace: Namespace, places: dict[str, tuple[str, int]]
-) -> None:
-    assert {place: reaches(namespace, *where) for place, where in places.items()} == dict.fromkeys(
-        places, True
-    )
-    assert resolves(namespace, "kubernetes.default.svc.cluster.local")
+def test_without_a_policy_everything_is_open(namespace: Namespace, places: dict[str, Place]) -> None:
+    assert reached(namespace, "client", places) == set(places)
 
 
-def test_a_pod_without_egress_reaches_nothing(
-    namespace: Namespace, places: dict[str, tuple[str, int]]
-) -> None:
+def test_a_pod_without_egress_reaches_nothing(namespace: Namespace, places: dict[str, Place]) -> None:
     namespace.apply(policy("silence", {"app": "client"}, policyTypes=["Egress"]))
-    until(lambda: not reaches(namespace, *places["a pod"]), "the policy to take effect")
-    assert {place: reaches(namespace, *where) for place, where in places.items()} == dict.fromkeys(
-        places, False
-    )
-    assert not resolves(namespace, "kubernetes.default.svc.cluster.local")
+    until(lambda: not reaches(namespace, places["a pod"]), "the policy to take effect")
+    assert reached(namespace, "client", places) == set()
 
 
-def test_a_pod_reaches_only_what_a_policy_allows(
-    namespace: Namespace, places: dict[str, tuple[str, int]]
-) -> None:
+def test_a_pod_reaches_only_what_a_policy_allows(namespace: Namespace, places: dict[str, Place]) -> None:
     to_the_server = {"to": [{"podSelector": {"matchLabels": {"app": "server"}}}], "ports": [{"port": 8000}]}
     namespace.apply(
         policy("only-the-server", {"app": "client"}, policyTypes=["Egress"], egress=[to_the_server])
     )
-    until(lambda: not reaches(namespace, *places["the outside"]), "the policy to take effect")
-    reached = {place for place, where in places.items() if reaches(namespace, *where)}
-    assert reached == {"a pod"}
+    until(lambda: not reaches(namespace, places["the outside"]), "the policy to take effect")
+    assert reached(namespace, "client", places) == {"a pod"}
 
 
 def test_a_pod_is_reached_only_by_whom_a_policy_allows(
-    namespace: Namespace, places: dict[str, tuple[str, int]]
+    namespace: Namespace, places: dict[str, Place]
 ) -> None:
     namespace.apply(policy("nobody", {"app": "server"}, policyTypes=["Ingress"]))
-    until(lambda: not reaches(namespace, *places["a pod"]), "the policy to take effect")
+    until(lambda: not reaches(namespace, places["a pod"]), "the policy to take effect")
     from_the_client = {"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}
     namespace.apply(
         policy("the-client", {"app": "server"}, policyTypes=["Ingress"], ingress=[from_the_client])
     )
-    until(lambda: reaches(namespace, *places["a pod"]), "the allowing policy to take effect")
+    until(lambda: reaches(namespace, places["a pod"]), "the allowing policy to take effect")
 
 
 def test_a_policy_made_before_a_pod_holds_from_its_first_second(namespace: Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from functools import partial
 
 import pytest
 
@@ -61,13 +62,13 @@ def test_a_service_is_found_by_name(namespace: Namespace, headless: bool) -> Non
     namespace.apply(pod("client", TOOLBOX, FOREVER))
     namespace.wait("pod", "client", "condition=Ready")
     for name in ("greeting", f"greeting.{namespace.name}", f"greeting.{namespace.name}.svc.cluster.local"):
-        fetch = f"import urllib.request as r; print(r.urlopen('http://{name}:8000', timeout=5).read())"
         # Endpoints and the name server's cache follow the pod within a moment.
-        until(lambda fetch=fetch: "by-name" in _tried(namespace, fetch), f"an answer from {name}")
+        until(partial(_answers_by_name, namespace, name), f"an answer from {name}")
 
 
-def _tried(namespace: Namespace, script: str) -> str:
-    return namespace.execute("client", "sh", "-c", f'python3 -c "{script}" 2>&1 || true')
+def _answers_by_name(namespace: Namespace, name: str) -> bool:
+    fetch = f"import urllib.request as r; print(r.urlopen('http://{name}:8000', timeout=5).read())"
+    return "by-name" in namespace.execute("client", "sh", "-c", f'python3 -c "{fetch}" 2>&1 || true')
 
 
 def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(namespace: Namespace) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.silo import Silo
 from fedsilo.methods import policy, registry
 from fedsilo.methods.contract import derive_contract
@@ -40,6 +41,9 @@ class Admission:
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.
 
+        The specification is the one that this agent holds, by its content and not by the digest that is written
+        beside it: what a person has approved is what the contract is derived from.
+
         :raises Problem: when it is not signed by the job's key, is of another job, silo or specification, or has
             a name that is not one of a file.
         """
@@ -51,7 +55,7 @@ class Admission:
             raise Problem("wrong-job", f"the task is of job {task.job}, this agent is of job {job.uid}")
         if task.silo != self.reference:
             raise Problem("wrong-sender", f"the task is for silo {task.silo}, this is {self.reference}")
-        if task.spec_digest.hex() != job.spec_digest:
+        if task.spec_digest.hex() != spec_digest(job.spec):
             raise Problem(
                 "task-mismatch", f"the task is of specification {task.spec_digest.hex()[:12]}, not ours"
             )

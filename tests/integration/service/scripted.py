@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class ScriptedAggregator:
         self._announce()
         self.guard: Process | None = None
 
-    def __enter__(self) -> ScriptedAggregator:
+    def __enter__(self) -> Self:
         self._thread.start()
         self.guard = self.site.guard()
         return self

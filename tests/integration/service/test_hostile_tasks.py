@@ -1,13 +1,24 @@
-"""Attacks of an aggregator on a guard: tasks that it must not obey. Each is refused and audited, and nothing leaves."""
+"""Attacks of an aggregator on a guard: tasks that it must not obey, also where the attacker has made the SiloAgent.
+
+Each is refused and audited, and nothing leaves.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import registry
+from fedsilo.methods.contract import derive_contract
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
+from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import TREE, ScriptedAggregator
 from tests.integration.service.site import until
 
@@ -162,3 +173,64 @@ def test_blobs_that_would_fill_the_volume_are_refused(hostile: ScriptedAggregato
     assert hostile.failures[task.task]["reason"] == "PolicyRefused"
     assert "its blobs have 4611686018427387904 bytes" in hostile.failures[task.task]["message"]
     assert_nothing_left(hostile, task.task)
+
+
+# --- A SiloAgent that the attacker has made, and a task key that is his. What is left is the silo's own policy.
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {"name": "fedavg"},
+    "fedconcat": {"name": "fedconcat", "config": {"clusters": 2}},
+    "ccvr": {"name": "ccvr", "config": {"after": {"name": "fedavg"}}},
+    "creff": {"name": "creff"},
+}
+
+
+class Forger(ScriptedAggregator):
+    """An attacker who gave the silo an agent of his own making; its policy lets models leave and nothing else."""
+
+    def __init__(self, root: Path, method: str) -> None:
+        super().__init__(root, policy={"payloadKinds": ["model"]})
+        self.key = SigningKey.generate()
+        path = self.site.workdir.silo("north") / "agent.json"
+        agent = self.site.agent("north")
+        job, trust = agent["spec"]["job"], agent["spec"]["trust"]
+        job["spec"]["method"] = METHODS[method]
+        self.spec = FederatedJobSpec.model_validate(job["spec"])
+        job["specDigest"] = spec_digest(self.spec)
+        trust["taskKey"] = self.key.verify_key.to_text()
+        path.write_text(json.dumps(agent))
+
+    def steps(self) -> dict[str, Contract]:
+        """What the guard derives for each step of the method."""
+        method = registry.get(self.spec.method.name)
+        config, signature = registry.config_of(method, self.spec), signature_of(TREE)
+        return {step: derive_contract(method, step, signature, config, {}) for step in method.steps(config)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_forged_agent_gets_no_other_kind_than_the_policy_allows(method: str, tmp_path: Path) -> None:
+    """Every task is signed with the key that the agent trusts, and asks for what the agent's method declares."""
+    with Forger(tmp_path / "forged", method) as forger:
+        for position, (step, contract) in enumerate(forger.steps().items()):
+            task = forger.task(f"r{position:05}-{step}", step=step, contract=bytes.fromhex(contract.digest()))
+            if set(contract.kinds()) <= {"model"}:
+                forger.drop(
+                    task.task, {block.name: np.zeros(block.shape, block.dtype) for block in contract.blocks}
+                )
+                forger.offer(task)
+                forger.acknowledged(task.task)
+            else:
+                assert_forbidden(forger, task, "policy.payloadKinds does not allow")
+
+
+def test_an_agent_whose_specification_is_not_that_of_its_digest_is_given_no_task(tmp_path: Path) -> None:
+    """A person approves a digest: what lies beside it counts only if it has that digest."""
+    forger = Forger(tmp_path / "forged", "fedavg")
+    path = forger.site.workdir.silo("north") / "agent.json"
+    agent = forger.site.agent("north")
+    agent["spec"]["job"]["spec"]["training"]["rounds"] += 1
+    path.write_text(json.dumps(agent))
+    with forger:
+        forger.offer(forger.task("r00001-other"))
+        refused_task(forger, "task-mismatch")
+        assert_nothing_left(forger, "r00001-other")

@@ -1,0 +1,176 @@
+"""What the accounts of a federation may do, and how far somebody comes who may write to the silos' namespaces.
+
+Such a person, the hub's administrator say, can edit agents and make some by hand. What a silo sends still follows its
+own policy; see docs/security.md for what does not.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.wire import SigningKey
+from fedsilo_operator.names import agent_name
+from fedsilo_operator.objects import Ref
+from tests.cluster.federation import Federation, federation
+from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, until
+from tests.cluster.rights import account, rights
+
+CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
+POLICY = {"payloadKinds": ["model"]}
+
+
+def golden(name: str) -> str:
+    return Path(__file__).with_name(f"rights-{name}.golden").read_text()
+
+
+@pytest.fixture(scope="module")
+def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+    """A suspended job: agents, accounts and roles are there, and no pod. Its silos send models and nothing else."""
+    with federation(kubectl, "fedavg.yaml", suspend=True) as made:
+        for item in made.objects:
+            if item["kind"] == "Silo":
+                item["spec"]["policy"] = copy.deepcopy(POLICY)
+        made.apply()
+        north = made.silo("north")
+        until(lambda: made.home.find("rolebinding", "digits-fedavg-aggregator"), "the aggregator's role")
+        until(lambda: verdict(north, made_by_operator(made)), "the agents' admission")
+        yield made
+
+
+def test_rights_of_an_aggregator(waiting: Federation) -> None:
+    home = waiting.home
+    name = home.select("serviceaccounts", "app.kubernetes.io/component=aggregator")[0]["metadata"]["name"]
+    assert rights(account(home.kubectl, home.name, name), home.name) == golden("aggregator")
+    assert "*" not in golden("aggregator")
+
+
+@pytest.mark.parametrize("place", ["the silo's namespace", "the job's namespace"])
+def test_rights_of_guard_and_trainer(waiting: Federation, place: str) -> None:
+    """They run as the default account of their namespace, and without its token."""
+    silo = waiting.silo("north")
+    namespace = silo if place == "the silo's namespace" else waiting.home
+    assert rights(account(silo.kubectl, silo.name, "default"), namespace.name) == golden("agent")
+    assert "*" not in golden("agent")
+
+
+# --- Agents that somebody edits or makes.
+
+
+def made_by_operator(waiting: Federation) -> str:
+    """Name of the agent of the silo `north`."""
+    job, silo = waiting.seen()["metadata"], waiting.silo("north")
+    return agent_name(Ref(job["namespace"], job["name"]), job["uid"], Ref(silo.name, "north"))
+
+
+def verdict(silo: Namespace, name: str) -> dict[str, str] | None:
+    """The condition `Admitted` of an agent, once the operator has decided."""
+    agent = silo.find("siloagent", name) or {}
+    conditions = (agent.get("status") or {}).get("conditions", ())
+    return next((found for found in conditions if found["type"] == "Admitted"), None)
+
+
+def test_an_agent_cannot_be_edited(waiting: Federation) -> None:
+    silo, name = waiting.silo("north"), made_by_operator(waiting)
+    for field, patch in {
+        "job": '{"spec": {"job": {"spec": {"method": {"name": "ccvr"}}}}}',
+        "trust": '{"spec": {"trust": {"url": "https://elsewhere.example:8443"}}}',
+    }.items():
+        said = silo.kubectl.refusal("-n", silo.name, "patch", "siloagent", name, "--type=merge", "-p", patch)
+        assert f"spec.{field}: does not change once the agent exists" in said
+
+
+def forged(waiting: Federation, **changes: Any) -> Object:
+    """An agent for the silo `north` as the operator would make it, of a job that nobody created and with a key of
+    the forger's; suspended, so that nothing starts.
+
+    :param changes: fields of the job's specification.
+    """
+    real = waiting.silo("north").get("siloagent", made_by_operator(waiting))
+    spec = copy.deepcopy(real["spec"])
+    job, silo = spec["job"], Ref(spec["silo"]["namespace"], spec["silo"]["name"])
+    job["uid"] = str(uuid.uuid4())
+    job["spec"] |= changes
+    job["specDigest"] = spec_digest(FederatedJobSpec.model_validate(job["spec"]))
+    spec["trust"]["taskKey"] = SigningKey.generate().verify_key.to_text()
+    spec["suspend"] = True
+    name = agent_name(Ref(job["namespace"], job["name"]), job["uid"], silo)
+    return {"apiVersion": real["apiVersion"], "kind": "SiloAgent", "metadata": {"name": name}, "spec": spec}
+
+
+def decided(waiting: Federation, agent: Object) -> dict[str, str]:
+    """What the operator says to an agent that somebody made."""
+    silo, name = waiting.silo("north"), agent["metadata"]["name"]
+    silo.apply(agent)
+    try:
+        return until(lambda: verdict(silo, name), f"the verdict on {name}")
+    finally:
+        silo.delete("siloagent", name)
+
+
+def digest_of_another(agent: Object) -> None:
+    agent["spec"]["job"]["specDigest"] = "0" * 64
+
+
+def key_of_another(agent: Object) -> None:
+    agent["spec"]["trust"]["publicKey"] = SigningKey.generate().verify_key.to_text()
+
+
+def name_of_another(agent: Object) -> None:
+    agent["metadata"]["name"] += "-2"
+
+
+@pytest.mark.parametrize("forge", [digest_of_another, key_of_another, name_of_another])
+def test_an_agent_that_does_not_agree_with_itself_is_not_trusted(
+    waiting: Federation, forge: Callable[[Object], None]
+) -> None:
+    agent = forged(waiting)
+    forge(agent)
+    said = decided(waiting, agent)
+    assert (said["status"], said["reason"]) == ("False", "TrustBroken")
+
+
+def test_an_agent_with_another_method_must_pass_the_silos_policy(waiting: Federation) -> None:
+    said = decided(waiting, forged(waiting, method=CCVR))
+    assert (said["status"], said["reason"]) == ("False", "PolicyRefused")
+    assert "policy.payloadKinds does not allow class_covariances, class_means" in said["message"]
+
+
+def test_an_agent_that_the_policy_allows_is_admitted_whoever_made_it(waiting: Federation) -> None:
+    """The limit of it: who may make agents in a silo's namespace may run what its policy allows."""
+    assert decided(waiting, forged(waiting))["status"] == "True"
+
+
+def test_an_agent_in_the_place_of_the_operators_changes_nothing_for_the_policy(waiting: Federation) -> None:
+    """Deleted and made again under its name and with its labels, with a method that sends more."""
+    silo, name = waiting.silo("north"), made_by_operator(waiting)
+    real = silo.get("siloagent", name)
+    again = forged(waiting, method=CCVR)
+    again["spec"]["job"]["uid"] = real["spec"]["job"]["uid"]
+    again["metadata"] = {key: real["metadata"][key] for key in ("name", "labels")}
+
+    def replaced() -> bool:
+        # The operator makes its own again as well; now and then the forger is first.
+        try:
+            silo.run("replace", "--force", "-f", "-", stdin=_document(again, silo))
+        except KubectlFailed:
+            return False
+        agent = silo.find("siloagent", name)
+        return agent is not None and bool(agent["spec"]["job"]["spec"]["method"] == CCVR)
+
+    until(replaced, "a forger that is faster than the operator")
+    said = until(lambda: verdict(silo, name), "the verdict")
+    assert (said["status"], said["reason"]) == ("False", "PolicyRefused")
+    until(lambda: waiting.condition("Admitted")["reason"] == "PolicyRefused", "the job to say so")
+
+
+def _document(item: Object, namespace: Namespace) -> str:
+    return json.dumps(item | {"metadata": item["metadata"] | {"namespace": namespace.name}})
