@@ -1,7 +1,7 @@
 """What controllers may rely on, of a fake cluster and of a real API server alike.
 
 A test class inherits `Contract` and gives two fixtures: `cluster`, and `namespace`, empty at the start of each test.
-Only kinds that every API server has are used.
+Of custom resources it uses Silos; all else is of kinds that every API server has.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedsilo_operator.objects import (
     EVENT,
     JOB,
     SERVICE,
+    SILO_KIND,
     Kind,
     Object,
     Ref,
@@ -52,7 +53,23 @@ def service(namespace: str, **more: Any) -> Object:
     }
 
 
-def condition(of: Object, name: str, status: str) -> Object:
+def silo(namespace: str) -> Object:
+    return {
+        "apiVersion": SILO_KIND.api,
+        "kind": SILO_KIND.name,
+        "metadata": {"namespace": namespace, "name": "s"},
+        "spec": {
+            "datasets": [{"name": "digits", "loader": "sklearn:digits"}],
+            "policy": {"methods": ["fedavg"], "payloadKinds": ["model"]},
+        },
+    }
+
+
+def condition(of: Object, name: str, status: str, **more: str) -> Object:
+    """An apply of one condition to the status of an object.
+
+    :param more: further metadata, such as its version.
+    """
     found = {
         "type": name,
         "status": status,
@@ -60,8 +77,9 @@ def condition(of: Object, name: str, status: str) -> Object:
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    metadata = {key: of["metadata"][key] for key in ("namespace", "name", "uid")}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "status": {"conditions": [found]}}
+    metadata = {key: of["metadata"][key] for key in ("namespace", "name", "uid")} | more
+    content = {key: of[key] for key in ("apiVersion", "kind")}
+    return content | {"metadata": metadata, "status": {"conditions": [found]}}
 
 
 def job(namespace: str, image: str = "i", **spec: Any) -> Object:
@@ -251,6 +269,29 @@ class Contract:
         with pytest.raises(Conflict):
             await cluster.apply(condition(made, "A", "True"), manager="one", status=True)
         assert uid_of(again) != uid_of(made)
+
+    async def test_a_custom_status_goes_by_the_version_and_not_by_the_identity(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        earlier = await cluster.apply(silo(namespace), manager="one")
+        await cluster.delete(SILO_KIND, ref_of(earlier))
+        for metadata in ({}, {"resourceVersion": version(earlier)}):
+            with pytest.raises(NotFound):
+                await cluster.apply(
+                    condition(earlier, "Ready", "True", **metadata), manager="one", status=True
+                )
+        now = await cluster.apply(silo(namespace), manager="one")
+        with pytest.raises(Conflict):
+            await cluster.apply(
+                condition(earlier, "Ready", "True", resourceVersion=version(earlier)),
+                manager="one",
+                status=True,
+            )
+        written = await cluster.apply(condition(earlier, "Ready", "True"), manager="one", status=True)
+        assert uid_of(written) == uid_of(now), "the uid was taken no notice of"
+        await cluster.apply(
+            condition(now, "Ready", "False", resourceVersion=version(written)), manager="one", status=True
+        )
 
     async def test_a_service_gets_an_address_and_keeps_it(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.apply(service(namespace), manager="one")

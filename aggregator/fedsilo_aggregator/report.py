@@ -25,6 +25,9 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 15.0
 LAST_TRY = 180.0
 """Seconds that the last report may take: an API server that is upgraded is away for a minute or two."""
 
+DIGITS = 4
+"""Significant digits of a figure: people read it in a column. The aggregator's own directory has all of them."""
+
 MAX_FIGURES = 100
 """Entries of each map in the status, as its schema allows."""
 
@@ -58,8 +61,8 @@ def as_job_status(document: Mapping[str, Any], claim: str | None) -> dict[str, A
             "step": document["step"],
             "roundStartTime": document["roundStartTime"],
             "roundDeadline": document["roundDeadline"],
-            "metrics": _figures(document["metrics"]),
-            "training": _figures(document["training"]),
+            "metrics": _rounded(document["metrics"]),
+            "training": _rounded(document["training"]),
             "refused": _figures(document["refused"]),
             "model": _present({"claim": claim, **model}) if model else None,
             "silos": [_silo(silo) for silo in document["silos"]],
@@ -82,6 +85,10 @@ def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     # What is left out of an apply goes from the object, where this manager had set it.
     return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.{DIGITS}g}") for name, value in _figures(figures).items()}
 
 
 def _figures(figures: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,8 @@
-"""How one pod ended: its process's own words, or those of what ended it."""
+"""How one pod ended: its process's own words, or those of what ended it.
+
+What is said here travels from the silo to the consortium, past the guard and its audit log. A trainer sees the data and
+runs the job's code, so nothing of it is passed on but its exit code and one of a few known reasons.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo_operator.objects import Object, condition, holds
+from fedsilo import errors
+from fedsilo_operator.objects import (
+    COMPONENT,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    SILO,
+    Object,
+    condition,
+    holds,
+    labels_of,
+    ref_of,
+)
 from fedsilo_operator.reasons import Reason
 
 CODES = {
@@ -21,11 +36,20 @@ CODES = {
 }
 """Reason of a process that left none, by its exit code; see `fedsilo.errors`."""
 
-LONGEST = 4096
-"""Bytes of a termination message, as the kubelet keeps them."""
+LONGEST = 1024
+"""Characters of a process's words that are passed on."""
 
-_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-"""What meta/v1 takes as the reason of a condition; a trainer's own word is not trusted to be one."""
+_UNFORESEEN = errors.FedsiloError.reason
+
+_KNOWN = {
+    error.reason
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, errors.FedsiloError)
+} | {"AuditBroken"}
+"""Reasons with which a process of ours ends; docs/errors.md has them all."""
+
+_NEVER_RAN = ("StartError", "ContainerCannotRun")
+"""Reasons of a container whose process was never started: its message is the node's."""
 
 _EXIT_CODE = re.compile(r"failed with exit code (\d+) matching FailJob rule")
 """What the Job controller says of a pod failure policy; the pod itself may be gone."""
@@ -64,15 +88,22 @@ def failure_of(pod: Object, more_memory: str) -> Failure | None:
     status = pod.get("status") or {}
     if holds(pod, "DisruptionTarget"):
         return _disruption(condition(pod, "DisruptionTarget") or {}, status)
-    statuses = status.get("containerStatuses") or [{}]
-    terminated = (statuses[0].get("state") or {}).get("terminated")
-    if terminated is None:
-        if not status.get("reason"):
-            return None
+    if status.get("reason"):
         return Failure(Reason.EVICTED, f"was ended by its node ({_words(status)}).", Reason.EVICTED)
+    component = labels_of(pod)[COMPONENT]
+    check = _terminated(status, "initContainerStatuses")
+    if check is not None and check["exitCode"] != 0:
+        # Of the guard's image, like the guard.
+        failure = _exit(
+            check, "guard", f"kubectl logs {ref_of(pod).name} -n {ref_of(pod).namespace} -c isolation"
+        )
+        return Failure(failure.reason, f"did not begin, since the look at its network {failure.message}")
+    terminated = _terminated(status, "containerStatuses")
+    if terminated is None:
+        return None
     if terminated.get("reason") == "OOMKilled":
         return Failure(Reason.OUT_OF_MEMORY, f"used more memory than it may and was killed. {more_memory}")
-    return _exit(terminated)
+    return _exit(terminated, component, _log_of(pod))
 
 
 def reason_in(message: str) -> str:
@@ -81,23 +112,60 @@ def reason_in(message: str) -> str:
     return CODES.get(int(found[1]), "") if found else ""
 
 
-def _exit(terminated: Mapping[str, Any]) -> Failure:
-    code = terminated.get("exitCode", 0)
-    reason, message = _left(str(terminated.get("message") or "")[:LONGEST])
-    reason = reason or CODES.get(code, "")
+def _terminated(status: Mapping[str, Any], containers: str) -> Mapping[str, Any] | None:
+    """How the one container of its sort ended, if it has."""
+    statuses = status.get(containers) or [{}]
+    found: Mapping[str, Any] | None = (statuses[0].get("state") or {}).get("terminated")
+    return found
+
+
+def _exit(terminated: Mapping[str, Any], component: str, log: str) -> Failure:
+    """How a process ended.
+
+    :param log: the command that shows its log.
+    """
+    code, text = terminated.get("exitCode", 0), str(terminated.get("message") or "")
+    if terminated.get("reason") in _NEVER_RAN:
+        return Failure("", f"ended with exit code {code}: {_line(text)}")
+    left, message = _left(text)
+    reason = left if left in _KNOWN else CODES.get(code, "")
     end = f"ended with exit code {code} ({reason})" if reason else f"ended with exit code {code}"
-    return Failure(reason, f"{end}: {message}" if message else f"{end}. Its log says more.")
+    if message and _may_be_told(component, left):
+        return Failure(reason, f"{end}: {_line(message)}")
+    return Failure(reason, f"{end}; its log says more: {log}.")
+
+
+def _may_be_told(component: str, left: str) -> bool:
+    """Whether a process's words may leave for the consortium.
+
+    The aggregator is the consortium's own. A guard's errors are written without the data, but for one that nobody
+    foresaw: that may quote what a trainer has given to it.
+    """
+    return component == "aggregator" or (component == "guard" and left in _KNOWN and left != _UNFORESEEN)
 
 
 def _left(text: str) -> tuple[str, str]:
-    """Reason and message that a process left in its termination log; a runtime's own words have no reason."""
+    """Reason and message that a process left in its termination log; anything else there has no reason."""
     try:
         document = json.loads(text)
-        reason, message = str(document["reason"]), str(document["message"])
-    except (ValueError, KeyError, TypeError):
-        reason, message = "", text
-    line = " ".join(message.split())
-    return reason if _REASON.fullmatch(reason) else "", line if not line or line.endswith(".") else f"{line}."
+        return str(document["reason"]), str(document["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "", text
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())[:LONGEST]
+    return line if line.endswith(".") else f"{line}."
+
+
+def _log_of(pod: Object) -> str:
+    """The command that shows it, to whom may read it."""
+    labels = labels_of(pod)
+    silo = f" --silo {labels[SILO]}" if SILO in labels else ""
+    return (
+        f"kubectl fedsilo logs {labels[JOB_NAME]} -n {labels[JOB_NAMESPACE]}{silo}"
+        f" --component {labels[COMPONENT]}"
+    )
 
 
 def _disruption(found: Mapping[str, Any], status: Mapping[str, Any]) -> Failure:
@@ -107,5 +175,6 @@ def _disruption(found: Mapping[str, Any], status: Mapping[str, Any]) -> Failure:
 
 
 def _words(said: Mapping[str, Any]) -> str:
+    """A node's, without how much each container had used: a trainer could choose the number."""
     text = " ".join(str(said.get("message") or said.get("reason") or "no reason was given").split())
-    return text.rstrip(".")
+    return text.partition(" Container ")[0].rstrip(".")

@@ -40,7 +40,7 @@ Action = Apply | Create | Delete
 class Plan:
     """One reconcile's outcome.
 
-    Actions are done in order, then events are recorded, then the status is written: a status never says what was
+    Actions are done in order, then the status is written, then events are recorded: a status never says what was
     not done yet. Nothing to do is the plan of a settled object.
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.

@@ -6,6 +6,7 @@ its termination message, or only in an Event. All of that is read here, and nowh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from fedsilo_operator.endings import Failure, failure_of, reason_in
 from fedsilo_operator.objects import COMPONENT, Object, condition, holds, is_deleted, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
+
+_CHECK = "look at the trainer's network"
+"""What the first container of a trainer's pod is called here."""
 
 REMEDIES = {
     "aggregator": {
@@ -37,8 +41,11 @@ REMEDIES = {
         "dataset": "spec.datasets of the Silo",
         "memory": "Use a node with more memory: a guard has no limit of its own.",
     },
+    _CHECK: {
+        "image": "correct spec.agent.guardImage of the Silo and delete Job {job} and the guard's",
+    },
 }
-"""Component -> what to do about its image, resources and memory, and which fields name its volumes.
+"""Component, or look at a network -> what to do about its image, resources and memory; which fields name its volumes.
 
 A Job of a silo that is deleted is made anew from the Silo as it is then; a job's own spec cannot be changed.
 """
@@ -46,6 +53,9 @@ A Job of a silo that is deleted is made anew from the Silo as it is then; a job'
 _PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+"""The scheduler's words for a claim that a pod names in vain."""
 
 _PASSING = ("failed to sync", "not registered")
 """A kubelet's words for its own cache, which is a moment behind: no trouble."""
@@ -77,8 +87,14 @@ class Ending:
 
 
 def running(pods: Sequence[Object]) -> bool:
-    """Whether a pod runs, on a node that answers, or is done: its Job is about to say so."""
-    return any((_runs(pod) and holds(pod, "Ready")) or _phase(pod) == "Succeeded" for pod in pods)
+    """Whether a pod runs, on a node that answers, or is done: its Job is about to say so.
+
+    A container ends, and its pod is no longer ready, a moment before the kubelet gives the pod its last phase.
+    """
+    return any(
+        _phase(pod) == "Succeeded" or (_runs(pod) and (holds(pod, "Ready") or "terminated" in _state(pod)))
+        for pod in pods
+    )
 
 
 def alive(pods: Sequence[Object]) -> bool:
@@ -109,7 +125,7 @@ def ending(job: Object | None, pods: Sequence[Object]) -> Ending | None:
         return Ending(False, reason, f"The {who} failed: {_sentence(message)}")
     if found.get("reason") == Reason.BACKOFF_LIMIT_EXCEEDED:
         tries = (job.get("status") or {}).get("failed", len(pods))
-        text = f"The {who} was started {_times(tries)} in vain, which is all that spec.backoffLimit allows."
+        text = f"The {who} was started {_times(tries)} in vain, which is all that the job's spec.backoffLimit allows."
         return Ending(
             False, last.reason or Reason.BACKOFF_LIMIT_EXCEEDED, f"{text} At last it {last.message}"
         )
@@ -145,10 +161,10 @@ def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Trouble | No
     if reason in _PULL:
         return _no_image(job, pod, reason, message)
     if reason in _CREATE:
-        return _not_started(job, message or reason)
+        return _not_started(job, message or reason, _CHECK if _begins(pod) else who)
     said = [e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _PASSING)]
     if said:
-        return _not_started(job, max(said, key=_last_seen)["message"])
+        return _not_started(job, max(said, key=_last_seen)["message"], who)
     sandbox = [event for event in events if event.get("reason") == "FailedCreatePodSandBox"]
     if sandbox:
         text = _sentence(max(sandbox, key=_last_seen)["message"])
@@ -162,9 +178,12 @@ def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Trouble | No
 def _unschedulable(job: Object, pod: Object, message: str) -> Trouble:
     who, text = _component(job), _sentence(message)
     fields = REMEDIES[who]
-    if "persistentvolumeclaim" in message and "not found" in message:
-        remedy = f"Create the claim in namespace {ref_of(job).namespace}, or correct the volume in {fields['dataset']}."
-        return Trouble(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
+    if missing := _NO_CLAIM.search(message):
+        what = f"The {who} waits for PersistentVolumeClaim {missing[1]}, which does not exist."
+        remedy = (
+            f"Create it in namespace {ref_of(job).namespace}, or correct the volume in {fields['dataset']}."
+        )
+        return Trouble(Reason.VOLUME_MISSING, f"{what} {remedy}")
     if "unbound immediate PersistentVolumeClaims" in message:
         remedy = f"Name a StorageClass that makes volumes in {fields['storage']}, or look why the claim is not bound."
         return Trouble(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
@@ -175,7 +194,8 @@ def _unschedulable(job: Object, pod: Object, message: str) -> Trouble:
 
 
 def _no_image(job: Object, pod: Object, reason: str, message: str) -> Trouble:
-    who, image, remedy = _component(job), pod["spec"]["containers"][0]["image"], _do(job, "image")
+    who, containers = ("guard", "initContainers") if _begins(pod) else (_component(job), "containers")
+    image, remedy = pod["spec"][containers][0]["image"], _do(job, "image", _CHECK if _begins(pod) else who)
     if reason == "InvalidImageName":
         text = f"The {who}'s image {image} is no image reference; {remedy}."
         return Trouble(Reason.IMAGE_NOT_FOUND, text, fatal=True)
@@ -189,19 +209,23 @@ def _no_image(job: Object, pod: Object, reason: str, message: str) -> Trouble:
     return Trouble(Reason.IMAGE_NOT_FOUND, f"The {who}'s image {image} cannot be pulled{why or '.'} {remedy}")
 
 
-def _not_started(job: Object, message: str) -> Trouble:
-    """What kubelets say when something that a container needs is not there."""
-    who, text = _component(job), _sentence(message)
+def _not_started(job: Object, message: str, who: str) -> Trouble:
+    """What kubelets say when something that a container needs is not there.
+
+    :param who: component, or look at the network.
+    """
+    text = _sentence(message)
     lower = message.lower()
     if "not found" in lower and ("secret " in lower or "configmap " in lower):
         what = "Secret" if "secret " in lower else "ConfigMap"
         remedy = f"Restore the {what} in namespace {ref_of(job).namespace}."
         return Trouble(Reason.CONFIG_MISSING, f"The {who} cannot start: {text} {remedy}")
     if any(word in lower for word in ("volume", "mount", "subpath", "hostpath")):
-        remedy = f"Look at that volume; {REMEDIES[who]['dataset']} or {REMEDIES[who]['storage']} names it."
+        fields = REMEDIES[_component(job)]
+        remedy = f"Look at that volume; {fields['dataset']} or {fields['storage']} names it."
         return Trouble(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
     text = text.removesuffix(".")
-    return Trouble(Reason.POD_REFUSED, f"The node cannot start the {who}: {text}; {_do(job, 'image')}.")
+    return Trouble(Reason.POD_REFUSED, f"The node cannot start the {who}: {text}; {_do(job, 'image', who)}.")
 
 
 def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Trouble | None:
@@ -235,13 +259,29 @@ def _failed_before(job: Object, pods: Sequence[Object]) -> Trouble | None:
         return None
     if last.disruption:
         return Trouble(last.disruption, f"The {_component(job)} {last.message} It starts again.")
-    failed = (job.get("status") or {}).get("failed") or 1
-    tries = f"It is tried again: {failed} of {job['spec']['backoffLimit'] + 1} tries are used up."
+    text = f"The {_component(job)} {last.message}"
+    used, tries = _tries(job, pods)
+    if used >= tries:
+        return Trouble(Reason(last.reason or Reason.BACKOFF_LIMIT_EXCEEDED), text)
+    text += f" It is tried again: {used} of {tries} tries are used up."
     if last.reason != Reason.OUT_OF_MEMORY:
-        return Trouble(Reason.RESTARTING, f"The {_component(job)} {last.message} {tries}")
+        return Trouble(Reason.RESTARTING, text)
     if _component(job) == "trainer":
-        tries += f" A Silo that is edited counts from when Job {ref_of(job).name} is deleted."
-    return Trouble(Reason.OUT_OF_MEMORY, f"The {_component(job)} {last.message} {tries}")
+        text += f" A Silo that is edited counts from when Job {ref_of(job).name} is deleted."
+    return Trouble(Reason.OUT_OF_MEMORY, text)
+
+
+def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
+    """How often the Job's pods have failed, and how often they may; the Job itself says so a moment later."""
+    failed = [pod for pod in pods if _phase(pod) == "Failed"]
+    used, tries = (
+        max((job.get("status") or {}).get("failed", 0), len(failed)),
+        job["spec"]["backoffLimit"] + 1,
+    )
+    rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
+    final = {code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]}
+    codes = {(_state(pod).get("terminated") or {}).get("exitCode") for pod in failed}
+    return (tries if codes & final else used), tries
 
 
 def _disrupted(pod: Object) -> Trouble | None:
@@ -269,8 +309,8 @@ def _last_failure(pods: Sequence[Object]) -> Failure | None:
     return None if last is None else failure_of(last, REMEDIES[_component(last)]["memory"])
 
 
-def _do(job: Object, about: str) -> str:
-    return REMEDIES[_component(job)][about].format(job=ref_of(job).name)
+def _do(job: Object, about: str, who: str | None = None) -> str:
+    return REMEDIES[who or _component(job)][about].format(job=ref_of(job).name)
 
 
 def _component(obj: Object) -> str:
@@ -286,8 +326,17 @@ def _runs(pod: Object) -> bool:
 
 
 def _state(pod: Object) -> Mapping[str, Any]:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    """Of the container whose turn it is."""
+    name = "initContainerStatuses" if _begins(pod) else "containerStatuses"
+    statuses = (pod.get("status") or {}).get(name) or [{}]
     return statuses[0].get("state") or {}
+
+
+def _begins(pod: Object) -> bool:
+    """Whether the pod has a look at the network before it that has not ended well yet."""
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    ended = [(status.get("state") or {}).get("terminated") or {} for status in statuses]
+    return any(end.get("exitCode") != 0 for end in ended)
 
 
 def _devices(pod: Object) -> Mapping[str, str]:

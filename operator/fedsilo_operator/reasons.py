@@ -17,6 +17,7 @@ class Reason(StrEnum):
     MANIFEST_INVALID = "ManifestInvalid"
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"
+    KEY_PENDING = "KeyPending"
     SILO_AMBIGUOUS = "SiloAmbiguous"
     QUORUM_IMPOSSIBLE = "QuorumImpossible"
 
@@ -52,12 +53,12 @@ class Reason(StrEnum):
     QUORUM_LOST = "QuorumLost"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     SILO_FAILED = "SiloFailed"
+    JOB_FAILED = "JobFailed"
+    AUDIT_BROKEN = "AuditBroken"
     WORKDIR_CONFLICT = "WorkdirConflict"
     METHOD_ERROR = "MethodError"
     PROTOCOL_PROBLEM = "ProtocolProblem"
     INTERNAL_ERROR = "InternalError"
-    DELETED = "Deleted"
-    EXPIRED = "Expired"
 
     # The API server
     API_REFUSED = "ApiRefused"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.federation import Federation
 from tests.cluster.kubectl import Kubectl, Namespace
 from tests.cluster.node.binaries import programs
 from tests.cluster.node.paths import KUBECONFIG
+from tests.cluster.operator import install
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -22,9 +24,9 @@ def pytest_runtest_makereport(
     """Remember a failure for the fixtures, and let their stories into the report."""
     report = yield
     if report.when == "call":
-        for namespace in getattr(item, "funcargs", {}).values():
-            if report.failed and isinstance(namespace, Namespace):
-                report.sections.append((f"namespace {namespace.name}", namespace.story()))
+        for name, value in getattr(item, "funcargs", {}).items():
+            if report.failed and isinstance(value, Namespace | Federation):
+                report.sections.append((f"story of {name}", value.story()))
     return report
 
 
@@ -34,6 +36,12 @@ def kubectl() -> Kubectl:
     if not KUBECONFIG.exists():
         pytest.exit("there is no cluster: run `make cluster-up` first", returncode=2)
     return Kubectl(programs("kubernetes") / "kubectl", KUBECONFIG)
+
+
+@pytest.fixture(scope="session")
+def operator(kubectl: Kubectl) -> Namespace:
+    """The operator of this tree, which stays when the tests are done; its namespace."""
+    return install(kubectl)
 
 
 @pytest.fixture

@@ -8,10 +8,15 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.cluster.kubectl import Kubectl, Namespace, Object, until
+from tests.cluster.node.runtime import ctr
 from tests.cluster.operator import documents, moved
+from tests.integration.local.runs import run
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -83,33 +88,46 @@ class Federation:
         """Wait until so many rounds are complete."""
         until(lambda: self.status().get("round", 0) >= number, f"round {number}", END)
 
-    def pod(self, namespace: Namespace, component: str) -> str:
-        """Name of the running pod of a component."""
+    def pod(self, namespace: Namespace, component: str, *, besides: str | None = None) -> str:
+        """Name of the running pod of a component.
+
+        :param besides: one that was there before, so that another must come.
+        """
 
         def running() -> str | None:
             pods = namespace.select("pods", f"app.kubernetes.io/component={component}")
-            names = [item["metadata"]["name"] for item in pods if item["status"]["phase"] == "Running"]
-            return names[0] if names else None
+            names = {item["metadata"]["name"] for item in pods if _runs(item)} - {besides}
+            return next(iter(names), None)
 
-        return until(running, f"a running {component} in {namespace.name}")
+        other = f" other than {besides}" if besides else ""
+        return until(running, f"a running {component}{other} in {namespace.name}", END)
+
+    def remove(self, *, wait: bool = False) -> None:
+        """Delete everything, the job first: its finalizer needs the operator.
+
+        :param wait: until the namespaces are gone, too.
+        """
+        name = self.job["metadata"]["name"]
+        self.home.run("delete", "federatedjob", name, "--ignore-not-found", "--wait", timeout=90)
+        names = [namespace.name for namespace in self.namespaces]
+        self.kubectl.run("delete", "namespace", *names, "--ignore-not-found", f"--wait={str(wait).lower()}")
 
     def story(self) -> str:
         """What a person would look at after a failure."""
         return "\n".join(
             [
-                self.home.run("describe", "federatedjobs,siloagents"),
+                *(each.say("describe", "federatedjobs,siloagents") for each in self.namespaces),
                 *(each.story() for each in self.namespaces),
             ]
         )
 
 
-@contextmanager
-def federation(kubectl: Kubectl, example: str, **spec: Any) -> Iterator[Federation]:
-    """An example in namespaces of its own, not yet applied; everything is deleted afterwards.
+def example(name: str, **spec: Any) -> list[Object]:
+    """The documents of an example, with namespaces at the restricted Pod Security level.
 
     :param spec: parts of the job's spec that replace those of the example, merged one level deep.
     """
-    objects = moved(documents(example), uuid.uuid4().hex[:6])
+    objects = documents(name)
     for item in objects:
         if item["kind"] == "Namespace":
             item["metadata"]["labels"] = RESTRICTED
@@ -118,11 +136,39 @@ def federation(kubectl: Kubectl, example: str, **spec: Any) -> Iterator[Federati
                 before = item["spec"].get(field)
                 merged = isinstance(before, dict) and isinstance(value, dict)
                 item["spec"][field] = before | value if merged else copy.deepcopy(value)
-    made = Federation(kubectl, tuple(objects))
+    return objects
+
+
+def run_here(objects: list[Object], folder: Path) -> Object:
+    """The same federation by `fedsilo run` on this machine: its last word, with model and metrics."""
+    manifest = folder / "manifest.yaml"
+    manifest.write_text(yaml.safe_dump_all(objects))
+    ended = run(manifest, folder / "run")
+    assert ended.code == 0, ended.err
+    return ended.document
+
+
+def signal(namespace: Namespace, pod: str, name: str) -> None:
+    """Send a signal such as SIGKILL to the process of a pod, past kubelet and API server, as a crash would come."""
+    (container,) = namespace.get("pod", pod)["status"]["containerStatuses"]
+    ctr("tasks", "kill", "--signal", name, container["containerID"].removeprefix("containerd://"))
+
+
+def _runs(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+@contextmanager
+def federation(kubectl: Kubectl, name: str, **spec: Any) -> Iterator[Federation]:
+    """An example in namespaces of its own, not yet applied; everything is deleted afterwards.
+
+    :param spec: see `example`.
+    """
+    made = Federation(kubectl, tuple(moved(example(name, **spec), uuid.uuid4().hex[:6])))
     try:
         yield made
+    except Exception:
+        print(made.story())
+        raise
     finally:
-        name = made.job["metadata"]["name"]
-        made.home.run("delete", "federatedjob", name, "--ignore-not-found", "--wait", timeout=90)
-        for namespace in made.namespaces:
-            kubectl.run("delete", "namespace", namespace.name, "--ignore-not-found", "--wait=false")
+        made.remove()

@@ -6,8 +6,10 @@ kubectl rather than a client library, since it is what people use and says what 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,6 +57,25 @@ class Kubectl:
         )
         if done.returncode != 0:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def fedsilo(self, *arguments: str, timeout: float = PATIENCE) -> str:
+        """`kubectl fedsilo ...`, the plugin of this environment as a person calls it; its standard output.
+
+        :raises KubectlFailed: when it fails.
+        """
+        path = os.pathsep.join(
+            [str(Path(sys.executable).parent), str(self.program.parent), os.environ["PATH"]]
+        )
+        done = subprocess.run(
+            [str(self.program), "fedsilo", *arguments],
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if done.returncode != 0:
+            raise KubectlFailed(f"kubectl fedsilo {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def refusal(self, *arguments: str, stdin: str | None = None) -> str:
@@ -148,9 +169,10 @@ class Namespace:
         ]
         names = [pod["metadata"]["name"] for pod in self.select("pods")]
         parts += [(f"log of {name}", "logs", name, "--all-containers", "--tail=100") for name in names]
-        return "\n".join(f"--- {title}\n{self._say(*command)}" for title, *command in parts)
+        return "\n".join(f"--- {title}\n{self.say(*command)}" for title, *command in parts)
 
-    def _say(self, *arguments: str) -> str:
+    def say(self, *arguments: str) -> str:
+        """What kubectl says in this namespace, be it that it failed."""
         try:
             return self.run(*arguments)
         except (KubectlFailed, subprocess.TimeoutExpired) as failed:

@@ -14,8 +14,11 @@ from fedsilo_operator.cluster import api_server as implementation
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Kind, Ref
+from tests.cluster.kubectl import Kubectl
 from tests.cluster.node import apiserver
+from tests.cluster.node.binaries import programs
 from tests.operator_contract import Contract, config_map
+from tests.paths import ROOT
 
 _numbers = count()
 
@@ -23,6 +26,9 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
     with apiserver.api_server("contract") as path:
+        kubectl = Kubectl(programs("kubernetes") / "kubectl", path)
+        kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests" / "crds"))
+        kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         yield path
 
 

@@ -41,9 +41,9 @@ def plain(text: object) -> str:
 
 
 def sentence(text: object) -> str:
-    """A message with a full stop at its end."""
-    words = plain(text)
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    """A message with a full stop at its end, and at the end of each of its lines."""
+    lines = [plain(line) for line in str(text).splitlines()]
+    return " ".join(line if line.endswith((".", "!", "?")) else f"{line}." for line in lines if line)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -73,6 +73,15 @@ def _said(found: Mapping[str, Any] | None, otherwise: str) -> str:
 def why_silent(pod: Object) -> str | None:
     """Why a pod has no log yet; None when it has one."""
     status = status_of(pod)
+    for check in status.get("initContainerStatuses") or ():
+        state = check.get("state") or {}
+        if "running" in state:
+            return "it begins when its network is seen to be closed"
+        if "waiting" in state:
+            return _reason(state["waiting"])
+        end = state.get("terminated") or {}
+        if end and end.get("exitCode") != 0:
+            return f"it did not begin, since the look at its network failed: {_reason(end)}"
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
         if "waiting" in state and not container.get("lastState"):

@@ -116,8 +116,10 @@ def _failed(scene: Scene) -> str | None:
             f"{scene.subject} cannot run as it is written and failed {begin}. {scene.message('Failed')} "
             f"Correct the manifest, {again}."
         )
+    done = f"after {scene.rounds}" if scene.status.get("round") else "before its first round was complete"
+    doubt = f" {scene.message('Accepted')}" if scene.condition("Accepted")["reason"] == "Unverified" else ""
     return (
-        f"{scene.subject} failed {begin} after {scene.rounds}. {scene.message('Failed')} A failed job stays failed: "
+        f"{scene.subject} failed {begin} {done}. {scene.message('Failed')}{doubt} A failed job stays failed: "
         f"read `kubectl fedsilo logs {scene.place}`, mend the cause, {again}."
     )
 
@@ -168,16 +170,22 @@ def _unadmitted(scene: Scene) -> str | None:
     if not open_:
         said = scene.message("Admitted") if scene.condition("Admitted")["message"] else _IF_IT_LASTS
         return f"{scene.subject} waits {begin} for its silos to admit it. {said}"
-    whole = f"{len(open_)} of its {len(scene.silos)} silos" if len(scene.silos) > 1 else "its silo"
+    whole = _share(len(open_), len(scene.silos))
     told = [f"{scene.subject} waits {begin}, without a limit, for {whole} to admit it."]
     told += shortened([_objection(scene, silo) for silo in open_ if silo.admitted["reason"]], "more object.")
     if undecided := [silo.reference for silo in open_ if not silo.admitted["reason"]]:
         told.append(f"{listed(undecided)} {'have' if len(undecided) > 1 else 'has'} not decided yet.")
-    if any(_verb(silo) == "refuses" for silo in open_):
+    if any(_verb(silo) == "refuses" and not silo.waits_for_a_person for silo in open_):
         told.append(
             "A refusal ends when the institution changes its policy, or with a new job that respects it."
         )
     return " ".join([*told, "Until then no pod exists."])
+
+
+def _share(some: int, silos: int) -> str:
+    if some < silos:
+        return f"{some} of its {silos} silos"
+    return f"its {silos} silos" if silos > 1 else "its silo"
 
 
 def _verb(silo: SiloView) -> str:
@@ -208,8 +216,7 @@ def _unready(scene: Scene) -> str | None:
         return (
             f"{told[0]} for the agents of its silos to run. {scene.message('SilosReady')}".rstrip(" .") + "."
         )
-    whole = f"{len(late)} of {len(scene.silos)} silos" if len(scene.silos) > 1 else "its silo"
-    told[0] += f" for the agents of {whole} to run."
+    told[0] += f" for the agents of {_share(len(late), len(scene.silos))} to run."
     told += shortened([silo.trouble(scene.now) for silo in late if silo.ready["message"]], "more do not run.")
     if starting := [silo.reference for silo in late if not silo.ready["message"]]:
         told.append(f"{listed(starting)} {'are' if len(starting) > 1 else 'is'} starting.")

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from fedsilo_operator.cluster.connection import APPLY, MERGE, Connection, Query, connect
 from fedsilo_operator.cluster.events import Repetitions, event_object
 from fedsilo_operator.cluster.interface import Change, Event, Gone, Listing, NotFound, Unavailable
+from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import EVENT, MANAGER, Kind, Object, Ref, kind_of, ref_of
 
-PAGE = 500
-"""Objects per answer of a listing, as client-go asks for."""
+PAGE = 100
+"""Objects per answer of a listing. All kinds are listed at the same time, and whole objects are large."""
 
 WATCH_SECONDS = (300, 600)
 """How long the server keeps a watch; drawn anew each time, so that many watches do not end together."""
@@ -50,7 +51,7 @@ class ApiServer:
             answer = await self._connection.call(
                 "GET", path, [*query, *([("continue", more)] if more else [])]
             )
-            items += [_typed(kind, item) for item in answer["items"]]
+            items += [lean(_typed(kind, item)) for item in answer["items"]]
             more = answer["metadata"].get("continue", "")
             if not more:
                 return Listing(tuple(items), answer["metadata"]["resourceVersion"])

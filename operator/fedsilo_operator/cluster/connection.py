@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,6 +40,8 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
 Query = Sequence[tuple[str, str]]
+
+log = logging.getLogger("fedsilo")
 
 
 class Connection:
@@ -86,6 +89,7 @@ class Connection:
                 method, path, None, list(query), headers, body, auth_settings=["BearerToken"]
             )
             response = (await self._client.call_api(*request, _request_timeout=timeout)).response
+            log.debug("%s %s: %d", method, path, response.status)
             if response.status >= 300:
                 raise error_of(what, response.status, await response.read())
             yield response

@@ -97,7 +97,8 @@ class Cluster(Protocol):
         With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`). Only
         the uid keeps an object that is gone from being made anew. What changes nothing is not written.
 
-        :param status: apply to the status subresource instead.
+        :param status: apply to the status subresource instead. With a custom resource only the version counts
+            there: another uid is no `Conflict` (Kubernetes 1.36).
         """
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:

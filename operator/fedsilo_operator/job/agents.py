@@ -28,7 +28,7 @@ def kept(
     for member in members:
         if member.agent is not None:
             yield from _suspension(seen, member.agent, suspend)
-        elif member.public_key is not None and (address or job.spec.aggregator.url):
+        elif member.exists and member.public_key is not None and (address or job.spec.aggregator.url):
             keys = keys or keys_of(seen, job, settings)
             yield Apply(_agent(seen, job, member, keys, suspend))
     wanted = {member.ref for member in members}

@@ -65,7 +65,7 @@ def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: 
         yield from _keep(seen, job, course, settings, batch)
         return
     due = not course.suspended and (_agents_run(course) or holds(seen.job, "Running"))
-    if due and not seen.leftover and not _in_the_way(seen, JOB.name):
+    if due and not seen.leftover and not seen.occupied and not _in_the_way(seen, JOB.name):
         yield from _volume(seen, job)
         yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
         yield Apply(objects.workload(seen.job, job, settings.aggregator_image))
@@ -92,7 +92,7 @@ def _keep(
 
 
 def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
-    if CLAIM not in seen.children:
+    if CLAIM not in seen.children and not seen.occupied:
         yield Apply(objects.claim(seen.job, job))
 
 

@@ -9,7 +9,16 @@ from fedsilo.manifests.job import FederatedJob
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.silos import Choice, Member, admission, admitted, lost_quorum, readiness, starters
+from fedsilo_operator.job.silos import (
+    Choice,
+    Member,
+    admission,
+    admitted,
+    lost_quorum,
+    occupied,
+    readiness,
+    starters,
+)
 from fedsilo_operator.objects import JOB, condition
 from fedsilo_operator.pods import ending, running, trouble
 from fedsilo_operator.reasons import Reason
@@ -144,6 +153,8 @@ def _running(seen: JobObservation, course: Course) -> Condition:
     found = trouble(seen.children.get(JOB), seen.pods, seen.events)
     if found is not None:
         return Condition("Running", "False", found.reason, found.message)
+    if hindrance := occupied(seen):
+        return Condition("Running", "False", *hindrance)
     if JOB in seen.children:
         return Condition("Running", "False", Reason.STARTING, "The aggregator starts.")
     what = "an earlier aggregator's pod to end" if seen.leftover else "the silos' agents to run"

@@ -46,6 +46,7 @@ class JobObservation:
     :param agents: the job's SiloAgents by silo.
     :param children: the aggregator's objects by kind, the claim included.
     :param strays: objects under a name of this job's that belong to an earlier job of the same name.
+    :param occupied: whether a claim under the name of this job's is not this job's. A claim is never deleted.
     :param pods: those that the aggregator's Job made.
     :param leftover: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
@@ -56,6 +57,7 @@ class JobObservation:
     agents: Mapping[Ref, Object] = field(default_factory=dict)
     children: Mapping[Kind, Object] = field(default_factory=dict)
     strays: tuple[Object, ...] = ()
+    occupied: bool = False
     pods: tuple[Object, ...] = ()
     leftover: bool = False
     events: tuple[Object, ...] = ()
@@ -80,9 +82,9 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
     name = Ref(ref.namespace, aggregator_name(ref))
     found = {kind: child for kind in OWNED if (child := cache.get(kind, name)) is not None}
     claim = cache.get(CLAIM, Ref(ref.namespace, claim_name(ref, uid)))
-    if claim is not None:
-        found[CLAIM] = claim
-    mine = {kind: child for kind, child in found.items() if labels_of(child).get(JOB_UID) == uid}
+    mine = {kind: child for kind, child in found.items() if _belongs(child, uid)}
+    if claim is not None and _belongs(claim, uid):
+        mine[CLAIM] = claim
     agents = [agent for agent in cache.select(SILO_AGENT, labels={JOB_UID: uid}) if _is_ours(agent, job)]
     pods = list(cache.select(POD, namespace=ref.namespace, labels={JOB_UID: uid, COMPONENT: AGGREGATOR}))
     made = tuple(pod for pod in pods if JOB in mine and _owns(mine[JOB], pod))
@@ -92,6 +94,7 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
         agents={silo_of(agent): agent for agent in sorted(agents, key=ref_of)},
         children=mine,
         strays=tuple(child for kind, child in found.items() if kind not in mine),
+        occupied=claim is not None and CLAIM not in mine,
         pods=made,
         leftover=alive([pod for pod in pods if pod not in made]),
     )
@@ -101,6 +104,10 @@ def silo_of(agent: Object) -> Ref:
     """The silo that an agent is for."""
     silo = agent["spec"]["silo"]
     return Ref(silo.get("namespace", "default"), silo["name"])
+
+
+def _belongs(child: Object, uid: str) -> bool:
+    return labels_of(child).get(JOB_UID) == uid
 
 
 def _owns(owner: Object, child: Object) -> bool:

@@ -10,12 +10,24 @@ from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.loading import quorum_findings
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.objects import CONFIG_MAP, Object, Ref, condition, holds, labels_of, ref_of
+from fedsilo_operator.objects import (
+    CONFIG_MAP,
+    JOB_UID,
+    Object,
+    Ref,
+    condition,
+    holds,
+    labels_of,
+    ref_of,
+    uid_of,
+)
 from fedsilo_operator.reasons import Reason
-from fedsilo_operator.workloads.aggregator import participants_in
+from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
 
 LEFT_OUT = "LeftOut"
 """Phase of a silo that matched the selector and had not admitted the job when it started."""
+
+GONE = "the Silo and its agent are gone; restore the Silo with its key."
 
 _SHOWN = 20
 
@@ -26,11 +38,13 @@ class Member:
 
     :param public_key: None while the silo has published none.
     :param agent: None while there is none.
+    :param exists: whether there is such a Silo now; without one no agent is made.
     """
 
     ref: Ref
     public_key: str | None = None
     agent: Object | None = None
+    exists: bool = True
 
     @property
     def admitted(self) -> bool:
@@ -64,7 +78,8 @@ class Member:
 class Choice:
     """The silos of a job, and why it cannot start with them yet.
 
-    :param obstacle: reason and message; None when nothing is in the way but the silos' own decisions.
+    :param obstacle: reason and message; None when nothing is in the way but the silos' own decisions. It need not
+        lie with a silo.
     :param final: whether only a change of the spec could remove the obstacle.
     """
 
@@ -93,7 +108,19 @@ def choose(seen: JobObservation, job: FederatedJob) -> Choice:
         return Choice(
             members, (Reason.QUORUM_IMPOSSIBLE, f"{path} {value} {problem}; {remedy}."), final=named
         )
-    return Choice(members, _obstacle(job, refs, known))
+    return Choice(members, _obstacle(job, refs, known) or occupied(seen))
+
+
+def occupied(seen: JobObservation) -> tuple[Reason, str] | None:
+    """What is wrong when a claim that is not this job's has the name of its volume."""
+    if not seen.occupied:
+        return None
+    problem = f"has the name of this job's volume but not its label {JOB_UID}={uid_of(seen.job)}"
+    remedy = (
+        "Delete it if nobody needs it, or delete the job and create it again: its claim then has another name"
+    )
+    text = f"PersistentVolumeClaim {claim_ref(seen.job)} {problem}, so it may hold the work of another. {remedy}."
+    return Reason.VOLUME_MISSING, text
 
 
 def quorum(job: FederatedJob, silos: int) -> int:
@@ -163,16 +190,16 @@ def lost_quorum(job: FederatedJob, members: Sequence[Member]) -> str | None:
 
 def _frozen(seen: JobObservation, job: FederatedJob) -> Iterator[Member]:
     """The silos of the start: the aggregator's configuration says them, and the status does if that is lost."""
+    known = {ref_of(silo): silo for silo in seen.silos}
     if CONFIG_MAP in seen.children:
         for one in participants_in(seen.children[CONFIG_MAP]):
-            yield Member(one.ref, one.public_key, seen.agents.get(one.ref))
+            yield Member(one.ref, one.public_key, seen.agents.get(one.ref), one.ref in known)
         return
-    known = {ref_of(silo): silo for silo in seen.silos}
     order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}
     for ref in sorted(_started_with(seen.job), key=lambda ref: (order.get(ref, 0), ref)):
         agent = seen.agents.get(ref)
         key = agent["spec"]["trust"]["publicKey"] if agent else _public_key(known.get(ref))
-        yield Member(ref, key, agent)
+        yield Member(ref, key, agent, ref in known)
 
 
 def _started_with(job: Object) -> Iterator[Ref]:
@@ -190,8 +217,7 @@ def _obstacle(job: FederatedJob, refs: Sequence[Ref], known: dict[Ref, Object]) 
         return Reason.SILO_NOT_FOUND, _listed(lines, "\n")
     if lines := list(_namesakes(refs)):
         return Reason.SILO_AMBIGUOUS, _listed(lines, "\n")
-    lines = [_keyless(known[ref]) for ref in refs if _public_key(known[ref]) is None]
-    return (Reason.SILO_NOT_READY, _listed(lines, "\n")) if lines else None
+    return _without_key([known[ref] for ref in refs if _public_key(known[ref]) is None])
 
 
 def _missing(ref: Ref, known: Iterable[Ref]) -> str:
@@ -211,16 +237,28 @@ def _namesakes(refs: Sequence[Ref]) -> Iterator[str]:
         first.setdefault(ref.name, ref)
 
 
+def _without_key(silos: Sequence[Object]) -> tuple[Reason, str] | None:
+    """A key is made within a second; only where a Silo says what hinders that has a person something to do."""
+    if not silos:
+        return None
+    hindered = [found for silo in silos if (found := condition(silo, "Ready")) and found["status"] == "False"]
+    reason = Reason.SILO_NOT_READY if hindered else Reason.KEY_PENDING
+    return reason, _listed([_keyless(silo) for silo in silos], "\n")
+
+
 def _keyless(silo: Object) -> str:
     found = condition(silo, "Ready")
-    why = f" ({found['message'].rstrip('.')})" if found and found["status"] == "False" else ""
-    return f"Silo {ref_of(silo)} has published no key{why}; the job waits until status.publicKey is there."
+    if found is None or found["status"] != "False":
+        return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
+    return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {found['message']}"
 
 
 def _not_ready(member: Member) -> tuple[str, str]:
     """Reason and message of an agent that neither runs nor has failed."""
+    if member.agent is None and not member.exists:
+        return Reason.SILO_NOT_FOUND, GONE
     if member.agent is None and member.public_key is None:
-        return Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the Silo with its key."
+        return Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key."
     if member.agent is None:
         return Reason.STARTING, "its agent is being made."
     if member.refusal is not None:

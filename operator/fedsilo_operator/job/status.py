@@ -10,7 +10,7 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
 from fedsilo_operator.job.observe import silo_of
-from fedsilo_operator.job.silos import LEFT_OUT, Member
+from fedsilo_operator.job.silos import GONE, LEFT_OUT, Member
 from fedsilo_operator.objects import Object, Ref, condition, says
 from fedsilo_operator.reasons import Reason
 
@@ -19,6 +19,9 @@ ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete
 
 LONGEST = 1024
 """Characters of a silo's message; the agent's own status has the whole."""
+
+_EASY = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
+"""Reasons of a condition that is False, worth an Event, and nothing that a person must act upon."""
 
 Entries = list[dict[str, Any]]
 """The operator's part of `status.silos`; the aggregator's fields stand beside it in the same entries."""
@@ -107,7 +110,10 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
-    """Conditions that have another status than before, or another reason for the same."""
+    """Conditions that have another status than before, or another reason for the same.
+
+    Objections come silo by silo under one reason, so there every new word counts.
+    """
     return tuple(_news(job, wanted))
 
 
@@ -118,10 +124,11 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
         if item["type"] == "Accepted" and item["reason"] in failed:
             continue
         before = condition(job, item["type"])
-        changed = before is None or (before["status"], before["reason"]) != (item["status"], item["reason"])
+        names = ("status", "reason", "message") if item["type"] == "Admitted" else ("status", "reason")
+        changed = before is None or any(before[name] != item[name] for name in names)
         if changed and _is_news(item["type"], item["status"], item["reason"]):
             bad = item["status"] == ("True" if item["type"] == "Failed" else "False")
-            warning = bad and item["type"] != "Suspended"
+            warning = bad and item["reason"] not in _EASY
             yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
 
 
@@ -137,6 +144,8 @@ def _entry(member: Member) -> dict[str, Any]:
     message = said.get("message") or ""
     if member.public_key is None:
         message = "The silo has published no key yet."
+    elif member.agent is None and not member.exists:
+        message = GONE
     return {
         "name": member.ref.name,
         "namespace": member.ref.namespace,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Never, Protocol
@@ -18,6 +19,10 @@ log = logging.getLogger("fedsilo")
 
 REFUSED_AGAIN = 60.0
 """Seconds, at least, after which to try again what the API server refused: a person must do something first."""
+
+
+PERSISTENT = 5
+"""Failures in a row, half a minute of them, after which a person should know: news and restarts are quicker."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +87,14 @@ class Controller:
     async def work(self) -> Never:
         """Reconcile one key after the other until cancelled; several may do so at once."""
         while True:
-            key = await self.queue.get()
+            key, waited = await self.queue.get()
+            began = time.monotonic()
             try:
                 await self._handle(key)
             finally:
                 self.queue.done(key)
+            took = time.monotonic() - began
+            log.debug("%s: %s: reconciled in %.4f s, waited %.4f s", self.reconciler.name, key, took, waited)
 
     async def _handle(self, key: Key) -> None:
         name = self.reconciler.name
@@ -98,7 +106,8 @@ class Controller:
             await self._complain(key, str(error))
         except ClusterError as error:
             log.info("%s: %s: trying again: %s: %s", name, key, type(error).__name__, error)
-            self.queue.retry(key)
+            if self.queue.retry(key) >= PERSISTENT:
+                await self._complain(key, str(error))
         except Exception:
             log.exception("%s: %s: this is a defect of fedsilo; please report it", name, key)
             self.queue.retry(key)
@@ -109,7 +118,7 @@ class Controller:
                 self.queue.add_after(key, again)
 
     async def _complain(self, key: Key, message: str) -> None:
-        """Record once, where a person looks, that the API server refused."""
+        """Record once, where a person looks, what the API server does not do."""
         about = self._store.get(key.kind, key.ref)
         if about is None or self._complained.get(key) == message:
             return

@@ -13,34 +13,49 @@ log = logging.getLogger("fedsilo")
 
 
 async def carry_out(plan: Plan, about: Object, cluster: Cluster) -> None:
-    """Actions in order, then events, then the status.
+    """Actions in order, then the status, then events.
 
-    :param about: the object that was reconciled, as observed; the status is written to this identity only.
+    Events come last, so that none is told again when the status has to wait for the next try.
+
+    :param about: the object that was reconciled, as observed; the status is written to this version of it, or to what
+        the plan's own actions made of it.
     :raises ClusterError: of the first write that failed; what comes after it was not tried. Events never fail.
     """
     for action in plan.actions:
-        await _do(action, cluster)
+        answer = await _do(action, cluster)
+        if answer is not None and uid_of(answer) == uid_of(about):
+            about = answer
+    if plan.status is not None:
+        await cluster.apply(_with_status(about, plan.status), manager=MANAGER, status=True)
     for event in plan.events:
         try:
             await cluster.event(event)
         except ClusterError as error:
             log.warning("%s %s: no event %s: %s", about["kind"], ref_of(about), event.reason, error)
-    if plan.status is not None:
-        ref = ref_of(about)
-        written = {
-            "apiVersion": about["apiVersion"],
-            "kind": about["kind"],
-            "metadata": {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(about)},
-            "status": plan.status,
-        }
-        await cluster.apply(written, manager=MANAGER, status=True)
 
 
-async def _do(action: Action, cluster: Cluster) -> None:
+async def _do(action: Action, cluster: Cluster) -> Object | None:
+    """The object as an apply left it."""
     if isinstance(action, Apply):
-        await cluster.apply(action.object, manager=action.manager)
-    elif isinstance(action, Create):
+        return await cluster.apply(action.object, manager=action.manager)
+    if isinstance(action, Create):
         with suppress(Conflict):
             await cluster.create(action.object)
     else:
         await cluster.delete(action.kind, action.ref, uid=action.uid)
+    return None
+
+
+def _with_status(about: Object, status: Object) -> Object:
+    """The body of an apply to the status.
+
+    The API server takes no notice of the uid here. It is the version that keeps the status from an object that was
+    made anew under the name, and from one that was decided about on older news.
+    """
+    names = ("namespace", "name", "uid", "resourceVersion")
+    return {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "metadata": {name: about["metadata"][name] for name in names},
+        "status": status,
+    }

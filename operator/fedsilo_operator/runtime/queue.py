@@ -62,7 +62,8 @@ class Queue:
     def __init__(self, draw: Callable[[], float] = random.random) -> None:
         self._draw = draw
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
+        self._waiting: dict[Key, float] = {}
+        """Since when each one waits for a worker."""
         self._working: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -78,7 +79,7 @@ class Queue:
         if timer is not None:
             timer.cancel()
         if key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = asyncio.get_running_loop().time()
             if key not in self._working:
                 self._ready.put_nowait(key)
 
@@ -95,24 +96,25 @@ class Queue:
             timer.cancel()
         self._timers[key] = loop.call_at(when, self.add, key)
 
-    def retry(self, key: Key, at_least: float = 0.0) -> None:
-        """Look at it again after a failure."""
+    def retry(self, key: Key, at_least: float = 0.0) -> int:
+        """Look at it again after a failure; how often in a row it has failed now."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = min(MOST, max(at_least, FIRST * 2.0 ** min(failures, 30)))
         wait *= 1 - JITTER + 2 * JITTER * self._draw()
         self.add_after(key, max(wait, self._bucket.take(asyncio.get_running_loop().time())))
+        return failures + 1
 
     def forget(self, key: Key) -> None:
         """It went well: the next failure is the first."""
         self._failures.pop(key, None)
 
-    async def get(self) -> Key:
-        """The next key; it is this worker's alone until `done`."""
+    async def get(self) -> tuple[Key, float]:
+        """The next key, which is this worker's alone until `done`, and the seconds that it has waited for one."""
         key = await self._ready.get()
-        self._waiting.discard(key)
+        since = self._waiting.pop(key)
         self._working.add(key)
-        return key
+        return key, asyncio.get_running_loop().time() - since
 
     def done(self, key: Key) -> None:
         """The worker is through with it."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Any
+from typing import TypeVar
 
 from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
-from fedsilo_operator.objects import JOB_UID, Kind, Object, Ref, kind_of, labels_of, ref_of, uid_of
+from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.objects import JOB_NAME, JOB_UID, Kind, Object, Ref, kind_of, labels_of, ref_of, uid_of
+
+T = TypeVar("T")
+
+INDEXED = (JOB_UID, JOB_NAME)
+"""Labels with few objects to a value."""
 
 Changed = Callable[[Object | None, Object | None], None]
 """Told of an object before and after."""
@@ -20,7 +25,7 @@ class Shelf:
     def __init__(self) -> None:
         self.objects: dict[Ref, Object] = {}
         self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
-        self._by_job: defaultdict[str, set[Ref]] = defaultdict(set)
+        self._by_label: defaultdict[tuple[str, str], set[Ref]] = defaultdict(set)
         self.listeners: list[Changed] = []
         """Told of every difference, whoever brought it."""
 
@@ -44,10 +49,10 @@ class Shelf:
             if uid_of(before) == uid_of(obj) and _version(before) > _version(obj):
                 return before
             self.remove(ref)
-        self.objects[ref] = _lean(obj)
+        self.objects[ref] = lean(obj)
         self._by_namespace[ref.namespace].add(ref)
-        if JOB_UID in labels_of(obj):
-            self._by_job[labels_of(obj)[JOB_UID]].add(ref)
+        for label in _indexed(labels_of(obj)):
+            self._by_label[label].add(ref)
         return before
 
     def remove(self, ref: Ref) -> Object | None:
@@ -55,13 +60,14 @@ class Shelf:
         obj = self.objects.pop(ref, None)
         if obj is not None:
             _discard(self._by_namespace, ref.namespace, ref)
-            _discard(self._by_job, labels_of(obj).get(JOB_UID, ""), ref)
+            for label in _indexed(labels_of(obj)):
+                _discard(self._by_label, label, ref)
         return obj
 
     def candidates(self, namespace: str | None, labels: Mapping[str, str]) -> Iterable[Ref]:
-        """References among which all that match are, from the smallest index."""
-        if JOB_UID in labels:
-            return self._by_job.get(labels[JOB_UID], ())
+        """References among which all that match are, from an index that knows few."""
+        for label in _indexed(labels):
+            return self._by_label.get(label, ())
         if namespace is not None:
             return self._by_namespace.get(namespace, ())
         return self.objects
@@ -153,30 +159,17 @@ class WriteThrough:
         await self._cluster.event(event)
 
 
-def _lean(obj: Object) -> Object:
-    """A copy to keep: thousands of objects say the same words, and each word is kept once.
-
-    Nothing here reads `managedFields`, which are often most of an object.
-    """
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    content: Object = _shared(obj | {"metadata": metadata})
-    return content
-
-
-def _shared(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {sys.intern(key): _shared(content) for key, content in value.items()}
-    if isinstance(value, list):
-        return [_shared(item) for item in value]
-    return sys.intern(value) if type(value) is str else value
-
-
 def _version(obj: Object) -> int:
     """Versions of one kind can be compared as numbers since Kubernetes 1.35 says so (KEP-5504)."""
     return int(obj["metadata"].get("resourceVersion", 0))
 
 
-def _discard(index: dict[str, set[Ref]], key: str, ref: Ref) -> None:
+def _indexed(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Those by which objects are looked up."""
+    return [(name, labels[name]) for name in INDEXED if name in labels]
+
+
+def _discard(index: dict[T, set[Ref]], key: T, ref: Ref) -> None:
     if key in index:
         index[key].discard(ref)
         if not index[key]:

@@ -125,8 +125,14 @@ def _recorded(agent: Object) -> list[Condition]:
 
 
 def _events(agent: Object, conditions: Sequence[Condition]) -> Iterator[Event]:
-    """One for each transition that a person would want to know of; Warning where one must act."""
+    """One for each transition that a person would want to know of; Warning where one must act.
+
+    A failure is told by `Failed`, and not once more by `Ready`, which has the same words.
+    """
+    ends = [found.message for found in conditions if found.type == "Failed"]
     for found in conditions:
+        if found.type == "Ready" and found.message in ends:
+            continue
         before = condition(agent, found.type)
         if before is not None and (before["status"], before["reason"]) == (found.status, found.reason):
             continue

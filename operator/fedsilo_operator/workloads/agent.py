@@ -38,6 +38,9 @@ from fedsilo_operator.workloads.pod import (
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
 
+ISOLATION = "isolation"
+"""Container that looks at the trainer's network before the trainer begins."""
+
 FINAL = (2, 3, 5, 6, 7)
 """Exit codes after which another try cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
 
@@ -129,13 +132,13 @@ def guard_policy(site: Site) -> Object:
 
 
 def trainer_job(site: Site, settings: Settings) -> Object:
-    """The job's image over the silo's data, on the silo's GPU."""
+    """The job's image over the silo's data, on the silo's GPU, once the network is seen to be closed."""
     template = site.silo.spec.agent
     dataset = site.silo.dataset(site.agent.spec.job.spec.data.dataset)
     container = Container(
         name=TRAINER,
         image=trainer_image(site.agent, settings),
-        arguments=[*_arguments(), "--data-root", DATA, "--await-isolation"],
+        arguments=[*_arguments(), "--data-root", DATA],
         mounts=[
             _config(site),
             _place(site, _PLACES.inbox, read_only=True),
@@ -148,14 +151,19 @@ def trainer_job(site: Site, settings: Settings) -> Object:
     # A retry where the guard is finds their volume attached; scarce GPUs may still be elsewhere.
     beside = {"podAffinityTerm": _with(site, GUARD), "weight": 100}
     affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}}
-    return _job(site, TRAINER, container, affinity=affinity)
+    return _job(site, TRAINER, container, first=[_isolation(site, settings)], affinity=affinity)
+
+
+def guard_image(silo: Silo, settings: Settings) -> str:
+    """The image that the silo names, or the operator's own release."""
+    return silo.spec.agent.guard_image or settings.guard_image
 
 
 def guard_job(site: Site, settings: Settings) -> Object:
     """The silo's image with the silo's key, on the trainer's node: they share a volume."""
     container = Container(
         name=GUARD,
-        image=site.silo.spec.agent.guard_image or settings.guard_image,
+        image=guard_image(site.silo, settings),
         arguments=[*_arguments(), "--key", f"{SECRETS}/key.pem"],
         mounts=[
             _config(site),
@@ -173,6 +181,26 @@ def guard_job(site: Site, settings: Settings) -> Object:
         return _job(site, GUARD, container, affinity=affinity)
     host = {"ip": trust.address, "hostnames": [urlsplit(trust.url).hostname]}
     return _job(site, GUARD, container, affinity=affinity, hostAliases=[host])
+
+
+def _isolation(site: Site, settings: Settings) -> Container:
+    """The look at the network, in the silo's own image: the job's could say anything.
+
+    It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change where
+    the pod fits, and its quality of service.
+    """
+    resources = {
+        what: {name: str(amount) for name, amount in amounts.items() if name in ("cpu", "memory")}
+        for what, amounts in site.silo.spec.agent.resources.items()
+    }
+    return Container(
+        name=ISOLATION,
+        image=guard_image(site.silo, settings),
+        command=["fedsilo-isolation"],
+        arguments=["--agent", f"{CONFIG}/agent.json"],
+        mounts=[_config(site)],
+        resources={what: amounts for what, amounts in resources.items() if amounts},
+    )
 
 
 def _job(site: Site, component: str, container: Container, **more: Any) -> Object:

@@ -17,6 +17,9 @@ GRACE = 20
 PORT = 8443
 """Where an aggregator serves."""
 
+SCRATCH = "1Gi"
+"""Size of `/tmp`: a pod that fills it is evicted, before it fills its node's disk."""
+
 SUSPENDER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""
 
@@ -39,9 +42,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """The one container of a pod.
+    """A container of a pod.
 
     :param resources: as in core/v1.
+    :param command: instead of the image's own entry point.
     """
 
     name: str
@@ -50,11 +54,17 @@ class Container:
     mounts: Sequence[Mount]
     resources: Mapping[str, Any] = field(default_factory=dict)
     ports: Sequence[int] = ()
+    command: Sequence[str] = ()
 
 
-def pod_spec(container: Container, **more: Any) -> dict[str, Any]:
-    """A pod under the restricted Pod Security level, without token or service links unless `more` says so."""
-    volumes = {mount.name: {"name": mount.name, **mount.source} for mount in container.mounts}
+def pod_spec(container: Container, *, first: Sequence[Container] = (), **more: Any) -> dict[str, Any]:
+    """A pod under the restricted Pod Security level, without token or service links unless `more` says so.
+
+    :param first: containers that end, one after another, before the pod's own begins.
+    """
+    mounts = [mount for each in (*first, container) for mount in each.mounts]
+    volumes = {mount.name: {"name": mount.name, **mount.source} for mount in mounts}
+    more |= {"initContainers": list(map(_container, first))} if first else {}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -69,7 +79,7 @@ def pod_spec(container: Container, **more: Any) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(container)],
-        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {}}],
+        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}}],
         **more,
     }
 
@@ -78,6 +88,7 @@ def _container(container: Container) -> dict[str, Any]:
     content: dict[str, Any] = {
         "name": container.name,
         "image": container.image,
+        **({"command": list(container.command)} if container.command else {}),
         "args": list(container.arguments),
         "volumeMounts": [*map(_volume_mount, container.mounts), {"name": "tmp", "mountPath": "/tmp"}],
         "securityContext": {

@@ -20,7 +20,6 @@ from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_agent.trainer.isolation import isolate
-from fedsilo_agent.trainer.network import CLOSED, await_closed, tempting_places
 
 if TYPE_CHECKING:
     from fedsilo.engine.runner import TaskRunner
@@ -47,11 +46,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data-root", type=Path, default=Path.cwd(), help="where relative dataset paths start"
     )
-    network = parser.add_mutually_exclusive_group()
-    network.add_argument("--isolate", action="store_true", help="enter an empty network namespace first")
-    network.add_argument(
-        "--await-isolation", action="store_true", help="begin only when the cluster has closed the network"
-    )
+    parser.add_argument("--isolate", action="store_true", help="enter an empty network namespace first")
     parser.add_argument(
         "--hide", type=Path, action="append", default=[], help="with --isolate: one more directory not to see"
     )
@@ -64,12 +59,10 @@ def _run(args: argparse.Namespace) -> None:
     volume = Volume(args.volume)
     volume.prepare_trainer()
     hidden = [volume.guard, volume.audit, *args.hide]
-    isolation = isolate(hidden, volume.inbox) if args.isolate else "not isolated"
+    isolation = isolate(hidden, volume.inbox) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
     desk, runner = _desk_and_runner(args, volume)
-    if args.await_isolation:
-        isolation = CLOSED
     desk.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     _work(desk, runner)
@@ -92,10 +85,7 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
     desk = Desk(volume, ())
     desk.clear_failures()
     try:
-        agent = load_document(args.agent, SiloAgent).spec
-        if args.await_isolation:
-            await_closed(tempting_places(agent.trust))
-        spec = agent.job.spec
+        spec = load_document(args.agent, SiloAgent).spec.job.spec
         silo = load_document(args.silo, Silo)
         method = registry.get(spec.method.name)
         phases = method.phases(spec, registry.config_of(method, spec))

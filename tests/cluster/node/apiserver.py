@@ -30,22 +30,24 @@ CONTROLLERS = (
     "serviceaccount-controller",
     "serviceaccount-token-controller",
 )
+UNLIMITED = ("--kube-api-qps=1000", "--kube-api-burst=1000")
 
 
 @contextmanager
-def api_server(name: str, *, controllers: bool = False) -> Iterator[Path]:
+def api_server(name: str, *, controllers: bool = False, pods: bool = False) -> Iterator[Path]:
     """An empty API server for as long as the block runs; the path of its kubeconfig."""
     try:
-        yield start(name, controllers=controllers)
+        yield start(name, controllers=controllers, pods=pods)
     finally:
         stop(name)
 
 
-def start(name: str, *, controllers: bool = False) -> Path:
+def start(name: str, *, controllers: bool = False, pods: bool = False) -> Path:
     """Start an empty API server, in place of one of that name; the path of its kubeconfig.
 
     :param name: letters, digits, dots and hyphens.
     :param controllers: also run garbage collection, namespaces and service accounts.
+    :param pods: with them, make the pods of Jobs, as fast as the API server takes them.
     :raises ClusterError: when it does not start.
     """
     kubernetes, etcd = programs("kubernetes"), programs("etcd")
@@ -61,9 +63,9 @@ def start(name: str, *, controllers: bool = False) -> Path:
     _launch(started)
     _wait(started)
     if controllers:
-        manager = components.controller_manager(
-            plane, kubernetes, kubeconfig, f"--controllers={','.join(CONTROLLERS)}"
-        )
+        names = [*CONTROLLERS, *(["job-controller"] if pods else [])]
+        flags = [f"--controllers={','.join(names)}", *(UNLIMITED if pods else [])]
+        manager = components.controller_manager(plane, kubernetes, kubeconfig, *flags)
         _launch([manager])
         _wait([*started, manager])
     return kubeconfig

@@ -1,16 +1,35 @@
-"""The trainer begins only when its network is closed."""
+"""The trainer's network is looked at before the trainer begins."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from fedsilo.errors import PolicyRefused
-from fedsilo.manifests.agent import TrustBundle
-from fedsilo.wire import SigningKey, make_authority
-from fedsilo_agent.trainer.network import QUIET, Place, await_closed, tempting_places
+from fedsilo.errors import ManifestInvalid, PolicyRefused
+from fedsilo_agent.network import (
+    PATIENCE,
+    PAUSE,
+    QUIET,
+    Place,
+    aggregator,
+    await_closed,
+    tempting_places,
+)
+
+URL = "https://digits-aggregator.federation.svc:8443"
+
+RESOLVER = """\
+search silo-north.svc.cluster.local svc.cluster.local
+nameserver 10.96.0.10
+nameserver fd00::10
+options ndots:5
+"""
 
 
 class Clock:
@@ -32,35 +51,63 @@ class Clock:
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0), backlog=1000) as listening:
+    with socket.create_server(("127.0.0.1", 0), backlog=2000) as listening:
         yield listening
 
 
+@pytest.fixture
+def name_server() -> Iterator[Place]:
+    """Answers every question over UDP."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answering:
+        answering.bind(("127.0.0.1", 0))
+        host, port = answering.getsockname()
+        place = Place(host, port, b"?")
+
+        def answer() -> None:
+            while True:
+                question, caller = answering.recvfrom(512)
+                if question != b"?":
+                    return
+                answering.sendto(b"!", caller)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield place
+        answering.sendto(b"end", place[:2])
+        thread.join()
+
+
 def place_of(server: socket.socket) -> Place:
-    host, port = server.getsockname()
-    return host, port
+    return Place(*server.getsockname())
 
 
 def test_a_network_that_closes_is_waited_for(server: socket.socket) -> None:
     clock = Clock()
     clock.events[7] = server
-    await_closed([place_of(server)], clock=clock, sleep=clock.sleep)
-    assert clock.sleeps == 7 + QUIET
+    await_closed([Place("127.0.0.1", 9), place_of(server)], clock=clock, sleep=clock.sleep)
+    assert clock.now == pytest.approx(6 * PAUSE + QUIET, abs=PAUSE * 1.1)
 
 
-def test_one_open_place_is_enough_to_wait(server: socket.socket) -> None:
+def test_a_network_that_stays_open_is_refused_with_both_causes(
+    server: socket.socket, name_server: Place
+) -> None:
     clock = Clock()
-    clock.events[2] = server
-    await_closed([("127.0.0.1", 9), place_of(server)], clock=clock, sleep=clock.sleep)
-    assert clock.sleeps == 2 + QUIET
+    with pytest.raises(PolicyRefused) as refused:
+        await_closed([place_of(server), name_server], patience=3, clock=clock, sleep=clock.sleep)
+    assert clock.now == pytest.approx(3, abs=PAUSE * 1.1)
+    told = str(refused.value)
+    assert (
+        f"127.0.0.1:{place_of(server).port} (TCP), 127.0.0.1:{name_server.port} (UDP) can be reached 3 s"
+        in told
+    )
+    assert "another NetworkPolicy of the namespace selects the trainer's pod" in told
+    assert "plug-in enforces none" in told
 
 
-def test_a_network_that_stays_open_is_refused(server: socket.socket) -> None:
+def test_one_name_server_that_answers_over_udp_is_an_open_network(name_server: Place) -> None:
     clock = Clock()
-    with pytest.raises(
-        PolicyRefused, match=r"127\.0\.0\.1:\d+ can be reached 60 s after .* does not enforce policies"
-    ):
-        await_closed([place_of(server)], clock=clock, sleep=clock.sleep)
+    with pytest.raises(PolicyRefused, match=r"\(UDP\) can be reached"):
+        await_closed([Place("127.0.0.1", 9), name_server], patience=1, clock=clock, sleep=clock.sleep)
 
 
 def test_without_a_place_to_try_nothing_is_known() -> None:
@@ -68,15 +115,50 @@ def test_without_a_place_to_try_nothing_is_known() -> None:
         await_closed([])
 
 
-def test_the_places_are_those_that_every_pod_is_told() -> None:
-    key = SigningKey.generate().verify_key.to_text()
-    trust = TrustBundle(
-        url="https://digits-aggregator.federation.svc:8443",
-        address="10.96.7.8",
-        ca_certificate=make_authority().cert_pem.decode(),
-        task_key=key,
-        public_key=key,
-    )
+def test_the_cluster_has_longer_to_close_than_silence_has_to_last() -> None:
+    assert PATIENCE > 10 * QUIET
+
+
+def test_the_places_are_those_that_every_pod_is_told(tmp_path: Path) -> None:
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text(RESOLVER)
     told = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    assert tempting_places(trust, told) == [("10.96.0.1", 6443), ("10.96.7.8", 8443)]
-    assert tempting_places(trust.model_copy(update={"address": None}), {}) == []
+    places = tempting_places(URL, "10.96.7.8", told, resolver)
+    assert [str(place) for place in places] == [
+        "10.96.0.1:6443 (TCP)",
+        "10.96.7.8:8443 (TCP)",
+        "10.96.0.10:53 (TCP)",
+        "10.96.0.10:53 (UDP)",
+        "fd00::10:53 (TCP)",
+        "fd00::10:53 (UDP)",
+    ]
+    assert tempting_places(URL, None, {}, tmp_path / "none") == []
+
+
+def test_a_name_server_is_asked_for_the_clusters_own_domain(tmp_path: Path) -> None:
+    """RFC 1035, section 4: header with one question, and no wish for recursion withheld."""
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text("search svc.cluster.local\nnameserver 10.96.0.10")
+    *_, asked = tempting_places(URL, None, {}, resolver)
+    identity, flags, *counts = (int.from_bytes(asked.question[at : at + 2]) for at in range(0, 12, 2))
+    assert (identity > 0, flags, counts) == (True, 0x0100, [1, 0, 0, 0])
+    assert asked.question[12:] == b"\x03svc\x07cluster\x05local\0\0\x01\0\x01"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"spec": {}}', '{"spec": {"trust": []}}', '{"spec": {"trust": {}}}']
+)
+def test_a_file_that_is_no_agent_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "agent.json"
+    with pytest.raises(ManifestInvalid, match=r"agent\.json: does not exist"):
+        aggregator(path)
+    path.write_text(content)
+    with pytest.raises(ManifestInvalid, match=r"agent\.json: is no SiloAgent in JSON"):
+        aggregator(path)
+
+
+def test_it_starts_without_what_learns_and_what_speaks_http() -> None:
+    heavy = {"torch", "numpy", "pydantic", "aiohttp"}
+    script = f"import sys, fedsilo_agent.network; print({heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "set()"

@@ -112,6 +112,17 @@ def test_the_status_has_the_fields_that_the_aggregator_owns_and_no_other() -> No
     json.dumps(status, allow_nan=False)
 
 
+def test_figures_are_rounded_for_people_and_counts_are_not() -> None:
+    figures = {"accuracy": 0.9665738161559888, "loss": 0.006971447179020185}
+    status = as_job_status(
+        DOCUMENT | {"metrics": figures, "training": {"loss": 12345.678}, "refused": {"truncated": 123456}},
+        None,
+    )
+    assert status["metrics"] == {"accuracy": 0.9666, "loss": 0.006971}
+    assert status["training"] == {"loss": 12350.0}
+    assert status["refused"] == {"truncated": 123456}
+
+
 def test_at_the_end_the_status_says_where_the_model_is() -> None:
     ended = DOCUMENT | {
         "step": None,

@@ -31,6 +31,23 @@ PULLING = {
         {"state": {"waiting": {"reason": "ImagePullBackOff", "message": 'image "x" not found'}}}
     ],
 }
+PROGRAM = {"state": {"waiting": {"reason": "PodInitializing"}}}
+LOOKS = {
+    "phase": "Pending",
+    "initContainerStatuses": [{"state": {"running": {}}}],
+    "containerStatuses": [PROGRAM],
+}
+REFUSED = {
+    "phase": "Failed",
+    "initContainerStatuses": [
+        {
+            "state": {
+                "terminated": {"exitCode": 5, "reason": "Error", "message": "10.96.0.1:443 can be reached"}
+            }
+        }
+    ],
+    "containerStatuses": [PROGRAM],
+}
 ENDED = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}
 
 
@@ -128,6 +145,11 @@ def test_what_cannot_be_shown_is_an_error(
         (PULLING, 'ImagePullBackOff: image "x" not found'),
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
         ({"phase": "Pending"}, "its container has not begun"),
+        (LOOKS, "it begins when its network is seen to be closed"),
+        (
+            REFUSED,
+            "it did not begin, since the look at its network failed: Error: 10.96.0.1:443 can be reached",
+        ),
     ],
 )
 def test_a_pod_without_a_log_says_why(

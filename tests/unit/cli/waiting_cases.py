@@ -309,6 +309,16 @@ CASES: Mapping[str, tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {
         ),
         [],
     ),
+    "failed with a method that the operator does not know": (
+        job(
+            condition(
+                "Accepted", "Unknown", "Unverified", "Method fedavgg is not installed in this operator"
+            ),
+            condition("Failed", "True", "QuorumLost", "0 of 1 silo left, the quorum is 1"),
+            startTime=ago(minutes=6),
+        ),
+        [],
+    ),
     "complete": (
         job(
             condition("Complete", "True", "Complete", minutes=2),

@@ -139,6 +139,18 @@ def test_what_may_mend_itself_is_tried_again_soon(error: type[ClusterError]) -> 
     assert not operating(body, error("1"), error("2"), error("3")).objects(EVENT)
 
 
+def test_what_goes_on_failing_is_told_once() -> None:
+    """A field that another manager holds, a namespace that is gone: nothing waits in silence."""
+    stuck = 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports'
+
+    async def body(cluster: FakeCluster, script: Script) -> None:
+        await asyncio.sleep(1000)
+        assert len(script.times()) == 9
+
+    (event,) = operating(body, *(Conflict(stuck) for _ in range(8))).objects(EVENT)
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "ApiRefused", stuck)
+
+
 def test_success_makes_the_next_failure_the_first() -> None:
     async def body(cluster: FakeCluster, script: Script) -> None:
         await asyncio.sleep(1000)

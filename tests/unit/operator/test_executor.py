@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 
-from fedsilo_operator.cluster.interface import ClusterError, Conflict, Event, Refused, Unavailable
-from fedsilo_operator.objects import CONFIG_MAP, EVENT, SECRET, SERVICE, Kind, Object, Ref, uid_of
+from fedsilo_operator.cluster.interface import (
+    Cluster,
+    ClusterError,
+    Conflict,
+    Event,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from fedsilo_operator.objects import (
+    CONFIG_MAP,
+    EVENT,
+    SECRET,
+    SERVICE,
+    SILO_KIND,
+    Kind,
+    Object,
+    Ref,
+    ref_of,
+    uid_of,
+)
 from fedsilo_operator.plan import Apply, Create, Delete, Plan
+from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
-from tests.operator_contract import config_map, service
+from fedsilo_operator.runtime.operator import Operator
+from fedsilo_operator.runtime.queue import Key
+from fedsilo_operator.runtime.store import Store, WriteThrough
+from tests.operator_contract import config_map, service, silo
+from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
 
 SECRET_OBJECT = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "n", "name": "s"}}
@@ -50,8 +78,8 @@ async def test_all_is_done_in_order(cluster: FakeCluster, about: Object) -> None
         ("apply", CONFIG_MAP),
         ("create", SECRET),
         ("delete", CONFIG_MAP),
-        ("event", EVENT),
         ("apply", SERVICE),
+        ("event", EVENT),
     ]
     (made,) = cluster.objects(CONFIG_MAP)
     assert made["metadata"]["managedFields"][0]["manager"] == "another"
@@ -92,8 +120,76 @@ async def test_an_event_never_fails_a_reconcile(
     assert "Service n/s: no event Running: quota" in caplog.text
 
 
-async def test_a_status_goes_to_the_identity_that_was_seen(cluster: FakeCluster, about: Object) -> None:
-    cluster.remove(SERVICE, Ref("n", "s"))
-    cluster.put(service("n"))
+async def test_a_status_that_was_not_written_is_no_event(cluster: FakeCluster, about: Object) -> None:
+    cluster.faults = lambda verb, kind: Unavailable("500") if kind == SERVICE else None
+    with pytest.raises(Unavailable):
+        await carry_out(full(cluster, about), about, cluster)
+    assert not cluster.objects(EVENT)
+
+
+READY = Plan(status={"publicKey": "k"})
+
+
+async def test_a_status_goes_to_the_identity_that_was_seen(cluster: FakeCluster) -> None:
+    earlier = cluster.put(silo("n"))
+    cluster.remove(SILO_KIND, ref_of(earlier))
+    with pytest.raises(NotFound):
+        await carry_out(READY, earlier, cluster)
+    cluster.put(silo("n"))
     with pytest.raises(Conflict):
-        await carry_out(Plan(status={"conditions": []}), about, cluster)
+        await carry_out(READY, earlier, cluster)
+    assert "status" not in cluster.peek(SILO_KIND, ref_of(earlier))
+
+
+async def test_what_the_plan_itself_changes_is_no_conflict(cluster: FakeCluster) -> None:
+    about = cluster.put(silo("n"))
+    held = silo("n") | {"metadata": about["metadata"] | {"finalizers": ["fedsilo.io/x"]}}
+    for name in ("resourceVersion", "creationTimestamp", "generation", "managedFields"):
+        held["metadata"].pop(name)
+    held.pop("spec")
+    await carry_out(Plan((Apply(held), Apply(config_map("n"))), status=READY.status), about, cluster)
+    written = cluster.peek(SILO_KIND, ref_of(about))
+    assert written["metadata"]["finalizers"] == ["fedsilo.io/x"]
+    assert written["status"] == READY.status
+
+
+class Publisher:
+    """Publishes a key in the status of each silo, with a slow write before."""
+
+    name = "publisher"
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self.cluster, self.store, self.tries = cluster, store, 0
+
+    def watches(self) -> Sequence[Watch]:
+        return [Watch(SILO_KIND, "", lambda obj: [Key(SILO_KIND, ref_of(obj))])]
+
+    async def reconcile(self, key: Key) -> float | None:
+        found = self.store.get(SILO_KIND, key.ref)
+        if found is None or "publicKey" in found["status"]:
+            return None
+        self.tries += 1
+        await carry_out(Plan((Apply(config_map("n")),), status=READY.status), found, self.cluster)
+        return None
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_another_writer_of_the_status_delays_nobody(seed: int) -> None:
+    random = Random(seed)
+    cluster = FakeCluster(delay=lambda: random.random() * 0.3)
+
+    async def written_after() -> float:
+        loop, store = asyncio.get_running_loop(), Store()
+        publisher = Publisher(WriteThrough(cluster, store), store)
+        operating = asyncio.ensure_future(Operator(cluster, store, [publisher]).run())
+        for number in range(100):
+            cluster.put(silo("n") | {"status": {"report": number}}, "reporter")
+            await asyncio.sleep(1)
+            if "publicKey" in cluster.peek(SILO_KIND, ref_of(silo("n")))["status"]:
+                break
+        operating.cancel()
+        await asyncio.wait([operating])
+        assert publisher.tries <= loop.time() + 2, "a conflict is not tried again before there is news"
+        return loop.time()
+
+    assert virtual.run(written_after()) <= 10

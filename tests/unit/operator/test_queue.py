@@ -30,7 +30,7 @@ class Machine(RuleBasedStateMachine):
         self.due: dict[Key, float] = {}
         self.failures = dict.fromkeys(KEYS, 0)
 
-    def _do(self, act: Callable[[], None]) -> None:
+    def _do(self, act: Callable[[], object]) -> None:
         async def acting() -> None:
             act()
 
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting - self.working)
     @rule()
     def take(self) -> None:
-        key = self.loop.run_until_complete(asyncio.wait_for(self.queue.get(), 0.001))
+        key, _ = self.loop.run_until_complete(asyncio.wait_for(self.queue.get(), 0.001))
         assert key in self.waiting - self.working
         self.waiting.discard(key)
         self.working.add(key)
@@ -117,7 +117,7 @@ def test_a_key_that_fails_waits_longer_each_time_and_five_minutes_at_most() -> N
         for _ in range(12):
             before = loop.time()
             queue.retry(KEYS[0])
-            queue.done(await queue.get())
+            queue.done((await queue.get())[0])
             found.append(loop.time() - before)
         return found
 
@@ -132,9 +132,24 @@ def test_a_change_need_not_wait_for_the_retry() -> None:
         queue = Queue(lambda: 0.5)
         queue.retry(KEYS[0], at_least=60)
         queue.add(KEYS[0])
-        queue.done(await queue.get())
+        queue.done((await queue.get())[0])
         await asyncio.sleep(1000)
         assert len(queue) == 0, "the appointment went with it"
+
+    virtual.run(body())
+
+
+def test_the_time_that_a_key_waits_for_a_worker_is_told() -> None:
+    async def body() -> None:
+        queue = Queue()
+        queue.add_after(KEYS[0], 5)
+        await asyncio.sleep(7)
+        queue.add(KEYS[0])
+        assert await queue.get() == (KEYS[0], 2), "neither an appointment nor a second change counts"
+        queue.add(KEYS[0])
+        await asyncio.sleep(3)
+        queue.done(KEYS[0])
+        assert await queue.get() == (KEYS[0], 3), "a worker has it still, and it waits all the same"
 
     virtual.run(body())
 

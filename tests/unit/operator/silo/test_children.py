@@ -14,6 +14,7 @@ import yaml
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.loading import load_document
 from fedsilo.manifests.silo import Silo
+from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.objects import Object
@@ -70,6 +71,12 @@ def container(component: str, world: World | None = None) -> dict[str, Any]:
     return only
 
 
+def isolation(world: World | None = None) -> dict[str, Any]:
+    (only,) = pod(TRAINER, world)["initContainers"]
+    assert isinstance(only, dict)
+    return only
+
+
 def mounts(component: str) -> dict[str, tuple[str | None, bool]]:
     return {
         mount["mountPath"]: (mount.get("subPath"), mount.get("readOnly", False))
@@ -88,6 +95,8 @@ def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> Non
         (tmp_path / name).write_text(content)
     read = load_document(tmp_path / "agent.json", SiloAgent)
     assert read.spec == SiloAgent.model_validate(world.agent).spec
+    trust = read.spec.trust
+    assert isolation_program.aggregator(tmp_path / "agent.json") == (trust.url, trust.address)
     assert (
         load_document(tmp_path / "silo.json", Silo).spec == Silo.model_validate(silo(template=TEMPLATE)).spec
     )
@@ -101,14 +110,15 @@ def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since(
     assert made(world) == before
 
 
-@pytest.mark.parametrize("component", [TRAINER, GUARD])
+@pytest.mark.parametrize("name", [TRAINER, GUARD, "isolation"])
 def test_the_arguments_are_ones_that_the_program_takes(
-    component: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them are understood; then the file that the first names is not there."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    program = {TRAINER: trainer_program, GUARD: guard_program}[component]
-    arguments = [word.replace("/var/lib/fedsilo", str(tmp_path)) for word in container(component)["args"]]
+    program = {TRAINER: trainer_program, GUARD: guard_program}.get(name, isolation_program)
+    given = (isolation() if name == "isolation" else container(name))["args"]
+    arguments = [word.replace("/var/lib/fedsilo", str(tmp_path)) for word in given]
     assert program.main(arguments) == 2
     assert "/etc/fedsilo/agent.json: does not exist" in caplog.text
 
@@ -132,6 +142,20 @@ def test_guard_and_trainer_see_their_own_directories_only() -> None:
         "/run/secrets/fedsilo": (None, True),
         "/tmp": (None, False),
     }
+
+
+def test_the_look_at_the_network_is_the_silos_own_and_sees_neither_data_nor_volume() -> None:
+    look = isolation()
+    assert look["image"] == TEMPLATE["guardImage"]
+    assert isolation(World(agent(), silo()))["image"] == SETTINGS.guard_image
+    assert look["command"] == ["fedsilo-isolation"]
+    assert [mount["mountPath"] for mount in look["volumeMounts"]] == ["/etc/fedsilo", "/tmp"]
+    assert look["securityContext"] == container(TRAINER)["securityContext"]
+
+
+def test_the_look_at_the_network_asks_for_what_the_trainer_has_anyway_and_no_device() -> None:
+    assert isolation()["resources"] == {"requests": {"cpu": "4", "memory": "16Gi"}}
+    assert "resources" not in isolation(World(agent(), silo()))
 
 
 def test_only_the_dataset_that_the_job_names_is_mounted() -> None:

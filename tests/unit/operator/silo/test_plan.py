@@ -256,11 +256,35 @@ def test_a_job_that_failed_fails_the_agent_in_its_own_words(component: str) -> N
     scene.end(component, "Failed", reason="PodFailurePolicy", message="exit code 3 matched")
     scene.reconcile()
     assert (scene.phase, scene.conditions["Failed"]) == ("Failed", ("True", "DataInvalid"))
-    assert scene.message == (
-        f"The {component} ended with exit code 3 (DataInvalid): "
-        "scans/train.npz: holds no array images; name it in config."
-    )
+    assert said(scene).count(("Warning", "DataInvalid")) == 1
+    told = {
+        GUARD: ": scans/train.npz: holds no array images; name it in config.",
+        TRAINER: "; its log says more: kubectl fedsilo logs digits -n federation --silo north --component trainer.",
+    }
+    assert scene.message == f"The {component} ended with exit code 3 (DataInvalid){told[component]}"
     assert said(scene)[-1] == ("Warning", "DataInvalid")
+
+
+def test_the_look_at_the_network_is_the_trainers_start_and_may_be_its_end() -> None:
+    scene = started()
+    job = scene.job(TRAINER)
+    assert job is not None
+    (pod,) = scene.owned(job)
+    waits = {"ready": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+    looks = {"ready": False, "state": {"running": {}}}
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [looks], "containerStatuses": [waits]}
+    scene.reconcile()
+    assert (scene.phase, scene.message) == ("Starting", "Waiting for the trainer to run.")
+    words = '{"reason": "PolicyRefused", "message": "isolation: 10.96.0.1:443 (TCP) can be reached"}'
+    looked = ended(5, words)["containerStatuses"]
+    pod["status"] = {"phase": "Failed", "initContainerStatuses": looked, "containerStatuses": [waits]}
+    scene.end(TRAINER, "Failed", reason="PodFailurePolicy", message="exit code 5 matched")
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Failed"]) == ("Failed", ("True", "PolicyRefused"))
+    assert scene.message == (
+        "The trainer did not begin, since the look at its network ended with exit code 5 (PolicyRefused): "
+        "isolation: 10.96.0.1:443 (TCP) can be reached."
+    )
 
 
 def test_a_guard_outlives_its_trainer_to_tell_the_aggregator_until_the_job_is_over() -> None:

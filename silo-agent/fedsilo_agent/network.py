@@ -1,0 +1,177 @@
+"""`fedsilo-isolation`: see from inside a trainer's pod that its network is closed, before any code of the job runs.
+
+It runs first in that pod, from the guard's image: all containers of a pod share one network, and the trainer's image is
+the job's choice. Rules that follow from a NetworkPolicy reach a new pod a moment after its first process has started;
+where the network plug-in knows no policies, or where another policy opens what the trainer's own closes, they never do.
+
+Every start of a trainer waits for it, so it imports little: of the SiloAgent, which the operator has written, it reads
+two fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from fedsilo.errors import ManifestInvalid, PolicyRefused
+from fedsilo.process import Arguments, exit_on_sigterm, run_until_done, version
+
+log = logging.getLogger("fedsilo.isolation")
+
+PATIENCE = 60.0
+"""Seconds that the cluster gets to close the network."""
+
+QUIET = 2.0
+"""Seconds without any answer that are believed."""
+
+PAUSE = 0.1
+"""Seconds between looks."""
+
+TIMEOUT = 0.5
+"""Seconds for one answer: policies drop packets, so silence is what is hoped for."""
+
+RESOLVER = Path("/etc/resolv.conf")
+"""Where every pod is told its name servers."""
+
+
+class Place(NamedTuple):
+    """Something that a pod could reach in an open network.
+
+    :param question: what it is asked over UDP; where there is none, a TCP connection is answer enough.
+    """
+
+    host: str
+    port: int
+    question: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} ({'UDP' if self.question else 'TCP'})"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    exit_on_sigterm()
+    return run_until_done(lambda: _run(_arguments(argv)))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(prog="fedsilo-isolation", description="Wait until this pod's network is closed.")
+    parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (JSON)")
+    parser.add_argument("--version", action="version", version=version())
+    return parser.parse_args(argv)
+
+
+def _run(args: argparse.Namespace) -> None:
+    places = tempting_places(*aggregator(args.agent))
+    await_closed(places)
+    log.info("the network is closed: no answer from %s", ", ".join(map(str, places)))
+
+
+def aggregator(agent: Path) -> tuple[str, str | None]:
+    """URL of the aggregator, and its address inside the cluster if it is there.
+
+    :raises ManifestInvalid: where the file is not there or is no SiloAgent.
+    """
+    try:
+        trust = json.loads(agent.read_bytes())["spec"]["trust"]
+        return str(trust["url"]), trust.get("address")
+    except FileNotFoundError:
+        raise ManifestInvalid(f"{agent}: does not exist; name the SiloAgent's file") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ManifestInvalid(
+            f"{agent}: is no SiloAgent in JSON ({type(error).__name__}: {error}); name another"
+        ) from error
+
+
+def tempting_places(
+    url: str, address: str | None, environment: Mapping[str, str] = os.environ, resolver: Path = RESOLVER
+) -> list[Place]:
+    """What every pod is told of the network, and the aggregator: API server and name servers."""
+    places = []
+    if host := environment.get("KUBERNETES_SERVICE_HOST"):
+        places.append(Place(host, int(environment.get("KUBERNETES_SERVICE_PORT", "443"))))
+    if address is not None:
+        places.append(Place(address, urlsplit(url).port or 443))
+    lines = [line.split() for line in resolver.read_text().splitlines()] if resolver.exists() else []
+    # The cluster's own domain is answered at once, by a server that cannot reach others, too.
+    domain = next((line[1] for line in lines if line[:1] == ["search"] and len(line) > 1), "")
+    for line in lines:
+        if line[:1] == ["nameserver"] and len(line) > 1:
+            places += [Place(line[1], 53), Place(line[1], 53, _question(domain))]
+    return places
+
+
+def _question(domain: str) -> bytes:
+    """A DNS message that asks for a domain's addresses (RFC 1035, section 4)."""
+    labels = [label.encode() for label in domain.split(".") if label]
+    name = b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+    return b"\xfe\xd5\x01\0\0\x01\0\0\0\0\0\0" + name + b"\0\x01\0\x01"
+
+
+def await_closed(
+    places: Sequence[Place],
+    patience: float = PATIENCE,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when none of the places has answered for a while.
+
+    :raises PolicyRefused: when one still answers after `patience` seconds, or there is none to try.
+    """
+    if not places:
+        raise PolicyRefused(
+            "isolation: no address of API server, aggregator or name server is known, so nothing shows that the "
+            "network is closed; run the trainer in a pod of a cluster"
+        )
+    start = last = clock()
+    with ThreadPoolExecutor(len(places)) as looks:
+        while clock() - last < QUIET:
+            answers = zip(places, looks.map(_answers, places), strict=True)
+            found = [place for place, answer in answers if answer]
+            if found:
+                last = clock()
+                if last - start > patience:
+                    raise _open(found, patience)
+            sleep(PAUSE)
+
+
+def _answers(place: Place) -> bool:
+    try:
+        if not place.question:
+            socket.create_connection(place[:2], timeout=TIMEOUT).close()
+            return True
+        with socket.socket(
+            socket.AF_INET6 if ":" in place.host else socket.AF_INET, socket.SOCK_DGRAM
+        ) as asking:
+            asking.settimeout(TIMEOUT)
+            asking.connect(place[:2])
+            asking.send(place.question)
+            asking.recv(512)
+    except OSError:  # dropped, or rejected as some plug-ins do
+        return False
+    return True
+
+
+def _open(found: Sequence[Place], patience: float) -> PolicyRefused:
+    names = ", ".join(map(str, found))
+    return PolicyRefused(
+        f"isolation: {names} can be reached {patience:.0f} s after the start although the trainer's NetworkPolicy "
+        "forbids it: another NetworkPolicy of the namespace selects the trainer's pod and opens the way (policies add "
+        "up), or the cluster's network plug-in enforces none; take that policy away, or install a plug-in that "
+        "enforces them, since code of the job must not run next to data with a network"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

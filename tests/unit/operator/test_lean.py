@@ -1,0 +1,68 @@
+"""What is kept of an object is all that somebody reads, and little besides."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.objects import Object
+from fedsilo_operator.pods import running, trouble
+from fedsilo_operator.workloads.pod import is_suspended
+from tests.operator_contract import config_map, job
+
+CONTAINER = {
+    "name": "trainer",
+    "image": "fedsilo-trainer:none",
+    "args": ["--data-root", "/data"],
+    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+}
+
+POD: Object = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "namespace": "n",
+        "name": "p",
+        "uid": "1",
+        "labels": {"app.kubernetes.io/component": "trainer"},
+        "managedFields": [{"manager": "kubelet"}],
+    },
+    "spec": {"nodeName": "node", "containers": [CONTAINER], "volumes": [{"name": "data", "emptyDir": {}}]},
+    "status": {
+        "phase": "Pending",
+        "containerStatuses": [{"ready": False, "state": {"waiting": {"reason": "ErrImageNeverPull"}}}],
+    },
+}
+
+
+def test_a_pod_keeps_what_tells_its_trouble() -> None:
+    before = copy.deepcopy(POD)
+    kept = lean(POD)
+    assert before == POD, "a copy"
+    assert kept["spec"] == {
+        "nodeName": "node",
+        "containers": [{name: CONTAINER[name] for name in ("name", "image", "resources")}],
+    }
+    assert kept["status"] == POD["status"]
+    assert "managedFields" not in kept["metadata"]
+    owner = job("n") | {"metadata": POD["metadata"]}
+    assert trouble(lean(owner), [kept], ()) == trouble(owner, [POD], ())
+    assert running([kept]) == running([POD])
+
+
+def test_a_job_keeps_all_but_its_template() -> None:
+    kept = lean(job("n", suspend=True, backoffLimit=3))
+    assert kept["spec"] == {"suspend": True, "backoffLimit": 3}
+    assert is_suspended(kept)
+
+
+def test_other_kinds_keep_everything() -> None:
+    found = config_map("n", data={"template": "x", "args": "y"})
+    assert lean(found) == found
+
+
+def test_words_are_kept_once() -> None:
+    one, two = (lean(json.loads(json.dumps(POD))) for _ in range(2))
+    assert one["spec"]["containers"][0]["image"] is two["spec"]["containers"][0]["image"]
