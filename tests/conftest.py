@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -10,3 +11,6 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+# Who starts a program in the background of a script has it ignore SIGINT, and with it every program that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -126,19 +126,20 @@ def test_objects_that_are_deleted_come_back(kubectl: Kubectl, running: Federatio
     with watched_pods(kubectl, running.job) as pods:
         with held(running) as done:
             address = home.get("service", ours)["spec"]["clusterIP"]
-            for kind in ("service", "serviceaccount", "role", "rolebinding", "networkpolicy", "configmap"):
+            for kind in ("service", "role", "rolebinding", "networkpolicy", "configmap"):
                 _restored(home, kind, ours)
             assert home.get("service", ours)["spec"]["clusterIP"] == address
             _restored(north, "configmap", agent)
             for component in ("guard", "trainer"):
                 _restored(north, "networkpolicy", f"{agent}-{component}")
 
-            # Nobody may read the Secret, so nobody sees that it is gone before a pod wants it.
             parts = [(home, "aggregator"), (north, "guard"), (north, "trainer")]
             before = [running.pod(*part) for part in parts]
+            # Nobody may read the Secret, so nobody sees that it is gone before a pod wants it: the one that takes the
+            # place of a pod whose account is gone.
             (secret,) = _of_job(running, home, "secrets")
             home.delete("secret", secret["metadata"]["name"])
-            home.run("delete", "pod", before[0], "--wait=false")
+            _restored(home, "serviceaccount", ours)
             for component in ("guard", "trainer"):
                 _restored(north, "job", f"{agent}-{component}")
             for part, name in zip(parts, before, strict=True):

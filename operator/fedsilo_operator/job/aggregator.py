@@ -14,6 +14,7 @@ from fedsilo_operator.objects import (
     CONFIG_MAP,
     JOB,
     SERVICE,
+    SERVICE_ACCOUNT,
     Object,
     holds,
     is_deleted,
@@ -23,7 +24,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Action, Apply, Create, Delete
-from fedsilo_operator.pods import ending, running, trouble
+from fedsilo_operator.pods import alive, ending, running, trouble
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads import aggregator as objects
@@ -88,7 +89,21 @@ def _keep(
         found = trouble(batch, seen.pods, seen.events)
         if found is not None and found.reason == Reason.CONFIG_MISSING:
             yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
-    yield from _suspend(batch, course.suspended or waits)
+    yield from _suspend(batch, course.suspended or waits or _is_locked_out(seen))
+
+
+def _is_locked_out(seen: JobObservation) -> bool:
+    """Whether the pod is older than its account: its token died with the account that was there before.
+
+    The kubelet would get it another one within the hour; until then no progress is reported, and no end. A suspended
+    Job makes a new pod at once when it goes on, and counts no failure.
+    """
+    account = seen.children.get(SERVICE_ACCOUNT)
+    return account is not None and any(
+        pod["metadata"]["creationTimestamp"] < account["metadata"]["creationTimestamp"]
+        for pod in seen.pods
+        if alive([pod])
+    )
 
 
 def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:

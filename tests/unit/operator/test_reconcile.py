@@ -110,7 +110,7 @@ class Course:
         ]
         operating = asyncio.ensure_future(Operator(cluster, store, controllers).run())
         try:
-            await self._until_over()
+            await self._until_over(operating)
             writes = -1
             while writes < len(self.cluster.writes):
                 writes = len(self.cluster.writes)
@@ -121,7 +121,7 @@ class Course:
             with suppress(asyncio.CancelledError):
                 await operating
 
-    async def _until_over(self) -> None:
+    async def _until_over(self, operating: asyncio.Future[Any]) -> None:
         times = sorted(self.random.uniform(2, TROUBLE) for _ in range(self.deletions))
         second = 0
         while second < PATIENCE:
@@ -133,6 +133,7 @@ class Course:
             pause = 2 if second < TROUBLE or self.world.may_end else 20
             await self._pass(pause)
             second += pause
+            assert not operating.done(), f"seed {self.seed}: the operator ended: {operating.exception()!r}"
             if "Complete" in self.transitions or "Failed" in self.transitions:
                 return
         raise AssertionError(f"seed {self.seed}: hangs: {self.job['status']}")

@@ -16,6 +16,7 @@ from fedsilo_operator.objects import (
     POD,
     SECRET,
     SERVICE,
+    SERVICE_ACCOUNT,
     SILO_AGENT,
     SILO_KIND,
     Kind,
@@ -180,6 +181,23 @@ def test_suspension_stops_the_pods_and_resuming_waits_for_the_agents_again() -> 
     assert scene.batch()["spec"]["suspend"] is False
     assert [reason for _, reason in scene.events()][-2:] == ["Suspended", "Resumed"]
     assert scene.condition("Admitted") == ("True", "Admitted", "2 silos admitted the job.")
+
+
+def test_a_pod_whose_account_was_made_anew_is_replaced() -> None:
+    """Its token is of the account that is gone."""
+    scene = Scene().running()
+    scene.cluster.remove(SERVICE_ACCOUNT, AGGREGATOR)
+    scene.step()
+    assert scene.cluster.peek(SERVICE_ACCOUNT, AGGREGATOR)
+    scene.settle()
+    assert scene.batch()["spec"]["suspend"] is True
+    scene.pod("Failed", terminated={"exitCode": 143})
+    scene.settle()
+    assert scene.batch()["spec"]["suspend"] is False
+    scene.pod("Running", running={})
+    scene.settle()
+    assert scene.batch()["spec"]["suspend"] is False
+    assert scene.phase() == "Running"
 
 
 def test_nothing_takes_an_end_back() -> None:
