@@ -12,5 +12,7 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-# Who starts a program in the background of a script has it ignore SIGINT, and with it every program that tests start.
+# Who starts a program in the background of a script has it ignore some signals, and with it every program that tests
+# start: those that are interrupted on purpose must hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
