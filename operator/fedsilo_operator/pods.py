@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo_operator.endings import Failure, failure_of, reason_in
-from fedsilo_operator.objects import COMPONENT, Object, condition, holds, is_deleted, labels_of, ref_of
+from fedsilo_operator.objects import AGENT, COMPONENT, Object, condition, holds, is_deleted, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
 _CHECK = "look at the trainer's network"
 """What the first container of a trainer's pod is called here."""
+
+_GUARD_IMAGE = "correct spec.agent.guardImage of the Silo and delete Jobs {agent}-trainer and {agent}-guard"
 
 REMEDIES = {
     "aggregator": {
@@ -35,14 +37,14 @@ REMEDIES = {
         "in a new job.",
     },
     "guard": {
-        "image": "correct spec.agent.guardImage of the Silo and delete Job {job}",
+        "image": _GUARD_IMAGE,
         "resources": "change spec.agent (nodeSelector, tolerations) of the Silo and delete Job {job}",
         "storage": "spec.agent.storage of the Silo",
         "dataset": "spec.datasets of the Silo",
         "memory": "Use a node with more memory: a guard has no limit of its own.",
     },
     _CHECK: {
-        "image": "correct spec.agent.guardImage of the Silo and delete Job {job} and the guard's",
+        "image": _GUARD_IMAGE,
     },
 }
 """Component, or look at a network -> what to do about its image, resources and memory; which fields name its volumes.
@@ -310,7 +312,9 @@ def _last_failure(pods: Sequence[Object]) -> Failure | None:
 
 
 def _do(job: Object, about: str, who: str | None = None) -> str:
-    return REMEDIES[who or _component(job)][about].format(job=ref_of(job).name)
+    return REMEDIES[who or _component(job)][about].format(
+        job=ref_of(job).name, agent=labels_of(job).get(AGENT, "")
+    )
 
 
 def _component(obj: Object) -> str:

@@ -22,7 +22,8 @@ GUARD_IMAGE = "registry.example/fedsilo-guard:7"
 
 
 def labels(component: str) -> dict[str, str]:
-    of_silo = {} if component == "aggregator" else {"fedsilo.io/silo": "north"}
+    agent = {"fedsilo.io/silo": "north", "fedsilo.io/silo-agent": "digits-north-1a2b3c4d"}
+    of_silo = {} if component == "aggregator" else agent
     return {
         "app.kubernetes.io/component": component,
         "fedsilo.io/job-name": "digits",
