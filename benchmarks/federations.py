@@ -1,0 +1,236 @@
+"""What stands round an operator under load: institutions, jobs, and stand-ins for kubelets and aggregators.
+
+Both stand-ins are reconcilers on the operator's own runtime, with an administrator's rights.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
+from fedsilo_aggregator.report import as_job_status
+from fedsilo_operator.cluster.connection import MERGE, Connection
+from fedsilo_operator.cluster.interface import Cluster, Conflict, NotFound
+from fedsilo_operator.conditions import timestamp
+from fedsilo_operator.objects import (
+    FEDERATED_JOB,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_UID,
+    MANAGED_BY,
+    MANAGER,
+    POD,
+    SILO_KIND,
+    Object,
+    Ref,
+    is_deleted,
+    labels_of,
+    ref_of,
+    uid_of,
+)
+from fedsilo_operator.runtime.controller import Watch
+from fedsilo_operator.runtime.queue import Key
+from fedsilo_operator.runtime.store import Store
+from tests.cluster.operator import documents
+
+HUB = "federation"
+NODE = "node-1"
+
+
+def silos(count: int) -> list[Object]:
+    """Institutions with a namespace each, as those of an example."""
+    pattern = next(item for item in documents("fedavg.yaml") if item["kind"] == SILO_KIND.name)
+    return [
+        pattern | {"metadata": {"namespace": f"silo-{number}", "name": f"s{number}"}}
+        for number in range(count)
+    ]
+
+
+def jobs(count: int, members: Sequence[Object]) -> list[Object]:
+    """Jobs in one namespace, each with all the silos."""
+    pattern = next(item for item in documents("fedavg.yaml") if item["kind"] == FEDERATED_JOB.name)
+    pattern["spec"]["silos"] = {
+        "refs": [{name: silo["metadata"][name] for name in ("namespace", "name")} for silo in members]
+    }
+    pattern["spec"]["training"]["rounds"] = 1000
+    pattern["spec"]["participation"] = {"minSilos": len(members), "roundDeadline": "2m"}
+    return [
+        copy.deepcopy(pattern) | {"metadata": {"namespace": HUB, "name": f"job-{number}"}}
+        for number in range(count)
+    ]
+
+
+class Kubelet:
+    """Scheduler and kubelet: pods run as soon as they are there, and end well when their job has a model."""
+
+    name = "kubelet"
+
+    def __init__(self, connection: Connection, store: Store) -> None:
+        self._connection = connection
+        self._store = store
+
+    def watches(self) -> Sequence[Watch]:
+        """Pods, and jobs that are over."""
+        return (
+            Watch(POD, f"{MANAGED_BY}={MANAGER}", lambda pod: (Key(POD, ref_of(pod)),)),
+            Watch(FEDERATED_JOB, "", self._pods_of),
+        )
+
+    def _pods_of(self, job: Object) -> Iterator[Key]:
+        if _has_model(job):
+            for pod in self._store.select(POD, labels={JOB_UID: uid_of(job)}):
+                yield Key(POD, ref_of(pod))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One step of one pod; what the step changes brings the next."""
+        pod = self._store.get(POD, key.ref)
+        if pod is None:
+            return None
+        phase = pod["status"]["phase"]
+        with suppress(NotFound, Conflict):  # both say that the cache is behind
+            if is_deleted(pod):
+                await self._remove(pod)
+            elif "nodeName" not in pod["spec"]:
+                await self._bind(pod)
+            elif phase == "Pending":
+                await self._say(pod, "Running", {"running": {"startedAt": _now()}})
+            elif phase == "Running" and self._is_over(pod):
+                await self._say(pod, "Succeeded", {"terminated": {"exitCode": 0, "finishedAt": _now()}})
+        return None
+
+    def _is_over(self, pod: Object) -> bool:
+        labels = labels_of(pod)
+        job = self._store.get(FEDERATED_JOB, Ref(labels[JOB_NAMESPACE], labels[JOB_NAME]))
+        return job is not None and _has_model(job)
+
+    async def _bind(self, pod: Object) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod["metadata"]["name"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        }
+        await self._connection.call("POST", f"{_path(pod)}/binding", body=body)
+
+    async def _remove(self, pod: Object) -> None:
+        if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            await self._say(pod, "Failed", {"terminated": {"exitCode": 143, "finishedAt": _now()}})
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid_of(pod)}}
+        await self._connection.call("DELETE", _path(pod), body=body)
+
+    async def _say(self, pod: Object, phase: str, state: Object) -> None:
+        ready = {"type": "Ready", "status": str(phase == "Running"), "lastTransitionTime": _now()}
+        container = pod["spec"]["containers"][0]
+        status = {
+            "phase": phase,
+            "startTime": _now(),
+            "conditions": [ready],
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": phase == "Running",
+                    "restartCount": 0,
+                    "state": state,
+                }
+            ],
+        }
+        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
+        await self._connection.call("PATCH", f"{_path(pod)}/status", body=body, content=MERGE)
+
+
+class Aggregators:
+    """An aggregator per running job: a word about every answer of a silo, and in the end a model.
+
+    :param period: seconds between two answers.
+    """
+
+    name = "aggregator"
+
+    def __init__(self, cluster: Cluster, store: Store, period: float) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._period = period
+        self._answers: dict[Ref, int] = {}
+        self.finishing = False
+        """Whether the next word is the last."""
+        self.silent = False
+        self.reports = 0
+
+    def watches(self) -> Sequence[Watch]:
+        """Jobs."""
+        return (Watch(FEDERATED_JOB, "", self._started),)
+
+    def _started(self, job: Object) -> Iterable[Key]:
+        """Once: what it says itself changes the job, too."""
+        if job.get("status", {}).get("phase") == "Running" and ref_of(job) not in self._answers:
+            self._answers[ref_of(job)] = 0
+            yield Key(FEDERATED_JOB, ref_of(job))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """The next word of one aggregator."""
+        answers = self._answers[key.ref]
+        if answers == 0:  # they do not speak in chorus
+            self._answers[key.ref] = 1
+            return random.uniform(0, self._period)
+        if self.silent and not self.finishing:
+            return self._period
+        job = await self._cluster.get(FEDERATED_JOB, key.ref)
+        body = {
+            "apiVersion": job["apiVersion"],
+            "kind": job["kind"],
+            "metadata": {name: job["metadata"][name] for name in ("namespace", "name", "resourceVersion")},
+            "status": as_job_status(self._word(job, answers), f"{key.ref.name}-claim"),
+        }
+        try:
+            await self._cluster.apply(body, manager=AGGREGATOR, status=True)
+        except Conflict:
+            return 0.1
+        self._answers[key.ref] += 1
+        self.reports += 1
+        return None if self.finishing else self._period
+
+    def _word(self, job: Object, answers: int) -> Object:
+        names = [silo["name"] for silo in job["spec"]["silos"]["refs"]]
+        done, answered = divmod(answers, len(names))
+        began = (job["status"].get("roundStartTime") if answered else None) or _now()
+        return {
+            "round": done,
+            "rounds": job["spec"]["training"]["rounds"],
+            "siloProgress": f"{answered}/{len(names)}",
+            "step": "train",
+            "roundStartTime": began,
+            "roundDeadline": began,
+            "metrics": {"accuracy": random.random(), "loss": random.random()},
+            "training": {"loss": random.random()},
+            "refused": {},
+            "model": {"path": "model.safetensors", "sha256": "0" * 64} if self.finishing else None,
+            "silos": [
+                {
+                    "name": name,
+                    "state": "Training",
+                    "lastRound": done,
+                    "samples": 1000,
+                    "bytes": 250_000 * (done + (number < answered)),
+                }
+                for number, name in enumerate(names)
+            ],
+        }
+
+
+def _has_model(job: Object) -> bool:
+    return "model" in (job.get("status") or {})
+
+
+def _path(pod: Object) -> str:
+    ref = ref_of(pod)
+    return f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}"
+
+
+def _now() -> str:
+    return timestamp(datetime.now(UTC))

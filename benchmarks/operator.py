@@ -1,0 +1,349 @@
+"""The operator under load: 200 jobs with 10 silos each against a real API server.
+
+    python -m benchmarks.operator
+
+The operator is the real process under its own account; API server, etcd and the controllers that make pods of Jobs are
+real, kubelets and aggregators are stand-ins (`benchmarks.federations`). All of them share the machine's cores.
+
+The course: all jobs are applied at once and go on until all run. In steady state each aggregator reports an answer of
+a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is started again, looks at everything and
+must write nothing. At last all jobs complete at once.
+
+Figures of a reconcile are those of both controllers together: how long it took, requests included, and how long the
+object had waited for a worker. They and the requests are read from the operator's log at level DEBUG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from benchmarks.federations import HUB, Aggregators, Kubelet, jobs, silos
+from fedsilo_operator.cluster.api_server import ApiServer
+from fedsilo_operator.cluster.connection import connect
+from fedsilo_operator.objects import FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind, Object, holds
+from fedsilo_operator.runtime.operator import Operator
+from fedsilo_operator.runtime.reflector import Reflector
+from fedsilo_operator.runtime.store import Store
+from tests.cluster.kubectl import Kubectl
+from tests.cluster.node.apiserver import api_server
+from tests.cluster.node.binaries import programs
+from tests.cluster.node.client import healthy
+from tests.cluster.operator import ROLES, SYSTEM
+from tests.paths import ROOT
+
+PERIOD = 5.0
+"""Seconds between two reports of a job."""
+
+PATIENCE = 3600.0
+"""Seconds for each part of the course."""
+
+PROGRAM = """
+import logging, sys
+from fedsilo_operator.__main__ import main
+logging.getLogger("fedsilo").setLevel(logging.DEBUG)
+sys.exit(main())
+"""
+
+MB = 1e6
+
+_RECONCILED = re.compile(r"DEBUG (\w+): .*: reconciled in ([\d.]+) s, waited ([\d.]+) s")
+_REQUEST = re.compile(r"DEBUG (GET|POST|PUT|PATCH|DELETE) (\S+): \d+")
+_SERVED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
+
+
+@dataclass(frozen=True)
+class Span:
+    """What the operator did between two moments.
+
+    :param reconciles: seconds that each took.
+    :param waits: seconds that each had waited for a worker.
+    :param requests: method and path of each.
+    """
+
+    seconds: float
+    reconciles: Sequence[float]
+    waits: Sequence[float]
+    requests: Sequence[tuple[str, str]]
+
+    @property
+    def writes(self) -> list[str]:
+        """Paths that were written to, but for the lease."""
+        return [path for method, path in self.requests if method != "GET" and "/leases" not in path]
+
+
+@dataclass
+class Process:
+    """The operator."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    port: int
+
+    def mark(self) -> tuple[float, int]:
+        """This moment, for `since`."""
+        return time.monotonic(), self.log.stat().st_size
+
+    def since(self, mark: tuple[float, int]) -> Span:
+        """What it has done since then."""
+        then, position = mark
+        with self.log.open("rb") as log:
+            log.seek(position)
+            text = log.read().decode()
+        found = _RECONCILED.findall(text)
+        return Span(
+            time.monotonic() - then,
+            [float(took) for _, took, _ in found],
+            [float(waited) for _, _, waited in found],
+            _REQUEST.findall(text),
+        )
+
+    def memory(self, name: str) -> float:
+        """`VmRSS` or `VmHWM` in bytes."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024.0
+        raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
+
+    def ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
+        return healthy(f"http://127.0.0.1:{self.port}/readyz")
+
+
+@contextmanager
+def operator(account: Path, log: Path) -> Iterator[Process]:
+    """Start the operator, and leave no process behind."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    images = [f"--{role}-image=fedsilo-{role}:0.1.0" for role in ROLES]
+    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", SYSTEM, "--health-port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env={**os.environ, "KUBECONFIG": str(account)}, stderr=output, cwd=ROOT
+        )
+    try:
+        yield Process(process, log, port)
+        process.send_signal(signal.SIGTERM)
+        if process.wait(30) != 0:
+            raise SystemExit(f"the operator failed:\n{log.read_text()[-2000:]}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Course:
+    """One run.
+
+    :param figures: by name, in the order of the table.
+    """
+
+    kubectl: Kubectl
+    folder: Path
+    jobs: int
+    silos: int
+    seconds: float
+    figures: dict[str, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """From the first silo to the last model."""
+        account = self._account()
+        async with self._surroundings() as (cluster, store, aggregators):
+            with operator(account, self.folder / "first.log") as process:
+                await until(process.ready, "the operator")
+                self._tell("RSS idle, MB", _megabytes(process.memory("VmRSS")))
+                await self._silos(cluster, store)
+                await self._creation(cluster, store, process)
+                await self._steady(process, aggregators)
+            aggregators.silent = True
+            with operator(account, self.folder / "second.log") as process:
+                await self._settled(process)
+                await self._completion(process, store, aggregators)
+
+    def _account(self) -> Path:
+        """A kubeconfig with nothing but a token of the operator's account."""
+        content = yaml.safe_load(self.kubectl.kubeconfig.read_text())
+        token = self.kubectl.run("create", "token", "fedsilo-operator", "-n", SYSTEM, "--duration=12h")
+        content["users"][0]["user"] = {"token": token.strip()}
+        path = self.folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    @asynccontextmanager
+    async def _surroundings(self) -> AsyncIterator[tuple[ApiServer, Store, Aggregators]]:
+        os.environ["KUBECONFIG"] = str(self.kubectl.kubeconfig)
+        connection = await connect()
+        cluster, store = ApiServer(connection), Store()
+        aggregators = Aggregators(cluster, store, PERIOD)
+        runtime = Operator(cluster, store, [Kubelet(connection, store), aggregators], workers=8)
+        others = [Reflector(cluster, kind, "", store.shelf(kind, "")) for kind in (SILO_AGENT, SILO_KIND)]
+        tasks = [
+            asyncio.ensure_future(runtime.run()),
+            *(asyncio.ensure_future(each.run()) for each in others),
+        ]
+        try:
+            yield cluster, store, aggregators
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await connection.close()
+
+    async def _silos(self, cluster: ApiServer, store: Store) -> None:
+        made = silos(self.silos)
+        for name in (HUB, *(silo["metadata"]["namespace"] for silo in made)):
+            self.kubectl.run("create", "namespace", name)
+        for silo in made:
+            await cluster.apply(silo, manager="kubectl")
+        await until(lambda: _count(store, SILO_KIND, _holds("Ready")) == self.silos, "the silos' keys")
+
+    async def _creation(self, cluster: ApiServer, store: Store, process: Process) -> None:
+        mark = process.mark()
+        began = time.monotonic()
+        turn = asyncio.Semaphore(8)
+
+        async def apply(job: Object) -> None:
+            async with turn:
+                await cluster.apply(job, manager="kubectl")
+
+        await asyncio.gather(*map(apply, jobs(self.jobs, silos(self.silos))))
+        applied = time.monotonic() - began
+        agents = self.jobs * self.silos
+        await until(lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted")
+        admitted = time.monotonic() - began
+        await until(lambda: _count(store, FEDERATED_JOB, _holds("Running")) == self.jobs, "all running")
+        self._tell("all applied after, s", f"{applied:.0f}")
+        self._tell("all agents created and admitted after, s", f"{admitted:.0f}")
+        self._tell("all jobs running after, s", f"{time.monotonic() - began:.0f}")
+        self._say("creation", process.since(mark))
+
+    async def _steady(self, process: Process, aggregators: Aggregators) -> None:
+        await asyncio.sleep(PERIOD)
+        mark, reports = process.mark(), aggregators.reports
+        await asyncio.sleep(self.seconds)
+        span = process.since(mark)
+        self._tell("steady state: reports per s", f"{(aggregators.reports - reports) / span.seconds:.0f}")
+        self._say("steady state", span)
+        self._tell("steady state: writes besides the lease", str(len(span.writes)))
+        self._tell("RSS in steady state, MB", _megabytes(process.memory("VmRSS")))
+        self._tell("RSS at its peak (VmHWM), MB", _megabytes(process.memory("VmHWM")))
+
+    async def _settled(self, process: Process) -> None:
+        """The operator starts again where everything is as it should be."""
+        mark, began, served = process.mark(), time.monotonic(), self._served()
+        objects = self.jobs + self.jobs * self.silos + self.silos
+        await until(lambda: len(process.since(mark).reconciles) >= objects, "a look at everything")
+        self._tell("started again: all looked at after, s", f"{time.monotonic() - began:.0f}")
+        await asyncio.sleep(max(0.0, self.seconds - (time.monotonic() - began)))
+        span = process.since(mark)
+        self._say("started again", span)
+        self._tell("started again: writes besides the lease", str(len(span.writes)))
+        others = self._served() - served
+        self._tell(
+            "started again: writes that the API server counted",
+            (", ".join(f"{name} {count}" for name, count in sorted(others.items())) or "0"),
+        )
+
+    async def _completion(self, process: Process, store: Store, aggregators: Aggregators) -> None:
+        mark, began = process.mark(), time.monotonic()
+        aggregators.finishing = True
+        await until(lambda: _count(store, FEDERATED_JOB, _holds("Complete")) == self.jobs, "all complete")
+        self._tell("all jobs complete after, s", f"{time.monotonic() - began:.0f}")
+        self._say("completion", process.since(mark))
+        self._tell("RSS after a second start, peak, MB", _megabytes(process.memory("VmHWM")))
+
+    def _served(self) -> Counter[str]:
+        """Writes that the API server has done for anybody, by resource."""
+        found: Counter[str] = Counter()
+        for labels, value in _SERVED.findall(self.kubectl.run("get", "--raw", "/metrics")):
+            said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if said["verb"] in ("POST", "PUT", "PATCH", "APPLY", "DELETE") and not said["dry_run"]:
+                found[said["resource"]] += int(float(value))
+        return found
+
+    def _say(self, name: str, span: Span) -> None:
+        for what, values in (("reconcile", span.reconciles), ("wait for a worker", span.waits)):
+            figures = [_quantile(values, part) for part in (0.5, 0.99, 1.0)]
+            self._tell(
+                f"{name}: {what}, p50 / p99 / max, ms", " / ".join(f"{1000 * each:.1f}" for each in figures)
+            )
+        self._tell(f"{name}: reconciles per s", f"{len(span.reconciles) / span.seconds:.1f}")
+        self._tell(f"{name}: requests per s", f"{len(span.requests) / span.seconds:.1f}")
+
+    def _tell(self, name: str, figure: str) -> None:
+        """A line of the table, as soon as it is known."""
+        self.figures[name] = figure
+        print(f"{name:<55} {figure}", flush=True)
+
+
+async def until(found: Callable[[], bool], what: str) -> None:
+    """Return when it is so."""
+    end = time.monotonic() + PATIENCE
+    while not found():
+        if time.monotonic() > end:
+            raise SystemExit(f"waited {PATIENCE:.0f} s for {what}")
+        await asyncio.sleep(0.2)
+
+
+def _count(store: Store, kind: Kind, such: Callable[[Object], bool]) -> int:
+    return sum(map(such, store.select(kind)))
+
+
+def _holds(condition: str) -> Callable[[Object], bool]:
+    return lambda obj: holds(obj, condition)
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    """The least value that so many are not above."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)] if values else math.nan
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / MB:.0f}"
+
+
+def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str, str]:
+    """One run; its figures by name."""
+    with api_server(f"operator-load-{os.getpid()}", controllers=True, pods=True) as kubeconfig:
+        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
+        kubectl.run("wait", "--for=condition=Established", "crd", "--all")
+        course = Course(kubectl, folder, count, members, seconds)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(course.run())
+        return course.figures
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.operator", description="Load of the operator."
+    )
+    parser.add_argument("--jobs", type=int, default=200, help="FederatedJobs (default: 200)")
+    parser.add_argument("--silos", type=int, default=10, help="silos of each job (default: 10)")
+    parser.add_argument("--seconds", type=float, default=60, help="length of each measurement (default: 60)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedsilo-operator-") as folder:
+        measure(args.jobs, args.silos, args.seconds, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
