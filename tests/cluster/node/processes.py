@@ -138,13 +138,24 @@ def wait_until(
     """
     deadline = time.monotonic() + seconds
     while not holds():
-        alive = {process.owner for process in running() if process.leader}
+        alive = _alive()
         if dead := [owner for owner in owners if owner not in alive]:
             raise ClusterError(f"{dead[0]} has ended while waiting for {what}\n{_tail(owners[dead[0]])}")
         if time.monotonic() > deadline:
             logs = "\n".join(_tail(log) for log in owners.values())
             raise ClusterError(f"{what}: not within {seconds:.0f} s\n{logs}")
         time.sleep(every)
+
+
+def _alive() -> set[str]:
+    """Owners with a running leader.
+
+    What this very process started is asked directly: while a program is being loaded, its environment reads empty.
+    """
+    found = {process.owner for process in running() if process.leader}
+    return found | {
+        owner for owner, children in _children.items() if any(child.poll() is None for child in children)
+    }
 
 
 def _tail(log: Path) -> str:
