@@ -52,7 +52,8 @@ def ensure(*commands: str) -> None:
 
 
 def _apt(*arguments: str) -> None:
-    command = ["apt-get", "--quiet", *arguments]
+    # Machines often install something by themselves shortly after their start, and hold the lock meanwhile.
+    command = ["apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
