@@ -7,6 +7,7 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import (
@@ -61,19 +62,19 @@ class FedAvg(Method):
     in_silo = "nothing"
     Config = MethodConfig
 
-    def steps(self, config: MethodConfig) -> Mapping[str, Step]:
+    def steps(self, config: Any) -> Mapping[str, Step]:
         """Silos send whole models."""
         return {"train": Step((Payload("model"),), ("loss",))}
 
-    def phases(self, spec: FederatedJobSpec, config: MethodConfig) -> tuple[Phase, ...]:
+    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", spec.training.rounds, "train"),)
 
-    def server(self, config: MethodConfig) -> FedAvgServer:
+    def server(self, config: Any) -> FedAvgServer:
         """The averaging half."""
         return FedAvgServer()
 
-    def silo(self, config: MethodConfig) -> Mapping[str, SiloStep]:
+    def silo(self, config: Any) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
         return {"train": train_model}
 

@@ -1,20 +1,35 @@
-"""Local training as most methods have it."""
+"""Local training as most methods have it, with the places where they differ."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
 
+if TYPE_CHECKING:
+    from fedsilo.learning.training import LocalTraining, Loss
 
-def train_model(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """w_k <- E epochs of SGD on the local cross-entropy, starting from the task's model; the reply carries w_k.
+
+def train_model(
+    silo: SiloContext,
+    task: SiloTask,
+    private: State,
+    *,
+    loss: Loss | None = None,
+    plan: LocalTraining | None = None,
+) -> Reply:
+    """w_k <- E epochs of SGD on the local loss, starting from the task's model; the reply carries w_k.
 
     Nothing is kept between rounds, the optimiser's momentum included.
+
+    :param loss: of a batch; cross-entropy by default.
+    :param plan: what `fit` does; the job's local training by default.
     """
     from fedsilo.learning.models import to_tree
-    from fedsilo.learning.training import fit
+    from fedsilo.learning.training import cross_entropy_loss, fit
 
     del private
     model = silo.model(task.trees["model"])
-    report = fit(model, silo.train, silo.local_training(task))
+    report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or cross_entropy_loss)
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})

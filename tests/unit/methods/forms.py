@@ -31,6 +31,9 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAINED}}),
     "creff": ("creff", RETRAINED),
     "creff-released": ("creff", RETRAINED | {"variant": "released"}),
+    "fedrs": ("fedrs", {"alpha": 0.5}),
+    "fedrs-released": ("fedrs", {"alpha": 0.5, "variant": "released"}),
+    "fedrs-complete": ("fedrs", {"variant": "complete"}),
 }
 """Name of the form -> method and configuration; all of `ROUNDS` rounds."""
 

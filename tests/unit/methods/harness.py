@@ -5,13 +5,21 @@ A test names a fixture and what of the manifest differs; everything else is the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedsilo.engine.federation import Federation
 from fedsilo.engine.runner import TaskRunner
+from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
 from fedsilo.manifests.job import FederatedJobSpec
-from tests.federate import job_spec, runners, silo_of_file
+from fedsilo.methods.interface import Reply, SiloTask
+from fedsilo.methods.state import State, Tree
+from tests.federate import Runner, federate, job_spec, runners, silo_of_file
 from tests.fixture_networks import Fixture, harness_model, load_fixture
 from tests.paths import SHARED
 
@@ -24,7 +32,7 @@ def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
     return harness_model(load_fixture(fixture))
 
 
-def fixture_spec(method: str, fixture: str, rounds: int, **sections: Any) -> FederatedJobSpec:
+def fixture_spec(method: str, fixture: str, rounds: int, /, **sections: Any) -> FederatedJobSpec:
     """A job whose silos `c0` to `c3` are the fixture's clients."""
     clients = [f"c{k}" for k in range(CLIENTS)]
     model = {"name": f"python:{__name__}:network", "config": {"fixture": fixture}}
@@ -48,3 +56,86 @@ def optimizer(npz: Fixture, lr: str, weight_decay: str, momentum: str | None = N
         "momentum": float(npz[momentum]) if momentum else 0.0,
         "weightDecay": float(npz[weight_decay]),
     }
+
+
+def assert_close(found: Tree, expected: Mapping[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.abs(found[name] - value).max() <= 2e-5 * np.abs(value).max(), name
+
+
+def niid_bench(npz: Fixture) -> dict[str, Any]:
+    """Mini-batches at a constant rate, weights by samples."""
+    training = {
+        "localEpochs": int(npz["hp/epochs"]),
+        "batchSize": int(npz["hp/batch_size"]),
+        "optimizer": optimizer(npz, "hp/lr", "hp/reg", "hp/rho"),
+    }
+    return {"training": training}
+
+
+def map_repository(npz: Fixture) -> dict[str, Any]:
+    """One full batch an epoch, at least five steps, warm-up over five rounds, uniform weights."""
+    training = {
+        "localEpochs": int(npz["arg/local_epochs"]),
+        "batchSize": int(npz["arg/batch_size"]),
+        "optimizer": optimizer(npz, "arg/lr", "arg/weight_decay", "arg/momentum"),
+        "gradientClip": float(npz["arg/max_grad_norm"]),
+        "minSteps": 5,
+        "warmupRounds": 5,
+    }
+    return {"training": training, "aggregation": {"weights": "uniform"}}
+
+
+def feddyn_repository(npz: Fixture) -> dict[str, Any]:
+    """Full batches of plain SGD, a rate that decays from the first round on."""
+    training = {
+        "localEpochs": int(npz["hp/epoch"]),
+        "batchSize": int(npz["sizes"].max()),
+        "optimizer": optimizer(npz, "lr", "weight_decay"),
+        "gradientClip": float(npz["clip"]),
+        "schedule": "exponential",
+        "decay": float(npz["lr_decay"]),
+    }
+    return {"training": training, "participation": {"minSilos": 1}}
+
+
+class Unselected(FedsiloError):
+    """The recorded run did not select this client."""
+
+    reason = "Unselected"
+
+
+class AsRecorded:
+    """A silo that fails in the rounds in which the recorded run left its client out."""
+
+    def __init__(self, runner: Runner, selected: np.ndarray) -> None:
+        self.runner, self.selected = runner, selected
+
+    def run(self, task: SiloTask, private: State) -> Reply:
+        if task.step == "train" and not self.selected[task.round - 1]:
+            raise Unselected(f"round {task.round}")
+        return self.runner.run(task, private)
+
+
+REPOSITORIES = {"niid": niid_bench, "map": map_repository, "feddynrepo": feddyn_repository}
+"""First part of a fixture's name -> how the repository that recorded it trains."""
+
+
+def as_recorded(
+    directory: Path,
+    method: str,
+    fixture: str,
+    rounds: int,
+    config: dict[str, Any] | None = None,
+    **sections: Any,
+) -> Federation:
+    """A job of the method with the data, the settings and the selected clients of a fixture, after its rounds."""
+    npz = load_fixture(fixture)
+    settings = REPOSITORIES[fixture.partition("_")[0]](npz)
+    spec = fixture_spec(method, fixture, rounds, method={"config": config or {}}, **settings | sections)
+    answering: dict[str, Runner] = dict(fixture_runners(spec, fixture))
+    if "selected" in npz:
+        for k, (silo, runner) in enumerate(answering.items()):
+            answering[silo] = AsRecorded(runner, npz["selected"][:, k])
+    return federate(directory, spec, answering)
