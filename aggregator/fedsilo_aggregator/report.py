@@ -31,6 +31,9 @@ DIGITS = 4
 MAX_FIGURES = 100
 """Entries of each map in the status, as its schema allows."""
 
+MAX_CURVES = 8
+"""Scores, and training figures, of each point of the status's curve, likewise."""
+
 
 class JobGone(Exception):
     """The job that this aggregator works for does not exist any more."""
@@ -63,6 +66,8 @@ def as_job_status(document: Mapping[str, Any], claim: str | None) -> dict[str, A
             "roundDeadline": document["roundDeadline"],
             "metrics": _rounded(document["metrics"]),
             "training": _rounded(document["training"]),
+            "curve": [_point(point) for point in document["curve"]] or None,
+            "parameters": document["parameters"],
             "refused": _figures(document["refused"]),
             "model": _present({"claim": claim, **model}) if model else None,
             "silos": [_silo(silo) for silo in document["silos"]],
@@ -78,8 +83,14 @@ def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
             "lastRound": silo["lastRound"],
             "samples": silo["samples"],
             "bytesSent": silo["bytes"],
+            "update": silo["update"],
         }
     )
+
+
+def _point(point: Mapping[str, Any]) -> dict[str, Any]:
+    figures = {name: _rounded(point[name], MAX_CURVES) for name in ("metrics", "training")}
+    return _present({"round": point["round"], **figures})
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,14 +98,14 @@ def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 
-def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.{DIGITS}g}") for name, value in _figures(figures).items()}
+def _rounded(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:
+    return {name: float(f"{value:.{DIGITS}g}") for name, value in _figures(figures, most).items()}
 
 
-def _figures(figures: Mapping[str, float]) -> dict[str, float]:
+def _figures(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:
     """As many as the schema allows; JSON has no word for a loss that is not a number."""
     finite = [(name, value) for name, value in sorted(figures.items()) if math.isfinite(value)]
-    return dict(finite[:MAX_FIGURES])
+    return dict(finite[:most])
 
 
 class Report:

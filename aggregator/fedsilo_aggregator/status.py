@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from fedsilo.durable import write_json
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.federation import Federation
+from fedsilo.engine.record import curve, receipts
+from fedsilo.methods.interface import EVALUATE
 
 DRIFT = timedelta(seconds=10)
 """By so much a round's deadline may be off before it is told anew: it moves while no silo can be served."""
@@ -66,11 +68,13 @@ class Account:
     """What one silo has contributed so far.
 
     :param sent: bytes of its accepted updates.
+    :param update: digest of the last of them, scores apart.
     """
 
     last_round: int = 0
     samples: int | None = None
     sent: int = 0
+    update: str | None = None
 
 
 class Status:
@@ -94,11 +98,13 @@ class Status:
         self._refused = refused
         self._served = served
         self._accounts = {silo: Account() for silo in federation.identity.silos}
+        self._by_name = {silo.rpartition("/")[2]: account for silo, account in self._accounts.items()}
         self._now = now
         self._times: Times | None = None
         self._seen = 0
         self._metrics: dict[str, float] = {}
         self._training: dict[str, float] = {}
+        self._curve: list[dict[str, Any]] = []
 
     def document(self, message: str) -> dict[str, Any]:
         """The present state.
@@ -123,6 +129,8 @@ class Status:
             **self._round_times(None if failure else current),
             "metrics": self._metrics,
             "training": self._training,
+            "curve": self._curve,
+            "parameters": federation.parameters,
             "silos": [self._silo(silo) for silo in federation.identity.silos],
             "refused": dict(self._refused),
             "model": {"path": result.path.name, "sha256": result.sha256} if result else None,
@@ -135,8 +143,13 @@ class Status:
                 self._accounts[silo].sent += count
             for silo, samples in line["samples"].items():
                 self._accounts[silo].last_round, self._accounts[silo].samples = line["round"], samples
+            for name, phase, digest in receipts(line):
+                if phase != EVALUATE:
+                    self._by_name[name].update = digest
             self._metrics = line.get("metrics", self._metrics)
             self._training = line["training"] or self._training
+        if len(history) > self._seen:
+            self._curve = curve(history)
         self._seen = len(history)
 
     def _silo_progress(self) -> str | None:
@@ -175,6 +188,7 @@ class Status:
             "lastRound": account.last_round,
             "samples": account.samples,
             "bytes": account.sent,
+            "update": account.update,
             "fetched": self._served.get(silo, 0),
             "message": current.round.failed.get(silo, "") if current else "",
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ class Federation:
         """Why the job failed, once it has."""
         current = self._current
         return self._lost or (current.failure if current else None)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the job's model."""
+        return sum(prod(tensor.shape) for tensor in self._context.signature.tensors)
 
     @property
     def ended(self) -> bool:

@@ -293,6 +293,16 @@ class ModelStatus(Fields):
     sha256: Sha256 = Field(description="Digest of that file.")
 
 
+class CurvePoint(Fields):
+    """What a round came to."""
+
+    round: Integer = Field(ge=1, description="Its number.")
+    metrics: dict[str, Number] = Field(default_factory=dict, max_length=8, description="Scores by name.")
+    training: dict[str, Number] = Field(
+        default_factory=dict, max_length=8, description="Training figures, averaged over the silos."
+    )
+
+
 class SiloStatusEntry(Fields):
     """One silo as the job sees it: the operator says how its agent is, the aggregator what it contributed."""
 
@@ -308,6 +318,9 @@ class SiloStatusEntry(Fields):
     )
     samples: Integer | None = Field(default=None, ge=0, description="Sample count of that update.")
     bytes_sent: Integer | None = Field(default=None, ge=0, description="Bytes of its accepted updates.")
+    update: Sha256 | None = Field(
+        default=None, description="Digest of the last of them, as in the silo's own audit log."
+    )
 
 
 class FederatedJobStatus(Fields):
@@ -340,6 +353,10 @@ class FederatedJobStatus(Fields):
     training: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest training figures, averaged over the silos."
     )
+    curve: tuple[CurvePoint, ...] = Field(
+        default=(), max_length=100, description="Learning curves: completed rounds, of many only some."
+    )
+    parameters: Integer | None = Field(default=None, ge=0, description="Numbers in the job's model.")
     refused: dict[str, Integer] = Field(
         default_factory=dict, max_length=100, description="Refused requests and updates by problem code."
     )

@@ -46,7 +46,15 @@ def operators(**more: Any) -> Object:
 
 def aggregators(**more: Any) -> Object:
     silos = [
-        {"name": silo, "state": "Reported", "lastRound": 3, "samples": 400, "bytesSent": 9} for silo in SILOS
+        {
+            "name": silo,
+            "state": "Reported",
+            "lastRound": 3,
+            "samples": 400,
+            "bytesSent": 9,
+            "update": "d" * 64,
+        }
+        for silo in SILOS
     ]
     return {
         "round": 3,
@@ -58,6 +66,8 @@ def aggregators(**more: Any) -> Object:
         "roundDeadline": LATER,
         "metrics": {"accuracy": 0.91, "loss": 0.2},
         "training": {"loss": 0.1},
+        "curve": [{"round": 3, "metrics": {"accuracy": 0.91}, "training": {"loss": 0.1}}],
+        "parameters": 1610,
         "refused": {"round-closed": 1},
         "silos": silos,
     } | more

@@ -27,6 +27,8 @@ DOCUMENT: dict[str, Any] = {
     "roundDeadline": "2026-01-02T03:14:05Z",
     "metrics": {"accuracy": 0.5, "loss": float("nan")},
     "training": {},
+    "curve": [],
+    "parameters": 1610,
     "refused": {"truncated": 2},
     "model": None,
     "silos": [
@@ -37,6 +39,7 @@ DOCUMENT: dict[str, Any] = {
             "lastRound": 7,
             "samples": 10,
             "bytes": 1234,
+            "update": "d" * 64,
             "fetched": 99,
             "message": "",
         },
@@ -47,6 +50,7 @@ DOCUMENT: dict[str, Any] = {
             "lastRound": 0,
             "samples": None,
             "bytes": 0,
+            "update": None,
             "fetched": 0,
             "message": "",
         },
@@ -102,9 +106,17 @@ def test_the_status_has_the_fields_that_the_aggregator_owns_and_no_other() -> No
         "roundStartTime": "2026-01-02T03:04:05Z",
         "roundDeadline": "2026-01-02T03:14:05Z",
         "metrics": {"accuracy": 0.5},
+        "parameters": 1610,
         "refused": {"truncated": 2},
         "silos": [
-            {"name": "north", "state": "Reported", "lastRound": 7, "samples": 10, "bytesSent": 1234},
+            {
+                "name": "north",
+                "state": "Reported",
+                "lastRound": 7,
+                "samples": 10,
+                "bytesSent": 1234,
+                "update": "d" * 64,
+            },
             {"name": "south", "state": "Awaited", "lastRound": 0, "bytesSent": 0},
         ],
     }
@@ -121,6 +133,20 @@ def test_figures_are_rounded_for_people_and_counts_are_not() -> None:
     assert status["metrics"] == {"accuracy": 0.9666, "loss": 0.006971}
     assert status["training"] == {"loss": 12350.0}
     assert status["refused"] == {"truncated": 123456}
+
+
+def test_a_curve_has_rounded_figures_and_no_more_of_them_than_the_schema_allows() -> None:
+    many = {f"m{number}": 1 / 3 for number in range(9)} | {"bad": float("inf")}
+    points = [
+        {"round": 1, "metrics": many, "training": {}},
+        {"round": 2, "metrics": {}, "training": {"loss": 2.0}},
+    ]
+    status = as_job_status(DOCUMENT | {"curve": points}, None)
+    assert status["curve"] == [
+        {"round": 1, "metrics": {f"m{number}": 0.3333 for number in range(8)}},
+        {"round": 2, "training": {"loss": 2.0}},
+    ]
+    FederatedJobStatus.model_validate(status)
 
 
 def test_at_the_end_the_status_says_where_the_model_is() -> None:

@@ -98,6 +98,19 @@ def test_the_end_has_no_times_and_counts_the_silos_of_the_last_round(watched: Wa
         assert document["model"]["path"] == "model.safetensors"
 
 
+def test_curve_and_receipts_are_those_of_the_history(watched: Watched) -> None:
+    drive(watched.federation, watched.silos)
+    document = watched.watch(watched.open()).document("")
+    last = watched.federation.history()[-1]
+    assert [point["round"] for point in document["curve"]] == [1, 2]
+    assert document["curve"][-1]["training"] == last["training"]
+    assert document["parameters"] == sum(
+        array.size for array in watched.federation.state.tree("model").values()
+    )
+    updates = {silo["name"]: silo["update"] for silo in document["silos"]}
+    assert updates == {name: last["updates"][f"r00002-train-{name}"] for name in ("s0", "s1")}
+
+
 def test_a_failed_job_has_no_deadline_any_more(watched: Watched) -> None:
     watched.silos[0].answer(watched.federation)
     assert watched.federation.current is not None

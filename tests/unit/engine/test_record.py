@@ -1,0 +1,68 @@
+"""What people read of completed rounds: curves of a bounded length, and whose update has which digest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.engine.record import POINTS, curve, receipts
+
+
+def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
+    """Rounds whose loss is their number; every n-th and the last is scored with its number."""
+    scored = {number for number in range(1, rounds + 1) if number % every == 0 or number == rounds}
+    return [
+        {"round": number, "training": {"loss": float(number)}}
+        | ({"metrics": {"accuracy": float(number)}} if number in scored else {})
+        for number in range(1, rounds + 1)
+    ]
+
+
+def test_a_short_history_is_its_curve() -> None:
+    assert curve([]) == []
+    assert curve(history(2, every=2)) == [
+        {"round": 1, "metrics": {}, "training": {"loss": 1.0}},
+        {"round": 2, "metrics": {"accuracy": 2.0}, "training": {"loss": 2.0}},
+    ]
+
+
+@given(st.integers(1, 2000), st.integers(1, 300))
+def test_a_curve_is_bounded_ends_with_the_last_round_and_loses_no_span_without_a_score(
+    rounds: int, every: int
+) -> None:
+    points = curve(history(rounds, every))
+    numbers = [point["round"] for point in points]
+    assert len(points) <= POINTS
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == rounds
+    assert points[-1]["metrics"] == {"accuracy": float(rounds)}
+    for before, point in zip([0, *numbers], points, strict=False):
+        assert point["training"] == {"loss": float(point["round"])}
+        inside = [number for number in range(before + 1, point["round"] + 1) if number % every == 0]
+        last = point["round"] if point["round"] == rounds else inside[-1] if inside else None
+        assert point["metrics"] == ({} if last is None else {"accuracy": float(last)})
+
+
+@given(st.integers(1, 1000))
+def test_a_point_stays_where_it_is_or_goes_while_rounds_are_added(rounds: int) -> None:
+    before, after = curve(history(rounds)), curve(history(rounds + 1))
+    assert all(point in before or point["round"] == rounds + 1 for point in after)
+
+
+def test_receipts_name_the_silo_even_where_one_name_ends_in_another() -> None:
+    line = {
+        "round": 3,
+        "phase": "fine-tune",
+        "updates": {
+            "r00003-fine-tune-north": "a",
+            "r00003-fine-tune-far-north": "b",
+            "r00003-evaluate-north": "c",
+        },
+    }
+    assert receipts(line) == [
+        ("north", "fine-tune", "a"),
+        ("far-north", "fine-tune", "b"),
+        ("north", "evaluate", "c"),
+    ]
