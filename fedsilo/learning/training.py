@@ -39,7 +39,7 @@ Loss = Callable[[Model, Tensor, Tensor], Tensor]
 """(model, features, labels) -> mean loss of the batch, differentiable."""
 
 Correction = Callable[[nn.Module], None]
-"""Changes the gradients of the module in place."""
+"""Changes the gradients of the module in place, or after a step its parameters."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ def fit(
     *,
     loss: Loss = cross_entropy_loss,
     correct: Correction | None = None,
+    after_step: Correction | None = None,
     parameters: Iterable[nn.Parameter] | None = None,
 ) -> TrainingReport:
     """Train in place by SGD with an optimiser of its own, whose momentum starts empty.
@@ -145,6 +146,7 @@ def fit(
 
     :param loss: loss of a batch; further terms added here pass through the momentum like the gradient itself.
     :param correct: called after every backward pass, before clipping and the step.
+    :param after_step: called after every step.
     :param parameters: what learns; the whole model where it is not given.
     :raises DataInvalid: too few examples for a single step.
     :raises MethodError: training diverged.
@@ -176,6 +178,8 @@ def fit(
             if plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(learning, plan.gradient_clip)
             optimizer.step()
+            if after_step is not None:
+                after_step(model)
             losses[step] = value.detach()
             sizes.append(len(index))
             if (step + 1) % per_epoch == 0 or step + 1 == steps:

@@ -1,7 +1,7 @@
-"""Restricted softmax: logits of classes that a silo lacks are scaled down while it trains.
+"""Softmax that a silo adapts to its own classes while it trains: logits scaled or shifted by class.
 
-Li, Zhan, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD 2021. A class
-that no local example names is pushed away by every step; a smaller logit is pushed less.
+Restricted softmax: Li, Zhan, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data",
+KDD 2021. A class that no local example names is pushed away by every step; a smaller logit is pushed less.
 """
 
 from __future__ import annotations
@@ -51,5 +51,21 @@ def restricted_loss(silo: SiloContext, scales: np.ndarray) -> Loss:
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(factors * model(features), labels)
+
+    return loss
+
+
+def shifted_loss(silo: SiloContext, shifts: np.ndarray) -> Loss:
+    """Cross-entropy of z_c + s_c; a class with s_c = -inf, which no label names, takes no part in the softmax."""
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
+    from fedsilo.learning.models import Model
+
+    added = torch.tensor(shifts, device=silo.train.labels.device)
+
+    def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(model(features) + added, labels)
 
     return loss

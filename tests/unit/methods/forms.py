@@ -31,9 +31,20 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAINED}}),
     "creff": ("creff", RETRAINED),
     "creff-released": ("creff", RETRAINED | {"variant": "released"}),
+    "ccvr-after-clsnorm": ("ccvr", {"after": {"name": "clsnorm"}}),
+    "clsnorm": ("clsnorm", {}),
+    "clsprox": ("clsprox", {"mu": 0.5}),
+    "fedlc": ("fedlc", {}),
+    "fedlc-released": ("fedlc", {"variant": "released"}),
+    "fedprox": ("fedprox", {"mu": 0.5}),
+    "fedprox-released": ("fedprox", {"mu": 0.5, "variant": "released"}),
     "fedrs": ("fedrs", {"alpha": 0.5}),
     "fedrs-released": ("fedrs", {"alpha": 0.5, "variant": "released"}),
     "fedrs-complete": ("fedrs", {"variant": "complete"}),
+    "scaffold": ("scaffold", {}),
+    "scaffold-released": ("scaffold", {"variant": "released", "serverLearningRate": 0.75}),
+    "scaffold-niid-bench": ("scaffold", {"variant": "niid-bench"}),
+    "scaffold-feddyn": ("scaffold", {"variant": "feddyn"}),
 }
 """Name of the form -> method and configuration; all of `ROUNDS` rounds."""
 

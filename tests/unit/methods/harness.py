@@ -90,7 +90,7 @@ def map_repository(npz: Fixture) -> dict[str, Any]:
 def feddyn_repository(npz: Fixture) -> dict[str, Any]:
     """Full batches of plain SGD, a rate that decays from the first round on."""
     training = {
-        "localEpochs": int(npz["hp/epoch"]),
+        "localEpochs": int(npz["hp/epoch"] if "hp/epoch" in npz else npz["hp/n_minibatch"]),
         "batchSize": int(npz["sizes"].max()),
         "optimizer": optimizer(npz, "lr", "weight_decay"),
         "gradientClip": float(npz["clip"]),
@@ -113,7 +113,7 @@ class AsRecorded:
         self.runner, self.selected = runner, selected
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        if task.step == "train" and not self.selected[task.round - 1]:
+        if task.step == "train" and not self.selected[task.phase_round - 1]:
             raise Unselected(f"round {task.round}")
         return self.runner.run(task, private)
 

@@ -1,0 +1,71 @@
+"""clsnorm: federated averaging with a classifier whose class weights have norm one.
+
+Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
+2021, Section 3: silos train on logits phi_c^T z / ||phi_c||, so that no class wins by the size of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloStep, SiloTask, Snapshot
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedsilo.learning.models import Model
+
+LEAST = 1e-12
+"""Norms below this count as this."""
+
+
+class ClsNormServer(FedAvgServer):
+    """As FedAvg; the model that it yields is the one that silos trained."""
+
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        """The averaged model with its class weights normalised."""
+        tree = state.tree("model")
+        weight = tree["classifier.weight"]
+        norms = np.linalg.norm(weight, axis=1, keepdims=True)
+        return Snapshot({**tree, "classifier.weight": weight / np.maximum(norms, LEAST)})
+
+
+class ClsNorm(FedAvg):
+    """Declaration of clsnorm."""
+
+    name = "clsnorm"
+    title = "Federated averaging with normalised class weights"
+    citation = (
+        "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
+        "Federated Learning with Non-IID Data. NeurIPS 2021."
+    )
+
+    def server(self, config: Any) -> ClsNormServer:
+        """The averaging half."""
+        return ClsNormServer()
+
+    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+        """w_k <- E epochs of SGD on the cross-entropy of the normalised logits."""
+
+        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            return train_model(silo, task, private, loss=normalised_loss)
+
+        return {"train": train}
+
+
+def normalised_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of phi_c^T z / ||phi_c||, plus the classifier's bias where it has one."""
+    from torch.nn import functional
+
+    weight = functional.normalize(model.classifier.weight, dim=1, eps=LEAST)
+    logits = functional.linear(model.features(features), weight, model.classifier.bias)
+    return functional.cross_entropy(logits, labels)
+
+
+METHOD = ClsNorm()

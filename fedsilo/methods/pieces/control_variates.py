@@ -1,0 +1,162 @@
+"""Control variates: every silo corrects its gradients by how far they differ from those of all silos.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
+option II. Silos send their model and how many steps they took. The change of a silo's variate follows from that,
+c_k+ - c_k = (w - y_k) / (tau_k eta) - c, so it need not travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import Exchange, Reply, ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.pieces.buffers import is_statistic, zero_like
+from fedsilo.methods.state import State, Tree
+
+if TYPE_CHECKING:
+    from fedsilo.learning.training import Correction, Loss
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where the codes in circulation differ from each other; the paper is the default.
+
+    :param momentum: the job's momentum acts in local steps, which makes variates too large by up to 1 / (1 - rho).
+    :param weight_decay: so does the job's weight decay.
+    :param after_step: the correction is a step of its own after each step, past momentum and clipping.
+    :param base_rate: variates are divided by the job's rate, and not by that of the round's schedule.
+    :param over_sampled: the mean change of variates is over the silos of the round, and not over all of them.
+    :param by_size: a silo corrects with c / v_k, and its change counts v_k times, v_k = N n_k / n.
+    """
+
+    momentum: bool = False
+    weight_decay: bool = True
+    after_step: bool = False
+    base_rate: bool = False
+    over_sampled: bool = False
+    by_size: bool = False
+
+
+def train_controlled(
+    silo: SiloContext, task: SiloTask, private: State, rule: Rule, loss: Loss | None = None
+) -> Reply:
+    """y <- y - eta (g(y) - c_k + c), from w; the reply carries y and the number of steps, and keeps c_k+.
+
+    :param task: trees `model` (w) and `control` (c); setting `share` (v_k) where the rule asks for it.
+    :param private: tree `control` (c_k); zero where it is not there.
+    """
+    from fedsilo.learning.models import to_tree
+    from fedsilo.learning.training import cross_entropy_loss, fit
+
+    w, c = task.trees["model"], task.trees["control"]
+    own = private.tree("control") if "control" in private.trees else zero_like(w)
+    share = float(task.settings["share"]) if rule.by_size else 1.0
+    shift = {name: c[name] / np.float32(share) - own[name] for name in c}
+    plan = silo.local_training(task)
+    rate = silo.spec.training.optimizer.learning_rate if rule.base_rate else plan.lr
+    momentum = plan.momentum if rule.momentum else 0.0
+    plan = replace(plan, momentum=momentum, weight_decay=plan.weight_decay if rule.weight_decay else 0.0)
+    model = silo.model(w)
+    correct, step = _corrections(silo, shift, plan.lr)
+    report = fit(
+        model,
+        silo.train,
+        plan,
+        loss=loss or cross_entropy_loss,
+        correct=None if rule.after_step else correct,
+        after_step=step if rule.after_step else None,
+    )
+    y = to_tree(model)
+    metrics = {"loss": report.loss, "steps": float(report.steps)}
+    return Reply(
+        y, len(silo.train), metrics, private=State({"control": control(w, y, c, own, report.steps * rate)})
+    )
+
+
+def control(
+    w: Mapping[str, np.ndarray],
+    y: Mapping[str, np.ndarray],
+    c: Mapping[str, np.ndarray],
+    own: Mapping[str, np.ndarray],
+    way: float,
+) -> Tree:
+    """c_k+ = c_k - c + (w - y) / (tau_k eta), option II.
+
+    :param way: tau_k eta, how far a unit gradient would have led.
+    """
+    return {name: own[name] - c[name] + (w[name] - y[name]) / np.float32(way) for name in c}
+
+
+def fold(
+    job: ServerContext, state: State, exchange: Exchange, updates: Updates, rule: Rule, server_rate: float
+) -> State:
+    """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
+
+    BatchNorm's statistics have no variates and are averaged.
+
+    :param state: trees `model` (w) and `control` (c); value `samples` of all silos where the rule asks for it.
+    :raises MethodError: an update that states no step.
+    """
+    w, c = state.tree("model"), state.tree("control")
+    mean = job.mean(updates, "model")
+    eta_g = np.float32(server_rate)
+    model = {
+        name: mean[name] if is_statistic(name) else w[name] + eta_g * (mean[name] - w[name]) for name in w
+    }
+    rate = _rate(job, exchange, rule)
+    counted = {silo: share(job, state, silo) if rule.by_size else 1.0 for silo in updates.silos}
+    pull = {silo: counted[silo] / (steps(updates, silo) * rate) for silo in updates.silos}
+    moved = updates.weighted_sum("model", pull)
+    n = len(updates.silos) if rule.over_sampled else len(job.silos)
+    towards, size = np.float32(sum(pull.values()) / n), np.float32(sum(counted.values()) / n)
+    control = {
+        name: c[name] + (towards * w[name] - moved[name] / np.float32(n)) - size * c[name] for name in c
+    }
+    return state.with_trees(model=model, control=control)
+
+
+def share(job: ServerContext, state: State, silo: str) -> float:
+    """v_k = n_k over the mean of the sizes that silos stated; 1 for one that stated none."""
+    samples = state.values["samples"]
+    return float(samples[silo] * len(samples) / sum(samples.values())) if silo in samples else 1.0
+
+
+def steps(updates: Updates, silo: str) -> float:
+    """Local steps tau_k that a silo's update states."""
+    stated = updates.metrics(silo).get("steps", 0.0)
+    if stated < 1:
+        raise MethodError(f"the update of {silo} states {stated:g} local steps; a silo takes at least one")
+    return stated
+
+
+def _rate(job: ServerContext, exchange: Exchange, rule: Rule) -> float:
+    from fedsilo.learning.training import learning_rate
+
+    if rule.base_rate:
+        return float(job.spec.training.optimizer.learning_rate)
+    return learning_rate(job.spec.training, exchange.phase_round, exchange.phase_rounds)
+
+
+def _corrections(silo: SiloContext, shift: Tree, rate: float) -> tuple[Correction, Correction]:
+    """c - c_k added to the gradients, and as a step of its own."""
+    import torch
+    from torch import nn
+
+    added = {name: torch.tensor(array, device=silo.train.labels.device) for name, array in shift.items()}
+
+    def correct(model: nn.Module) -> None:
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad += added[name]
+
+    def step(model: nn.Module) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.sub_(added[name], alpha=rate)
+
+    return correct, step

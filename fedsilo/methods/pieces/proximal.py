@@ -1,0 +1,51 @@
+"""Distance of a model in training to the one that the aggregator handed out, as a term of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedsilo.methods.interface import SiloContext
+
+if TYPE_CHECKING:
+    from fedsilo.learning.training import Loss
+
+Distance = Literal["squared", "huber"]
+
+
+def proximal_loss(
+    silo: SiloContext,
+    start: Mapping[str, np.ndarray],
+    mu: float,
+    *,
+    distance: Distance = "squared",
+    part: str = "",
+) -> Loss:
+    """Cross-entropy and a term that pulls the parameters towards `start`; its gradient passes through the momentum.
+
+    :param distance: squared: (mu / 2) ||w_k - w||^2. huber: mu times the mean over tensors of the mean Huber loss of
+        their elements, with threshold 1; it is smaller by about half the number of parameters.
+    :param part: beginning of the names of the parameters that are pulled; all of them by default. BatchNorm's
+        running statistics are no parameters.
+    """
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
+    from fedsilo.learning.models import Model
+    from fedsilo.learning.training import cross_entropy_loss
+
+    device = silo.train.labels.device
+    anchors = {name: torch.tensor(array, device=device) for name, array in start.items()}
+
+    def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+        pairs = [(w, anchors[name]) for name, w in model.named_parameters() if name.startswith(part)]
+        if distance == "huber":
+            pull = mu * torch.stack([functional.smooth_l1_loss(w, anchor) for w, anchor in pairs]).mean()
+        else:
+            pull = mu / 2 * torch.stack([(w - anchor).square().sum() for w, anchor in pairs]).sum()
+        return cross_entropy_loss(model, features, labels) + pull
+
+    return loss

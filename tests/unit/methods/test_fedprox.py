@@ -1,0 +1,90 @@
+"""FedProx and clsprox: released numbers, and what the term must do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsilo.errors import SiloFailed
+from fedsilo.learning.models import Model, build_model, to_tree
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.learning.training import cross_entropy_loss
+from fedsilo.methods.pieces.proximal import proximal_loss
+from fedsilo.methods.state import Tree
+from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.fixture_networks import fixture_tree, load_fixture
+from tests.paths import needs_fixtures
+from tests.unit.methods.harness import as_recorded, assert_close
+
+RECORDED = [
+    ("niid_fedprox", "hp/mu", "paper", "round{}/"),
+    ("feddynrepo_fedprox_partial", "hp/mu", "paper", "round{}/sel/"),
+    ("map_fedprox", "arg/reg_lamb", "released", "round{}/g/"),
+]
+
+
+@needs_fixtures
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize(("fixture", "mu", "variant", "prefix"), RECORDED)
+def test_every_round_is_that_of_the_released_code(
+    tmp_path: Path, fixture: str, mu: str, variant: str, prefix: str, rounds: int
+) -> None:
+    npz = load_fixture(fixture)
+    config = {"mu": float(npz[mu]), "variant": variant}
+    federation = as_recorded(tmp_path, "fedprox", fixture, rounds, config)
+    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+
+
+@pytest.mark.parametrize("part", ["", "classifier."])
+def test_its_gradient_is_mu_times_the_way_from_the_start(tmp_path: Path, part: str) -> None:
+    (silo,) = runners(job_spec("fedprox", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    model = Model(nn.Linear(6, 5), nn.Linear(5, 4))
+    start = {name: array + 1 for name, array in to_tree(model).items()}
+    x, y = silo.context.train.batch(torch.arange(8))
+
+    def gradients(loss: torch.Tensor) -> list[torch.Tensor]:
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    plain = gradients(cross_entropy_loss(model, x, y))
+    pulled = gradients(proximal_loss(silo.context, start, 0.3, part=part)(model, x, y))
+    for (name, w), before, after in zip(model.named_parameters(), plain, pulled, strict=True):
+        pull = 0.3 * (w.detach() - torch.tensor(start[name])) if name.startswith(part) else 0 * w
+        torch.testing.assert_close(after, before + pull, rtol=1e-4, atol=1e-5)
+
+
+def trained(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> Tree:
+    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    # Several steps: the first is taken where the term has no gradient yet.
+    training = {
+        "rounds": 2,
+        "device": "cpu",
+        "minSteps": 6,
+        "optimizer": {"learningRate": 0.1, "momentum": 0},
+    }
+    spec = job_spec(method, ["a", "b"], 2, method={"config": config or {}}, training=training)
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
+    return model_of(federate(directory, spec, runners(spec, silos, tmp_path)))
+
+
+@pytest.mark.parametrize("method", ["fedprox", "clsprox"])
+def test_without_weight_it_is_fedavg_and_with_weight_silos_stay_nearer(tmp_path: Path, method: str) -> None:
+    fedavg, same, near = (
+        trained(tmp_path, *job) for job in (("fedavg",), (method, {"mu": 0}), (method, {"mu": 5}))
+    )
+    for name, array in fedavg.items():
+        np.testing.assert_array_equal(same[name], array)
+    start = job_spec(method, 2)
+    initial = to_tree(build_model(start.model, start.data, derive_seed(start.training.seed, "model")))
+    name = "classifier.weight"
+    moved, kept = (np.linalg.norm(tree[name] - initial[name]) for tree in (fedavg, near))
+    assert kept < 0.8 * moved
+
+
+def test_a_weight_that_is_too_large_is_called_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(SiloFailed, match="training diverged at learning rate"):
+        trained(tmp_path, "fedprox", {"mu": 1e30})

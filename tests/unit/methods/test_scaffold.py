@@ -1,0 +1,153 @@
+"""SCAFFOLD: the released codes' rounds and algebra, and what control variates are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.federation import Federation
+from fedsilo.errors import MethodError
+from fedsilo.learning.models import build_model, to_tree
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods.interface import Exchange, Phase
+from fedsilo.methods.pieces.control_variates import control
+from fedsilo.methods.scaffold import ScaffoldConfig, ScaffoldServer
+from fedsilo.methods.state import State, Tree
+from fedsilo.wire import ModelSignature
+from tests.federate import drive, job_spec, local_silos, model_of, open_federation, runners, skewed
+from tests.fixture_networks import fixture_tree, load_fixture
+from tests.paths import needs_fixtures
+from tests.unit.methods.harness import as_recorded, assert_close
+
+SAMPLES = {"weights": "samples"}
+ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
+
+
+class Recorded:
+    """Models of silos that took so many steps."""
+
+    def __init__(self, models: Mapping[str, Tree], steps: float) -> None:
+        self.models, self.steps, self.silos = models, steps, tuple(models)
+
+    def samples(self, silo: str) -> int:
+        return 1
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        return {"steps": self.steps}
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        total = {name: np.zeros_like(array) for name, array in self.models[self.silos[0]].items()}
+        for silo, tree in self.models.items():
+            for name, array in tree.items():
+                total[name] += np.float32(weights[silo]) * array
+        return total
+
+
+def folded(
+    start: State, models: Mapping[str, Tree], n: int, steps: float, rate: float, server_rate: float
+) -> State:
+    optimizer = {"learningRate": rate, "momentum": 0}
+    spec = job_spec("scaffold", n, training={"rounds": 1, "optimizer": optimizer})
+    job = JobContext(spec, ModelSignature((), 4, 5), tuple(f"silos/s{k}" for k in range(n)), "uniform")
+    half = ScaffoldServer(ScaffoldConfig(server_learning_rate=server_rate))
+    updates: Any = Recorded(models, steps)
+    return half.aggregate(job, start, ROUND, updates)
+
+
+@needs_fixtures
+def test_the_algebra_is_that_of_the_released_code() -> None:
+    npz = load_fixture("scaffold_algebra")
+    w, c = fixture_tree(npz, "x/"), fixture_tree(npz, "c/")
+    steps, rate, n = float(npz["K"]), float(npz["lr"]), int(npz["n_total"])
+    uploaded = npz["uploaded"].tolist()
+    ys = {f"silos/s{k}": fixture_tree(npz, f"y/{k}/") for k in uploaded}
+    for k in range(n):
+        own = control(w, fixture_tree(npz, f"y/{k}/"), c, fixture_tree(npz, f"ci0/{k}/"), steps * rate)
+        assert_close(own, fixture_tree(npz, f"ci1/{k}/"))
+    state = folded(State({"model": w, "control": c}), ys, n, steps, rate, float(npz["server_lr"]))
+    assert_close(state.tree("model"), fixture_tree(npz, "x1/"))
+    assert_close(state.tree("control"), fixture_tree(npz, "c1/"))
+
+
+RECORDED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("niid_scaffold", {"variant": "niid-bench"}, {"aggregation": SAMPLES}, "round{}/"),
+    ("map_scaffold", {"variant": "released", "serverLearningRate": 0.75}, {}, "round{}/g/"),
+    ("feddynrepo_scaffold_partial", {"variant": "feddyn"}, {}, "round{}/sel/"),
+]
+
+
+@needs_fixtures
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize(("fixture", "config", "sections", "prefix"), RECORDED)
+def test_every_round_is_that_of_the_released_codes(
+    tmp_path: Path, fixture: str, config: dict[str, Any], sections: dict[str, Any], prefix: str, rounds: int
+) -> None:
+    npz = load_fixture(fixture)
+    federation = as_recorded(tmp_path, "scaffold", fixture, rounds, config, **sections)
+    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+    if fixture_tree(npz, f"round{rounds}/c/"):
+        assert_close(federation.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
+    elif "round1/state_param_list" in npz:
+        found = np.concatenate([array.ravel() for array in federation.state.tree("control").values()])
+        np.testing.assert_allclose(found, npz[f"round{rounds}/state_param_list"][-1], rtol=1e-4, atol=2e-5)
+
+
+def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tuple[Federation, list[Tree]]:
+    """A finished job, and the silos' variates."""
+    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [1, 2]})
+    training = {"rounds": rounds, "device": "cpu", "minSteps": 4, "optimizer": {"learningRate": 0.1}}
+    spec = job_spec(
+        "scaffold",
+        ["a", "b", "c"],
+        rounds,
+        method={"config": config},
+        training=training,
+        participation={"fraction": fraction},
+    )
+    federation = open_federation(tmp_path / "aggregator", spec)
+    answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
+    drive(federation, answering)
+    assert federation.failure is None
+    kept = [silo.private for silo in answering]
+    return federation, [state.tree("control") for state in kept if "control" in state.trees]
+
+
+@pytest.mark.parametrize("variant", ["paper", "niid-bench"])
+def test_c_is_the_mean_of_the_silos_variates_whoever_took_part(tmp_path: Path, variant: str) -> None:
+    federation, own = job(tmp_path, 4, fraction=0.6, variant=variant)
+    for name, c in federation.state.tree("control").items():
+        wanted = np.sum([variates[name] for variates in own], axis=0) / 3
+        np.testing.assert_allclose(c, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_without_momentum_a_variate_is_the_mean_gradient_of_its_silo(tmp_path: Path) -> None:
+    federation, own = job(tmp_path, 1)
+    spec = job_spec("scaffold", 3)
+    start = to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))
+    mean = federation.state.tree("model")
+    for name in own[0]:
+        # c_k = 0 at first, so y_k = w - 4 * 0.1 * c_k+, and the model is the mean of the y_k.
+        moved = -0.4 * np.mean([variates[name] for variates in own], axis=0)
+        np.testing.assert_allclose(mean[name] - start[name], moved, rtol=1e-3, atol=1e-6)
+
+
+def test_statistics_of_batchnorm_are_averaged_and_have_no_variate() -> None:
+    model = {"w": np.ones(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
+    ys = {f"silos/s{k}": {name: np.full_like(array, 0.1) for name, array in model.items()} for k in range(2)}
+    start = State({"model": model, "control": {"w": np.zeros(2, np.float32)}})
+    state = folded(start, ys, 2, 1, 0.1, server_rate=2)
+    np.testing.assert_allclose(state.tree("model")["bn.running_var"], 0.1, rtol=1e-6)
+    np.testing.assert_allclose(state.tree("model")["w"], -0.8, rtol=1e-6)
+    assert set(state.tree("control")) == {"w"}
+
+
+@pytest.mark.parametrize("steps", [0.0, -3.0])
+def test_an_update_without_a_step_is_refused_by_name(steps: float) -> None:
+    model = {"w": np.ones(2, np.float32)}
+    with pytest.raises(MethodError, match=r"update of silos/s0 states -?\d local steps"):
+        folded(State({"model": model, "control": dict(model)}), {"silos/s0": model}, 1, steps, 0.1, 1)
