@@ -18,7 +18,7 @@ import numpy as np
 
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.federation import Federation
-from fedsilo.engine.runner import TaskRunner
+from fedsilo.engine.runner import TaskRunner, open_silo
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.volume import Volume
@@ -104,7 +104,7 @@ def silo_of_file(path: Path, name: str, features: str = "images", labels: str = 
 
 def runners(spec: FederatedJobSpec, silos: Iterable[Silo], root: Path) -> dict[str, TaskRunner]:
     """The real task runner of each silo, by reference."""
-    return {str(silo): TaskRunner(spec, silo, root) for silo in silos}
+    return {str(silo): TaskRunner(open_silo(spec, silo, root)) for silo in silos}
 
 
 def open_federation(

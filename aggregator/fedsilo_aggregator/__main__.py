@@ -65,10 +65,10 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
 
     import uvloop
 
+    from fedsilo.engine.status import Sinks, StatusFile, failed_status
     from fedsilo_aggregator.opening import open_federation
     from fedsilo_aggregator.service import Service
     from fedsilo_aggregator.serving import leaving_on_sigterm, serve, server_context
-    from fedsilo_aggregator.status import Sinks, StatusFile, failed_status
 
     file = StatusFile(args.dir / "status.json")
     try:

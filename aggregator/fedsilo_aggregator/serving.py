@@ -15,9 +15,9 @@ from pathlib import Path
 from aiohttp import web
 
 from fedsilo.engine.round import Verdict
+from fedsilo.engine.status import Status, StatusSink
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.service import Service
-from fedsilo_aggregator.status import Status, StatusSink
 from fedsilo_aggregator.uploads import FULL
 
 log = logging.getLogger("fedsilo.aggregator")

@@ -10,6 +10,8 @@ import importlib
 import inspect
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from fedsilo.manifests.job import DataSpec
     from fedsilo.manifests.silo import DatasetSpec
 
-__all__ = ["Arrays", "load"]
+__all__ = ["Arrays", "all_parts", "load", "load_whole", "own_part"]
 
 Raw = tuple[object, object]
 """Features and labels as a loader found them."""
@@ -47,8 +49,16 @@ def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
     :raises ManifestInvalid: the loader, the scheme or a configuration is unknown
     :raises DataInvalid: the data are not there or not what the job says; names dataset, item and remedy
     """
+    whole = load_whole(dataset, data, root=root)
+    if dataset.partition is None:
+        return whole
+    return whole.take(own_part(dataset, all_parts(dataset, whole.labels)))
+
+
+def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
+    """All samples that the loader finds, whatever the partition; errors as `load`."""
     config = loader_config(dataset)
-    try:
+    with _naming(dataset):
         match config:
             case DigitsConfig():
                 raw = read_digits(config)
@@ -64,23 +74,35 @@ def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
                 raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
             case _:
                 assert_never(config)
-        arrays = checked(*raw, classes=data.classes, input_shape=tuple(data.input_shape))
-        return _part(arrays, dataset)
+        return checked(*raw, classes=data.classes, input_shape=tuple(data.input_shape))
+
+
+def all_parts(dataset: DatasetSpec, labels: np.ndarray) -> list[np.ndarray]:
+    """The indices of every silo's samples, as the dataset's partition divides them; errors as `load`."""
+    assert dataset.partition is not None
+    with _naming(dataset):
+        return partition(labels, dataset.partition)
+
+
+def own_part(dataset: DatasetSpec, parts: list[np.ndarray]) -> np.ndarray:
+    """The indices of this silo's samples; errors as `load`."""
+    spec = dataset.partition
+    assert spec is not None
+    with _naming(dataset):
+        if not len(parts[spec.index]):
+            raise DataInvalid(
+                f"partition.index: part {spec.index} of {spec.silos} (scheme {spec.scheme!r}) is empty;"
+                " use fewer silos or change the seed"
+            )
+    return parts[spec.index]
+
+
+@contextmanager
+def _naming(dataset: DatasetSpec) -> Iterator[None]:
+    try:
+        yield
     except DataInvalid as error:
         raise DataInvalid(f"dataset {dataset.name!r}: {error}") from error
-
-
-def _part(arrays: Arrays, dataset: DatasetSpec) -> Arrays:
-    spec = dataset.partition
-    if spec is None:
-        return arrays
-    indices = partition(arrays.labels, spec)[spec.index]
-    if not len(indices):
-        raise DataInvalid(
-            f"partition.index: part {spec.index} of {spec.silos} (scheme {spec.scheme!r}) is empty;"
-            " use fewer silos or change the seed"
-        )
-    return arrays.take(indices)
 
 
 def read_digits(config: DigitsConfig) -> Raw:

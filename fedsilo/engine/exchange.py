@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import read_json, write_json
-from fedsilo.engine.round import OpenRound, Verdict
+from fedsilo.engine.round import OpenRound, Verdict, fatal_failure
 from fedsilo.engine.schedule import exchange_id
 from fedsilo.errors import Problem, SiloFailed
 from fedsilo.methods.interface import Exchange
 from fedsilo.wire import AcceptedUpdate, Contract, Expected, open_update, task_digest
-
-FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
-"""Failures of a silo that fail the job: no other silo's answer and no second try can mend them."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +114,8 @@ class OpenExchange:
 
     def _apply_failure(self, silo: str, reason: str, message: str) -> None:
         self.round = self.round.fail(silo, f"{reason}: {message}")
-        if reason in FATAL and silo not in self.round.answered:
-            self.failure = SiloFailed(f"silo {silo}: {message}")
-            self.failure.reason = reason
+        if silo not in self.round.answered:
+            self.failure = fatal_failure(silo, reason, message) or self.failure
 
 
 def read_update(path: Path) -> AcceptedUpdate:

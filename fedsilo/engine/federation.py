@@ -7,27 +7,23 @@ instant: opened again over the same directory it asks the same silos for the sam
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.course import Course
 from fedsilo.engine.exchange import OpenExchange, SealedTask
-from fedsilo.engine.fold import StoredUpdates, mean_metrics
+from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
+from fedsilo.engine.record import round_record
 from fedsilo.engine.result import Result, write_result
-from fedsilo.engine.round import OpenRound, Verdict
-from fedsilo.engine.schedule import exchange_id, is_evaluated, participants, quorum, schedule, task_id
+from fedsilo.engine.round import Verdict
+from fedsilo.engine.schedule import exchange_id, task_id
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore, Progress
-from fedsilo.errors import FedsiloError, MethodError, Problem
-from fedsilo.manifests.job import ModelSpec
-from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot
+from fedsilo.errors import FedsiloError, Problem
+from fedsilo.methods.interface import Assignment, Exchange, Method
 from fedsilo.methods.state import State
 from fedsilo.wire import (
     FINISH,
@@ -38,10 +34,7 @@ from fedsilo.wire import (
     SigningKey,
     Task,
     seal_task,
-    write_blob,
 )
-
-log = logging.getLogger("fedsilo.engine")
 
 
 class Federation:
@@ -67,16 +60,12 @@ class Federation:
         self._lost: FedsiloError | None = None
         self._current: OpenExchange | None = None
         self._store = store
-        self._method = method
-        self._config = registry.config_of(method, context.spec)
-        self._half = method.server(self._config)
         self._context = context
         self._key = key
-        self._evaluation = evaluation
-        self._schedule = schedule(context.spec, method.phases(context.spec, self._config))
-        self.rounds = self._schedule[-1].round
+        self._course = Course(method, context, evaluation)
+        self.rounds = self._course.rounds
         store.claim(identity.uid, identity.spec_digest)
-        self._progress = store.load() or store.commit(Progress(0, self._start()), None)
+        self._progress = store.load() or store.commit(Progress(0, self._course.start()), None)
         records = [*store.history(), self._progress.record]
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
@@ -99,7 +88,7 @@ class Federation:
     @property
     def parameters(self) -> int:
         """Numbers in the job's model."""
-        return sum(prod(tensor.shape) for tensor in self._context.signature.tensors)
+        return self._course.parameters
 
     @property
     def ended(self) -> bool:
@@ -142,7 +131,7 @@ class Federation:
         current = self._current
         expected = current.expected(task, sender) if current else None
         if expected is None:
-            past = self._schedule[: self._progress.position]
+            past = self._course.exchanges[: self._progress.position]
             known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
             name = exchange_id(current.exchange) if current else "that follows"
             raise Problem(
@@ -175,7 +164,7 @@ class Federation:
             raise current.round.loss()
         state, record = self._fold(current)
         position = self._progress.position + 1
-        complete = position == len(self._schedule) or self._schedule[position].round != current.exchange.round
+        complete = self._course.is_last_of_round(self._progress.position)
         progress = Progress(position, state, {} if complete else record)
         self._progress = self._store.commit(progress, record if complete else None)
         self._past |= current.accepted
@@ -185,42 +174,24 @@ class Federation:
 
     def _fold(self, current: OpenExchange) -> tuple[State, dict[str, Any]]:
         release_free_memory()
-        exchange, before = current.exchange, self._progress.record
+        exchange = current.exchange
         answered = [silo for silo in self.identity.silos if silo in current.round.answered]
         paths = {silo: current.update_path(current.tasks[silo].id) for silo in answered}
-        updates = StoredUpdates(paths)
-        record = {
-            "round": exchange.round,
-            "phase": exchange.phase.name,
-            **before,
-            "updates": before.get("updates", {}) | current.accepted,
-            "bytes": _added(
-                before.get("bytes", {}), {silo: path.stat().st_size for silo, path in paths.items()}
-            ),
-            "failed": before.get("failed", {}) | dict(current.round.failed),
-            "missing": sorted({*before.get("missing", ()), *current.round.awaited}),
-        }
-        if exchange.phase.step == EVALUATE:
-            return self._progress.state, record | {"metrics": mean_metrics(updates)}
-        record["samples"] = {silo: updates.samples(silo) for silo in updates.silos}
-        record["training"] = mean_metrics(updates)
-        with self._blaming("aggregate"):
-            state = self._half.aggregate(self._context, self._progress.state, exchange, updates)
+        sizes = {silo: path.stat().st_size for silo, path in paths.items()}
+        record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
+        state, found = self._course.fold(self._progress.state, exchange, StoredUpdates(paths))
         state = state.store(self._store.blobs)
-        if self._evaluation and is_evaluated(self._context.spec, exchange.round, self.rounds):
-            release_free_memory()
-            snapshot = self._model(state)
-            record["metrics"] = self._evaluation.score(snapshot.tree, self._architecture(snapshot))
-        return state, record
+        release_free_memory()
+        return state, record | found | self._course.score(state, exchange)
 
     def _enter(self, progress: Progress) -> None:
         """Open the next exchange, or write the model after the last."""
-        if progress.position == len(self._schedule):
+        if progress.position == len(self._course.exchanges):
             self.result = self._write_result()
             self._current = None
             self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
             return
-        exchange = self._schedule[progress.position]
+        exchange = self._course.exchanges[progress.position]
         opened = self._open(exchange, progress.state)
         opened.recover()
         keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
@@ -228,26 +199,18 @@ class Federation:
         self._current = opened
 
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:
-        spec, context = self._context.spec, self._context
-        silos = participants(spec, exchange, self.identity.silos)
-        trees = state.refs()
-        if exchange.phase.step == EVALUATE:
-            snapshot = self._model(state)
-            trees[EVALUATE] = write_blob(snapshot.tree, self._store.blobs)
-            asked = Assignment({"model": EVALUATE}, snapshot.settings)
-            assignments: Mapping[str, Assignment] = dict.fromkeys(silos, asked)
-        else:
-            with self._blaming("assign"):
-                assignments = self._half.assign(context, state, exchange, silos)
+        round = self._course.round(exchange)
+        offered, assignments = self._course.ask(state, exchange, round.silos)
+        trees = offered.store(self._store.blobs).refs()
         return OpenExchange(
             job=self.identity.uid,
             exchange=exchange,
             directory=self._store.exchange(exchange_id(exchange)),
-            tasks={silo: self._seal(exchange, silo, assignments[silo], trees) for silo in silos},
+            tasks={silo: self._seal(exchange, silo, assignments[silo], trees) for silo in round.silos},
             broadcast=frozenset(
                 trees[tree].digest for given in assignments.values() for tree in given.trees.values()
             ),
-            round=OpenRound(silos, quorum(spec, silos), spec.participation.round_deadline.seconds),
+            round=round,
         )
 
     def _seal(
@@ -258,7 +221,7 @@ class Federation:
         trees: Mapping[str, BlobRef],
     ) -> SealedTask:
         settings, step = dict(assignment.settings), exchange.phase.step
-        contract = derive_contract(self._method, step, self._context.signature, self._config, settings)
+        contract = self._course.contract(step, settings)
         refs = {name: trees[tree] for name, tree in assignment.trees.items()}
         task = Task(
             job=self.identity.uid,
@@ -290,37 +253,10 @@ class Federation:
         )
         return SealedTask(FINISH, seal_task(task, self._key), nothing)
 
-    def _start(self) -> State:
-        with self._blaming("start"):
-            return self._half.start(self._context)
-
-    def _model(self, state: State) -> Snapshot:
-        with self._blaming("model"):
-            return self._half.model(self._context, state)
-
-    def _architecture(self, snapshot: Snapshot) -> ModelSpec:
-        return self._method.architecture(self._context.spec, self._config, snapshot.settings)
-
-    @contextmanager
-    def _blaming(self, function: str) -> Iterator[None]:
-        """Say that it was the method, which may be a third party's, and not the engine that failed."""
-        try:
-            yield
-        except (FedsiloError, OSError):
-            raise
-        except Exception as error:
-            log.exception("%s of method %s", function, self._method.name)
-            text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
-            raise MethodError(text) from error
-
     def _write_result(self) -> Result:
-        snapshot = self._model(self._progress.state)
-        tree, architecture = snapshot.tree, self._architecture(snapshot)
+        snapshot = self._course.model(self._progress.state)
+        tree, architecture = snapshot.tree, self._course.architecture(snapshot)
         history = self._store.history()
         return write_result(
             self._store.directory, tree, architecture, self._context.spec, self.identity, history
         )
-
-
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

@@ -1,13 +1,14 @@
 """Folding a round's updates into one tree, in about one model of memory.
 
-Silos are added in the order of the job's references, each block mapped, added and unmapped before the next is
-touched: the sum is the same bytes whatever order the updates arrived in, and peak memory does not grow with the
-number of silos.
+Silos are added in the order of the job's references, each block of a file mapped, added and unmapped before the
+next is touched: the sum is the same bytes whatever order the updates arrived in, and peak memory does not grow with
+the number of silos.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,29 +16,71 @@ import numpy as np
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Updates
 from fedsilo.methods.state import Tree
-from fedsilo.wire import UpdateBlocks, UpdateHeader, open_update
+from fedsilo.wire import UpdateHeader, open_update
 
 CHUNK = 1 << 20
 """Elements that are scaled at a time: large enough to be fast, small enough not to count."""
 
 
-class StoredUpdates:
-    """The accepted updates of a round, in files.
+class FoldedUpdates(ABC):
+    """The accepted updates of a round and their sum; where they lie, the subclasses know.
+
+    :ivar silos: whose updates count, in the order of the job's references.
+    """
+
+    silos: tuple[str, ...]
+
+    @abstractmethod
+    def samples(self, silo: str) -> int:
+        """Sample count that the silo's update states."""
+
+    @abstractmethod
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        """Scalar metrics of the silo's update."""
+
+    @abstractmethod
+    def names(self, silo: str, kind: str) -> tuple[str, ...]:
+        """Names of the silo's tensors of that kind."""
+
+    @abstractmethod
+    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and tensors of that kind; each array counts until the next is asked for."""
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        """Sum over silos of weight times each tensor of that kind.
+
+        Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do.
+        """
+        sums: Tree = {}
+        types: dict[str, np.dtype] = {}
+        for silo in self.silos:
+            if silo not in weights:
+                continue
+            for name, block in self.blocks(silo, kind):
+                if name not in sums:
+                    types[name] = block.dtype
+                    sums[name] = np.zeros(block.shape, dtype=_accumulator(block.dtype))
+                _add_scaled(sums[name].reshape(-1), block.reshape(-1), weights[silo])
+        return {name: _as_type(total, types[name]) for name, total in sums.items()}
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied."""
+        return {name: np.array(block) for name, block in self.blocks(silo, kind)}
+
+
+class StoredUpdates(FoldedUpdates):
+    """Updates in files, of which one block at a time is mapped.
 
     :param paths: silo -> file, in the order of the job's references.
     """
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
+        self.silos = tuple(paths)
         self._paths = dict(paths)
         self._headers: dict[str, UpdateHeader] = {}
         for silo, path in self._paths.items():
             with open_update(path) as update:
                 self._headers[silo] = update.header
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """Names of the silos whose updates count."""
-        return tuple(self._paths)
 
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""
@@ -51,37 +94,12 @@ class StoredUpdates:
         """Names of the silo's tensors of that kind."""
         return tuple(block.name for block in self._headers[silo].blocks if block.kind == kind)
 
-    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        """Sum over silos of weight times each tensor of that kind.
-
-        Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do.
-        """
-        sums: Tree = {}
-        types: dict[str, np.dtype] = {}
-        for silo in self.silos:
-            if silo not in weights:
-                continue
-            with open_update(self._paths[silo]) as update:
-                for name in update.names(kind):
-                    self._add(sums, types, update, name, weights[silo])
-        return {name: _as_type(total, types[name]) for name, total in sums.items()}
-
-    @staticmethod
-    def _add(sums: Tree, types: dict[str, np.dtype], update: UpdateBlocks, name: str, weight: float) -> None:
-        with update.map(name) as block:
-            if name not in sums:
-                types[name] = block.dtype
-                sums[name] = np.zeros(block.shape, dtype=_accumulator(block.dtype))
-            _add_scaled(sums[name].reshape(-1), block.reshape(-1), weight)
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        """One silo's tensors of that kind, copied."""
-        tree: Tree = {}
+    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and tensors of that kind, each unmapped before the next is touched."""
         with open_update(self._paths[silo]) as update:
             for name in update.names(kind):
                 with update.map(name) as block:
-                    tree[name] = np.array(block)
-        return tree
+                    yield name, block
 
 
 def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str, float]:

@@ -1,11 +1,12 @@
-"""What the records of completed rounds say to people: learning curves and receipts."""
+"""The records of rounds, one line of the history each, and what they say to people: learning curves and receipts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedsilo.methods.interface import EVALUATE
+from fedsilo.engine.round import OpenRound
+from fedsilo.methods.interface import EVALUATE, Exchange
 
 POINTS = 100
 """Most points of a curve: as many as a screen shows, and few enough for a job's status."""
@@ -45,3 +46,30 @@ def receipts(line: Record) -> list[tuple[str, str, str]]:
                 found.append((task.removeprefix(prefix), phase, digest))
                 break
     return found
+
+
+def round_record(
+    before: Mapping[str, Any],
+    exchange: Exchange,
+    closed: OpenRound,
+    digests: Mapping[str, str],
+    sizes: Mapping[str, int],
+) -> dict[str, Any]:
+    """The line of the history, as far as an exchange's silos fill it; `before` is that of earlier exchanges.
+
+    :param digests: task -> digest of the update that was accepted.
+    :param sizes: silo -> bytes of its update.
+    """
+    return {
+        "round": exchange.round,
+        "phase": exchange.phase.name,
+        **before,
+        "updates": before.get("updates", {}) | digests,
+        "bytes": _added(before.get("bytes", {}), sizes),
+        "failed": before.get("failed", {}) | dict(closed.failed),
+        "missing": sorted({*before.get("missing", ()), *closed.awaited}),
+    }
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from fedsilo.errors import DeadlineExceeded, JobFailed, QuorumLost
+from fedsilo.errors import DeadlineExceeded, JobFailed, QuorumLost, SiloFailed
+
+FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
+"""Failures of a silo that fail the job: no other silo's answer and no second try can mend them."""
 
 
 class Verdict(Enum):
@@ -80,3 +83,12 @@ class OpenRound:
             text = f"{score}; still awaited after {self.deadline:g} s: {waited}"
             return DeadlineExceeded("; ".join(filter(None, [text, failures])))
         return QuorumLost(f"{score}; {failures}")
+
+
+def fatal_failure(silo: str, reason: str, message: str) -> SiloFailed | None:
+    """The job's end, where a silo's failure for this reason is one."""
+    if reason not in FATAL:
+        return None
+    failure = SiloFailed(f"silo {silo}: {message}")
+    failure.reason = reason
+    return failure

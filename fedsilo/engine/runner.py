@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from fedsilo.data.loaders import load
 from fedsilo.data.split import split_validation
 from fedsilo.engine.context import LocalContext
@@ -14,35 +16,21 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_model, signature
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import Silo
+from fedsilo.manifests.silo import DatasetSpec, Silo
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, Method, Reply, SiloTask
+from fedsilo.methods.policy import min_samples_per_class
 from fedsilo.methods.state import State
 
 
 class TaskRunner:
-    """Runs tasks of one job in one silo.
+    """Runs tasks of one job in one silo."""
 
-    :param root: directory that relative dataset paths start from.
-    :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
-    """
-
-    def __init__(self, spec: FederatedJobSpec, silo: Silo, root: Path) -> None:
-        self.method: Method = registry.get(spec.method.name)
-        self._config = registry.config_of(self.method, spec)
+    def __init__(self, context: LocalContext) -> None:
+        self.context = context
+        self.method: Method = registry.get(context.spec.method.name)
+        self._config = registry.config_of(self.method, context.spec)
         self._steps = self.method.silo(self._config)
-        reference = f"{silo.metadata.namespace}/{silo.metadata.name}"
-        train, validation = load_examples(spec, silo, root)
-        self.context = LocalContext(
-            spec=spec,
-            signature=signature(build_model(spec.model, spec.data, seed=0)),
-            silo=reference,
-            train=train,
-            validation=validation,
-            min_samples_per_class=max(
-                spec.privacy.min_samples_per_class, silo.spec.policy.min_samples_per_class
-            ),
-        )
 
     def run(self, task: SiloTask, private: State) -> Reply:
         """Answer one task.
@@ -69,20 +57,48 @@ class TaskRunner:
         return Reply(samples=scored.samples, metrics={"accuracy": scored.accuracy, "loss": scored.loss})
 
 
+def open_silo(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:
+    """The silo's examples and the job's model, as the silo half finds them.
+
+    :param root: directory that relative dataset paths start from.
+    :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
+    """
+    return silo_context(spec, silo, load_examples(spec, silo, root))
+
+
+def silo_context(spec: FederatedJobSpec, silo: Silo, examples: tuple[Examples, Examples]) -> LocalContext:
+    """What the silo half may use, over the silo's training and validation examples."""
+    train, validation = examples
+    return LocalContext(
+        spec=spec,
+        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        silo=str(silo),
+        train=train,
+        validation=validation,
+        min_samples_per_class=min_samples_per_class(spec, silo),
+    )
+
+
 def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
     """The silo's training and validation examples, on the device that the job asks for.
 
     :raises DataInvalid: naming dataset and item.
     """
-    name, seed = silo.metadata.name, spec.training.seed
-    dataset = next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
-    arrays = load(dataset, spec.data, root=root)
-    reference = f"{silo.metadata.namespace}/{name}"
-    parts = split_validation(
-        arrays.labels, spec.data.validation_fraction, derive_seed(seed, reference, "validation")
-    )
+    arrays = load(dataset_of(spec, silo), spec.data, root=root)
     device = pick_device(spec.training.device)
     train, validation = (
-        Examples.from_arrays(arrays.features[part], arrays.labels[part], device) for part in parts
+        Examples.from_arrays(arrays.features[part], arrays.labels[part], device)
+        for part in held_out(spec, silo, arrays.labels)
     )
     return train, validation
+
+
+def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
+    """The silo's dataset of the job's name."""
+    return next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
+
+
+def held_out(spec: FederatedJobSpec, silo: Silo, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the silo's samples it trains on, and which it sets aside for validation."""
+    seed = derive_seed(spec.training.seed, str(silo), "validation")
+    return split_validation(labels, spec.data.validation_fraction, seed)

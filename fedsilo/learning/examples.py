@@ -16,23 +16,38 @@ from fedsilo.errors import DataInvalid
 class Examples:
     """Labelled examples, all of them on the device that computes.
 
-    :param features: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken) or float32.
+    :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken) or float32; or, with `rows`, features
+        of which these examples are some.
     :param labels: (n,), int64.
+    :param rows: (n,), int64: where in the pool each example's features are, so that several silos of one process hold
+        a dataset that they divide once; None where the pool is theirs alone.
     """
 
-    features: Tensor
+    pool: Tensor
     labels: Tensor
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def features(self) -> Tensor:
+        """(n, *input shape), as the pool has them."""
+        return self.pool if self.rows is None else self.pool[self.rows]
+
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Features in float32 and labels of the examples that `index` names, in its order."""
-        features = self.features[index]
+        features = self.pool[index if self.rows is None else self.rows[index]]
         if features.dtype == torch.uint8:
             # Kept as bytes until here: a quarter of the device memory.
             features = features.float().div_(255)
         return features, self.labels[index]
+
+    def take(self, index: np.ndarray) -> Examples:
+        """Some of these examples, over the same pool."""
+        chosen = torch.tensor(index, dtype=torch.int64, device=self.labels.device)
+        rows = chosen if self.rows is None else self.rows[chosen]
+        return Examples(self.pool, self.labels[chosen], rows)
 
     @classmethod
     def from_arrays(cls, features: np.ndarray, labels: np.ndarray, device: torch.device | str) -> Examples:

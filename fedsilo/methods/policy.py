@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.manifests.agent import FrozenJob
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.silo import Silo, SiloPolicy
@@ -85,6 +85,16 @@ def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[
     :param departure: what would leave; None where that is not known, and only the rest is asked.
     """
     return list(_objections(silo.spec.policy, job, departure))
+
+
+def require(silo: Silo, job: FrozenJob, departure: Departure) -> None:
+    """Return if nothing in the policy forbids the job.
+
+    :raises PolicyRefused: with everything that does.
+    """
+    refused = objections(silo, job, departure)
+    if refused:
+        raise PolicyRefused(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
 
 
 def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None) -> Iterator[str]:

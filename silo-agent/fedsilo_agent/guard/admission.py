@@ -83,9 +83,7 @@ class Admission:
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
                 f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
             )
-        refused = policy.objections(self.silo, self.agent.spec.job, policy.Departure.of(contract))
-        if refused:
-            raise PolicyRefused(". ".join(f"silo {self.silo.metadata.name}: {text}" for text in refused))
+        policy.require(self.silo, self.agent.spec.job, policy.Departure.of(contract))
         return contract
 
 

@@ -1,14 +1,12 @@
 """From what the trainer dropped to a signed update: one copy, checked on the way.
 
 The trainer runs code that the silo did not write, so nothing in its drop is taken on trust: files must be plain
-files of bounded size, every block must be one that the contract expects, and every per-class block must stand on
-enough samples.
+files of bounded size, and what they say must be what `fedsilo.engine.statement` lets go.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -17,22 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedsilo.engine.statement import Statement, departing_blocks
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.wire import Contract, ExpectedBlock, MappedTensors, SigningKey, Task, open_blob, write_update
+from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER
 
 MAX_JSON = 4 << 20
 CHUNK = 1 << 20
-MAX_COUNT = 2**63 - 1  # the largest integer of the wire
-
-
-@dataclass(frozen=True)
-class DroppedReply:
-    """`reply.json`, parsed."""
-
-    samples: int
-    metrics: Mapping[str, float]
-    support: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -75,10 +64,10 @@ def sign_reply(
     :param min_samples: samples that a per-class block must stand on.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    reply = _read_reply(drop / "reply.json")
+    reply = Statement.of(_read_json(drop / "reply.json"))
     try:
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
-            blocks = _expected_blocks(tensors, contract, reply, min_samples)
+            blocks = departing_blocks(contract, tensors.specs, reply.support, min_samples)
             digest = write_update(
                 update,
                 job=task.job,
@@ -102,50 +91,6 @@ def sign_reply(
         count["blocks"] += 1
         count["bytes"] += block.spec.nbytes
     return Departure(digest, update.stat().st_size, reply.samples, dict(reply.metrics), kinds)
-
-
-def _expected_blocks(
-    tensors: MappedTensors, contract: Contract, reply: DroppedReply, min_samples: int
-) -> list[ExpectedBlock]:
-    present = set(tensors.specs)
-    expected = [block for block in contract.blocks if block.name in present]
-    unknown = sorted(present - {block.name for block in expected})
-    if unknown:
-        raise Problem("unexpected-block", f"block {unknown[0]!r} is not in the contract")
-    for block in expected:
-        found = tensors.specs[block.name]
-        if found.shape != block.shape:
-            raise Problem("wrong-shape", f"block {block.name}: shape {found.shape}, expected {block.shape}")
-        if found.dtype != block.dtype:
-            raise Problem("wrong-dtype", f"block {block.name}: dtype {found.dtype}, expected {block.dtype}")
-        if block.label is not None and reply.support.get(block.name, 0) < min_samples:
-            raise PolicyRefused(
-                f"block {block.name}: class {block.label} stands on {reply.support.get(block.name, 0):g} samples, "
-                f"fewer than minSamplesPerClass {min_samples}; the method must leave it out"
-            )
-    return expected
-
-
-def _read_reply(path: Path) -> DroppedReply:
-    document = _read_json(path)
-    samples, metrics, support = (document.get(key) for key in ("samples", "metrics", "support"))
-    if not isinstance(samples, int) or isinstance(samples, bool) or not 0 <= samples <= MAX_COUNT:
-        raise PolicyRefused(f"reply.json: samples {str(samples)[:80]} is not a count")
-    return DroppedReply(samples, _numbers("metrics", metrics), _numbers("support", support))
-
-
-def _numbers(name: str, value: Any) -> dict[str, float]:
-    try:
-        numbers = {key: _finite(number) for key, number in value.items()}
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        raise PolicyRefused(f"reply.json: {name} {str(value)[:80]} are not finite numbers by name") from None
-    return numbers
-
-
-def _finite(number: Any) -> float:
-    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
-        raise ValueError(number)
-    return float(number)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
 
     No code of the job runs before `TaskRunner` builds the model.
     """
-    from fedsilo.engine.runner import TaskRunner
+    from fedsilo.engine.runner import TaskRunner, open_silo
     from fedsilo.engine.schedule import schedule
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.manifests.agent import SiloAgent
@@ -90,7 +90,7 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
         method = registry.get(spec.method.name)
         phases = method.phases(spec, registry.config_of(method, spec))
         prepare_torch(spec.training.threads)
-        return Desk(volume, schedule(spec, phases)), TaskRunner(spec, silo, args.data_root)
+        return Desk(volume, schedule(spec, phases)), TaskRunner(open_silo(spec, silo, args.data_root))
     except FedsiloError as error:
         desk.give_up(error.reason, str(error))
         raise

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.durable import read_json, write_json
+from fedsilo.engine.statement import as_document
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
@@ -100,12 +101,7 @@ class Desk:
         self._keep(order.id, before if reply.private is None else reply.private)
         directory = self._fresh(order.id)
         write_tensors(reply.tensors, directory / "tensors")
-        document = {
-            "samples": int(reply.samples),
-            "metrics": {name: float(value) for name, value in reply.metrics.items()},
-            "support": {name: int(count) for name, count in reply.support.items()},
-        }
-        write_json(directory / "reply.json", document)
+        write_json(directory / "reply.json", as_document(reply))
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Say why this task has no reply."""

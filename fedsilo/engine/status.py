@@ -1,4 +1,4 @@
-"""What the aggregator says of itself: one document, published whenever it changes."""
+"""What a job says of itself: one document, published whenever it changes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,58 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedsilo.durable import write_json
-from fedsilo.engine.exchange import OpenExchange
-from fedsilo.engine.federation import Federation
 from fedsilo.engine.record import curve, receipts
-from fedsilo.methods.interface import EVALUATE
+from fedsilo.engine.result import Result
+from fedsilo.engine.round import OpenRound
+from fedsilo.engine.store import JobIdentity
+from fedsilo.errors import FedsiloError
+from fedsilo.methods.interface import EVALUATE, Exchange
 
 DRIFT = timedelta(seconds=10)
 """By so much a round's deadline may be off before it is told anew: it moves while no silo can be served."""
+
+
+class OpenExchange(Protocol):
+    """The exchange that waits for answers."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """Its place in the job."""
+
+    @property
+    def round(self) -> OpenRound:
+        """Who was asked and who answered."""
+
+
+class RunningJob(Protocol):
+    """A job as its status sees it: that of an aggregator, or one in memory."""
+
+    @property
+    def identity(self) -> JobIdentity:
+        """Which job it is."""
+
+    @property
+    def rounds(self) -> int:
+        """Number of its last round."""
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its model."""
+
+    @property
+    def current(self) -> OpenExchange | None:
+        """The open exchange, if there is one."""
+
+    @property
+    def failure(self) -> FedsiloError | None:
+        """Why the job failed, once it has."""
+
+    @property
+    def result(self) -> Result | None:
+        """The model, once it is there."""
+
+    def history(self) -> list[dict[str, Any]]:
+        """One record per completed round."""
 
 
 class StatusSink(Protocol):
@@ -89,7 +134,7 @@ class Status:
 
     def __init__(
         self,
-        federation: Federation,
+        federation: RunningJob,
         refused: Mapping[str, int],
         served: Mapping[str, int],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -194,7 +239,7 @@ class Status:
         }
 
 
-def _silo_state(federation: Federation, silo: str) -> str:
+def _silo_state(federation: RunningJob, silo: str) -> str:
     current = federation.current
     if current is None:
         return "Finished"

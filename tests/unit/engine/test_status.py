@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedsilo.engine.federation import Federation
-from fedsilo_aggregator.status import Status
+from fedsilo.engine.status import Status
 from tests.federate import drive, job_spec, local_silos, open_federation, runners, skewed
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
