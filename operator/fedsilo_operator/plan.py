@@ -9,6 +9,10 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import MANAGER, Kind, Object, Ref
 
 
+UNHEARD = 30.0
+"""Seconds after which to look again after a write, although nothing was heard of it."""
+
+
 @dataclass(frozen=True)
 class Apply:
     """Server-side apply of an object that is missing or does not say what it should."""
@@ -56,3 +60,13 @@ class Plan:
     def settled(self) -> bool:
         """Whether there is nothing to write."""
         return not self.actions and not self.events and self.status is None
+
+    @property
+    def look_again(self) -> float | None:
+        """Seconds after which to look again; sooner or later always after a write.
+
+        What was made may be gone before any watch has brought it. It leaves no trace then, and nobody would be woken.
+        """
+        if not self.actions:
+            return self.again
+        return UNHEARD if self.again is None else min(self.again, UNHEARD)

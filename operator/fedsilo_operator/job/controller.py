@@ -79,7 +79,7 @@ class JobController:
             return None
         decided = plan(await self._with_events(seen), self._now(), self._settings)
         await carry_out(decided, seen.job, self._cluster)
-        return decided.again
+        return decided.look_again
 
     async def _sweep(self, ref: Ref) -> None:
         """Delete agents of a job that was forced out of the cluster, past its finalizer.

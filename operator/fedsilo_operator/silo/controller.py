@@ -79,7 +79,7 @@ class SiloController:
             return None
         decided = plan.plan(await self._with_events(seen), self._now(), self._settings)
         await carry_out(decided, seen.agent, self._cluster)
-        return decided.again
+        return decided.look_again
 
     async def _key(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)
@@ -91,7 +91,7 @@ class SiloController:
             secret = None
         decided = keys.plan(keys.KeyObservation(silo, secret), self._now(), SigningKey.generate)
         await carry_out(decided, silo, self._cluster)
-        return decided.again
+        return decided.look_again
 
     async def _with_events(self, seen: AgentObservation) -> AgentObservation:
         """The observation with the Events about what does not run: some troubles are told nowhere else."""

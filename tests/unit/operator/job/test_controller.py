@@ -66,6 +66,23 @@ def test_every_watch_of_a_child_is_narrow() -> None:
             assert "component=aggregator" in watch.labels, watch.kind
 
 
+def test_what_was_written_is_looked_at_although_nothing_was_heard_of_it() -> None:
+    scene = Scene()
+    again = reconcile(scene)
+    made = scene.cluster.objects(SERVICE)
+    assert made and again is not None
+    # Nobody has seen it, so nobody hears that it is gone.
+    scene.cluster.remove(SERVICE, ref_of(made[0]))
+    reconcile(scene)
+    assert scene.cluster.objects(SERVICE)
+
+
+def test_a_settled_job_is_looked_at_only_when_something_changes() -> None:
+    scene = Scene().running()
+    scene.settle()
+    assert reconcile(scene) is None
+
+
 def test_events_are_asked_for_only_where_something_does_not_run() -> None:
     scene = Scene().running()
     asked: list[Kind] = []
