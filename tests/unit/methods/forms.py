@@ -41,6 +41,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedrs": ("fedrs", {"alpha": 0.5}),
     "fedrs-released": ("fedrs", {"alpha": 0.5, "variant": "released"}),
     "fedrs-complete": ("fedrs", {"variant": "complete"}),
+    "moon": ("moon", {"mu": 5}),
+    "moon-released": ("moon", {"variant": "released"}),
     "scaffold": ("scaffold", {}),
     "scaffold-released": ("scaffold", {"variant": "released", "serverLearningRate": 0.75}),
     "scaffold-niid-bench": ("scaffold", {"variant": "niid-bench"}),

@@ -17,7 +17,7 @@ from fedsilo.engine.runner import TaskRunner
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.methods.interface import Reply, SiloTask
+from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
 from tests.federate import Runner, federate, job_spec, runners, silo_of_file
 from tests.fixture_networks import Fixture, harness_model, load_fixture
@@ -139,3 +139,11 @@ def as_recorded(
         for k, (silo, runner) in enumerate(answering.items()):
             answering[silo] = AsRecorded(runner, npz["selected"][:, k])
     return federate(directory, spec, answering)
+
+
+def recorded_silo(method: str, fixture: str) -> SiloContext:
+    """A silo that holds the only data of a fixture, `x` and `y`."""
+    path = SHARED / "methods" / "fixtures" / f"{fixture}.npz"
+    spec = fixture_spec(method, fixture, 1)
+    (runner,) = runners(spec, [silo_of_file(path, "c0", features="x", labels="y")], path.parent).values()
+    return runner.context

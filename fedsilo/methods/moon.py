@@ -1,0 +1,100 @@
+"""MOON: model-contrastive federated learning.
+
+Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1: beside the cross-entropy a silo draws the
+representation of each example towards that of the model that it was given, and away from that of its own last model.
+The representation is the classifier's input; the paper's has a projection head below it, which is
+`spec.model.config.projection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import State
+
+if TYPE_CHECKING:
+    from fedsilo.learning.training import Loss
+
+
+class MoonConfig(MethodConfig):
+    """Settings."""
+
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: every example in every epoch. released: an incomplete last batch is left out [paper, "
+        "Algorithm 1; released code].",
+    )
+    mu: float = Field(
+        default=1.0,
+        ge=0,
+        description="Weight of the contrastive loss [released code; paper: 0.1, 1, 5 or 10, 5 for CIFAR-10].",
+    )
+    temperature: float = Field(default=0.5, gt=0, description="Temperature tau [paper, Section 4.1].")
+
+
+class Moon(FedAvg):
+    """Declaration of MOON."""
+
+    name = "moon"
+    title = "Model-contrastive federated learning"
+    citation = "Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021."
+    in_silo = "the model of its last training"
+    Config = MoonConfig
+
+    def silo(self, config: MoonConfig) -> Mapping[str, SiloStep]:
+        """w_k <- E epochs of SGD on the cross-entropy and mu times the contrastive loss; w_k is kept."""
+
+        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            previous = private.tree("model") if "model" in private.trees else None
+            loss = contrastive_loss(silo, config, task.trees["model"], previous)
+            plan = replace(silo.local_training(task), drop_last=config.variant == "released")
+            reply = train_model(silo, task, private, loss=loss, plan=plan)
+            return replace(reply, private=State({"model": reply.tensors}))
+
+        return {"train": train}
+
+
+def contrastive_loss(
+    silo: SiloContext,
+    config: MoonConfig,
+    given: Mapping[str, np.ndarray],
+    previous: Mapping[str, np.ndarray] | None,
+) -> Loss:
+    """CE + mu times the mean of -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
+
+    z_g and z_p are the given and the silo's previous model's representations, fixed, in evaluation mode.
+
+    :param previous: None before the silo's first training: nothing to keep away from, and the term is zero.
+    """
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
+    from fedsilo.learning.models import Model
+    from fedsilo.learning.training import cross_entropy_loss
+
+    if previous is None:
+        return cross_entropy_loss
+    fixed = [silo.model(tree).eval() for tree in (given, previous)]
+
+    def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+        z = model.features(features)
+        with torch.no_grad():
+            others = [other.features(features) for other in fixed]
+        cosines = torch.stack([functional.cosine_similarity(z, other, dim=1) for other in others], dim=1)
+        near = torch.zeros(len(labels), dtype=torch.int64, device=labels.device)
+        contrast = functional.cross_entropy(cosines / config.temperature, near)
+        return functional.cross_entropy(model.classifier(z), labels) + config.mu * contrast
+
+    return loss
+
+
+METHOD = Moon()

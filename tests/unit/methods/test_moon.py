@@ -1,0 +1,92 @@
+"""MOON against the released codes, and its first round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsilo.learning.models import to_tree
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.methods.moon import MoonConfig, contrastive_loss
+from fedsilo.methods.state import Tree
+from tests.federate import drive, federate, job_spec, local_silos, model_of, open_federation, runners, skewed
+from tests.fixture_networks import fixture_tree, harness_model, load_fixture
+from tests.paths import needs_fixtures
+from tests.unit.methods.harness import as_recorded, assert_close, recorded_silo
+
+
+@needs_fixtures
+@pytest.mark.parametrize("fixture", ["moon_local_0prev", "moon_local_1prev"])
+def test_local_training_is_that_of_the_released_code(fixture: str) -> None:
+    npz = load_fixture(fixture)
+    config = MoonConfig(mu=float(npz["mu"]), temperature=float(npz["tau"]))
+    silo, model = recorded_silo("moon", fixture), harness_model(npz)
+    loss = contrastive_loss(silo, config, fixture_tree(npz, "glob/"), fixture_tree(npz, "prev0/") or None)
+    plan = LocalTraining(
+        lr=float(npz["lr"]),
+        momentum=float(npz["momentum"]),
+        weight_decay=float(npz["wd"]),
+        epochs=int(npz["epochs"]),
+        batch_size=int(npz["batch"]),
+        shuffle=False,
+    )
+    fit(model, silo.train, plan, loss=loss)
+    assert_close(to_tree(model), fixture_tree(npz, "after/"))
+
+
+RECORDED = [
+    ("niid_moon", "hp/mu", "hp/temperature", "round{}/"),
+    ("map_moon", "arg/reg_lamb", None, "round{}/g/"),
+]
+
+
+@needs_fixtures
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize(("fixture", "mu", "temperature", "prefix"), RECORDED)
+def test_every_round_is_that_of_the_released_code(
+    tmp_path: Path, fixture: str, mu: str, temperature: str | None, prefix: str, rounds: int
+) -> None:
+    npz = load_fixture(fixture)
+    config = {"mu": float(npz[mu]), "temperature": float(npz[temperature]) if temperature else 0.5}
+    federation = as_recorded(tmp_path, "moon", fixture, rounds, config)
+    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+
+
+def trained(tmp_path: Path, method: str, rounds: int, **config: Any) -> Tree:
+    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    spec = job_spec(method, ["a", "b"], rounds, method={"config": config})
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
+    return model_of(federate(directory, spec, runners(spec, silos, tmp_path)))
+
+
+def test_the_first_round_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None:
+    for rounds in (1, 2):
+        fedavg, moon = trained(tmp_path, "fedavg", rounds), trained(tmp_path, "moon", rounds, mu=5)
+        assert all(np.array_equal(moon[name], array) for name, array in fedavg.items()) == (rounds == 1)
+
+
+def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> None:
+    silos = skewed(tmp_path, {"a": [0, 1]})
+    spec = job_spec("moon", ["a"], 2)
+    federation = open_federation(tmp_path / "aggregator", spec)
+    answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
+    drive(federation, answering)
+    kept = answering[0].private.tree("model")
+    for name, array in model_of(federation).items():
+        np.testing.assert_array_equal(kept[name], array)
+
+
+def test_a_representation_of_zero_has_a_finite_gradient(tmp_path: Path) -> None:
+    (runner,) = runners(job_spec("moon", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    silo = runner.context
+    start = job_spec("moon", 1)
+    tree = {t.name: np.full(t.shape, -1, np.float32) for t in silo.signature.tensors}
+    model = silo.model(tree)
+    x, y = torch.ones(4, *start.data.input_shape), torch.tensor([0, 1, 0, 1])
+    assert not model.features(x).any()
+    contrastive_loss(silo, MoonConfig(), tree, tree)(model, x, y).backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
