@@ -32,6 +32,7 @@ COUNTED = frozenset({"class_counts", "class_means"})
 DIMENSIONS = {
     "classes": "spec.data.classes",
     "feature": "width of the classifier's input",
+    "projected": "2 x feature",
     "stacked": "feature x clusters, at most those of the configuration",
 }
 """Meaning of the symbolic dimensions."""

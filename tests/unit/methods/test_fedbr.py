@@ -1,0 +1,153 @@
+"""FedBR: the released code's steps, its pseudo-data, and what leaves the silo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsilo.learning.bias_reduction import (
+    BiasReducedLoss,
+    Terms,
+    local_means,
+    local_mixtures,
+    projection,
+)
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model, load_tree, to_tree
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.methods.state import Tree
+from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.fixture_networks import fixture_tree, load_fixture
+from tests.paths import needs_fixtures
+from tests.unit.methods.harness import assert_close
+
+NAMES = {
+    "featurizer.l.": "encoder.0.",
+    "discriminator.input.": "0.",
+    "discriminator.hiddens.0.": "2.",
+    "discriminator.output.": "4.",
+}
+
+
+def renamed(tree: Tree) -> tuple[Tree, Tree]:
+    """Model and projection of a recorded tree."""
+    for old, new in NAMES.items():
+        tree = {name.replace(old, new): array for name, array in tree.items()}
+    model = {name: array for name, array in tree.items() if name[0] not in "024"}
+    return model, {name: array for name, array in tree.items() if name not in model}
+
+
+def network() -> Model:
+    """The recorded one."""
+    return Model(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 4))
+
+
+@needs_fixtures
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_steps_are_those_of_the_released_code(variant: str, steps: int) -> None:
+    npz = load_fixture("fedbr_rsm")
+    start, theta_start = renamed(fixture_tree(npz, "init/"))
+    model, given, theta = network(), network(), projection(5)
+    load_tree(model, start)
+    load_tree(given, start)
+    load_tree(theta, theta_start)
+    pseudo = torch.tensor(npz["pseudo"]), torch.full((len(npz["pseudo"]), 4), 0.25)
+    terms = Terms(
+        pseudo=float(npz["lam"]),
+        contrast=float(npz["mu"]),
+        temperature=1 / float(npz["tau_multiplier"]),
+        global_once=variant == "released",
+    )
+    lr = float(npz["lr"])
+    loss = BiasReducedLoss(terms, given, theta, lambda: pseudo, lr)
+    examples = Examples.from_arrays(npz["x"], npz["y"], "cpu")
+    fit(model, examples, LocalTraining(lr=lr, epochs=steps, shuffle=False), loss=loss)
+    wanted_model, wanted_theta = renamed(fixture_tree(npz, f"step{steps}/"))
+    assert_close(to_tree(model), wanted_model)
+    assert_close(to_tree(theta), wanted_theta)
+
+
+def examples(n: int = 20) -> Examples:
+    rng = np.random.default_rng(0)
+    return Examples.from_arrays(rng.random((n, 6), np.float32), rng.integers(0, 4, n), "cpu")
+
+
+def test_means_are_of_so_many_of_the_silos_own_examples_and_the_same_in_every_step() -> None:
+    own = examples()
+    draw = local_means(own, 4, size=5, averaged=20, seed=1)
+    inputs, labels = draw()
+    for mean in inputs:
+        torch.testing.assert_close(mean, own.features.mean(dim=0))
+    assert (labels == 0.25).all()
+    few, again = local_means(own, 4, 5, 3, seed=1), local_means(own, 4, 5, 3, seed=1)
+    assert torch.equal(few()[0], again()[0])
+    assert torch.equal(few()[0], few()[0])
+    assert not torch.equal(few()[0], local_means(own, 4, 5, 3, seed=2)()[0])
+    assert local_means(examples(1), 4, 5, 10, seed=1)()[0].shape == (5, 6)
+
+
+def test_a_mixture_is_half_a_proxy_and_half_an_example_and_new_in_every_step() -> None:
+    own, proxies = examples(), torch.zeros(5, 6)
+    draw = local_mixtures(own, 4, proxies, mixed=1, seed=1)
+    inputs, labels = draw()
+    for mixture, label in zip(inputs, labels, strict=True):
+        (index,) = (own.features == 2 * mixture).all(dim=1).nonzero()[:, 0].tolist()
+        assert label[own.labels[index]] == pytest.approx((1 + 1 / 4) / 2)
+        assert label.sum() == pytest.approx(1)
+    assert not torch.equal(draw()[0], inputs)
+    assert not proxies.any()
+
+
+def trained(tmp_path: Path, method: str = "fedbr", **config: Any) -> dict[str, Tree]:
+    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    training = {"rounds": 2, "device": "cpu", "minSteps": 3, "batchSize": 7}
+    spec = job_spec(
+        method,
+        ["a", "b"],
+        2,
+        method={"config": config},
+        training=training,
+        aggregation={"weights": "uniform"},
+    )
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
+    federation = federate(directory, spec, runners(spec, silos, tmp_path))
+    trees = {name: federation.state.tree(name) for name in federation.state.trees}
+    return {**trees, "result": model_of(federation)}
+
+
+def test_without_both_components_it_is_fedavg_and_sends_no_projection(tmp_path: Path) -> None:
+    plain, fedavg = trained(tmp_path, pseudoWeight=0, contrastWeight=0), trained(tmp_path, "fedavg")
+    assert set(plain) == {"model", "result"}
+    for name, array in fedavg["result"].items():
+        np.testing.assert_array_equal(plain["result"][name], array)
+
+
+@pytest.mark.parametrize("pseudo_data", ["means", "mixture"])
+def test_the_projection_moves_only_by_the_max_step(tmp_path: Path, pseudo_data: str) -> None:
+    up, still = (
+        trained(tmp_path, pseudoData=pseudo_data),
+        trained(tmp_path, pseudoData=pseudo_data, maxStep=False),
+    )
+    longer = trained(tmp_path, pseudoData=pseudo_data, maxStep=False, contrastWeight=5)
+    for name, array in still["projection"].items():
+        # Equal up to the rounding of a mean of two equal numbers.
+        np.testing.assert_allclose(longer["projection"][name], array, rtol=1e-6)
+    assert any(not np.allclose(up["projection"][name], array) for name, array in still["projection"].items())
+    assert any(not np.array_equal(up["result"][name], array) for name, array in still["result"].items())
+
+
+def test_no_gradient_of_the_models_step_reaches_the_projection() -> None:
+    model, theta, own = network(), projection(5), examples()
+    terms = Terms(pseudo=1, contrast=0.5, temperature=0.5, max_step=False)
+    loss = BiasReducedLoss(terms, model, theta, local_means(own, 4, 8, 3, seed=0), rate=0.1)
+    # A batch that is shorter than the pseudo-data, and one that is longer.
+    for n in (3, 20):
+        loss(model, *own.batch(torch.arange(n))).backward()  # type: ignore[no-untyped-call]
+        assert all(parameter.grad is None for parameter in theta.parameters())
+        assert all(parameter.grad is not None for parameter in model.parameters())
