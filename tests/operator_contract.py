@@ -18,6 +18,7 @@ from fedsilo_operator.cluster.interface import (
     ClusterError,
     Conflict,
     Event,
+    FieldConflict,
     NotFound,
     Refused,
 )
@@ -167,7 +168,7 @@ class Contract:
 
     async def test_apply_never_takes_a_field(self, cluster: Cluster, namespace: str) -> None:
         await cluster.apply(config_map(namespace, data={"x": "1"}), manager="one")
-        with pytest.raises(Conflict, match=r'conflict with "one".*\.data\.x'):
+        with pytest.raises(FieldConflict, match=r'conflict with "one".*\.data\.x'):
             await cluster.apply(config_map(namespace, data={"x": "2"}), manager="two")
         shared = await cluster.apply(config_map(namespace, data={"x": "1"}), manager="two")
         await cluster.apply(config_map(namespace), manager="one")
@@ -177,7 +178,7 @@ class Contract:
 
     async def test_what_was_created_is_not_taken_by_an_apply(self, cluster: Cluster, namespace: str) -> None:
         await cluster.create(config_map(namespace, data={"x": "1"}))
-        with pytest.raises(Conflict):
+        with pytest.raises(FieldConflict):
             await cluster.apply(config_map(namespace, data={"x": "2"}), manager="fedsilo-operator")
 
     async def test_applying_the_same_writes_nothing(self, cluster: Cluster, namespace: str) -> None:
@@ -254,7 +255,7 @@ class Contract:
         await cluster.apply(condition(made, "A", "True"), manager="one", status=True)
         both = await cluster.apply(condition(made, "B", "True"), manager="two", status=True)
         assert {found["type"] for found in both["status"]["conditions"]} == {"A", "B"}
-        with pytest.raises(Conflict):
+        with pytest.raises(FieldConflict):
             await cluster.apply(condition(made, "A", "False"), manager="two", status=True)
         one = await cluster.apply(condition(made, "C", "True"), manager="one", status=True)
         assert {found["type"] for found in one["status"]["conditions"]} == {"B", "C"}

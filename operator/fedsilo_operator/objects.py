@@ -120,6 +120,28 @@ def is_deleted(obj: Object) -> bool:
     return obj["metadata"].get("deletionTimestamp") is not None
 
 
+def owns(owner: Object, child: Object) -> bool:
+    """Whether the child says that this very object controls it; labels can be set by anybody."""
+    references = child["metadata"].get("ownerReferences") or ()
+    return any(reference["uid"] == uid_of(owner) and reference.get("controller") for reference in references)
+
+
+def is_namesakes(owner: Object, child: Object) -> bool:
+    """Whether an earlier object of the owner's kind and name, which is gone, controls the child."""
+    references = child["metadata"].get("ownerReferences") or ()
+    who = owner["kind"], owner["metadata"]["name"]
+    return not owns(owner, child) and any(
+        (reference.get("kind"), reference.get("name")) == who and reference.get("controller")
+        for reference in references
+    )
+
+
+def silo_of(agent: Object) -> Ref:
+    """The silo that a SiloAgent is for."""
+    silo = agent["spec"]["silo"]
+    return Ref(silo.get("namespace", "default"), silo["name"])
+
+
 def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
     """The object's condition of that type, if it has one."""
     conditions = (obj.get("status") or {}).get("conditions") or ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.objects import MANAGER, Kind, Object, Ref
-
+from fedsilo_operator.objects import MANAGER, Kind, Object, Ref, kind_of, ref_of
 
 UNHEARD = 30.0
 """Seconds after which to look again after a write, although nothing was heard of it."""
@@ -19,6 +19,17 @@ class Apply:
 
     object: Object
     manager: str = MANAGER
+    strand: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the object."""
+        return kind_of(self.object)
+
+    @property
+    def ref(self) -> Ref:
+        """Its name."""
+        return ref_of(self.object)
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,17 @@ class Create:
     """Make an object that the operator may not read; that it exists already is no error."""
 
     object: Object
+    strand: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the object."""
+        return kind_of(self.object)
+
+    @property
+    def ref(self) -> Ref:
+        """Its name."""
+        return ref_of(self.object)
 
 
 @dataclass(frozen=True)
@@ -35,9 +57,16 @@ class Delete:
     kind: Kind
     ref: Ref
     uid: str
+    strand: str = ""
 
 
 Action = Apply | Create | Delete
+"""What the API server refuses ends its strand; without a strand, it ends everything that was to come after it."""
+
+
+def apart(strand: str, actions: Iterable[Action]) -> Iterator[Action]:
+    """These actions as a strand, but for those that have one: what is refused in one does not stop another."""
+    return (replace(action, strand=action.strand or strand) for action in actions)
 
 
 @dataclass(frozen=True)
@@ -45,7 +74,8 @@ class Plan:
     """One reconcile's outcome.
 
     Actions are done in order, then the status is written, then events are recorded: a status never says what was
-    not done yet. Nothing to do is the plan of a settled object.
+    not done yet. Where something was refused, the plan is made again with that in view, and this one's status and
+    events count. Nothing to do is the plan of a settled object.
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
     :param again: seconds after which to look again although nothing changed; None when only changes matter.

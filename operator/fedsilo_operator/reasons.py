@@ -62,6 +62,7 @@ class Reason(StrEnum):
 
     # The API server
     API_REFUSED = "ApiRefused"
+    NAME_TAKEN = "NameTaken"
 
     # Keys
     KEY_READY = "KeyReady"

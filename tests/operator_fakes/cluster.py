@@ -20,6 +20,7 @@ from fedsilo_operator.cluster.interface import (
     ClusterError,
     Conflict,
     Event,
+    FieldConflict,
     Gone,
     Listing,
     NotFound,
@@ -88,11 +89,13 @@ class FakeCluster:
 
     :param faults: asked before each verb, before each change of a watch ("watch"), and after each write: an
         `Unavailable` then is an answer that got lost although the write was done.
+    :param refuses: asked before each create and apply of an object, its status apart: a quota, an admission policy.
     :param now: the server's clock.
     :param delay: seconds that a request takes on its way, and an answer on its way back.
     """
 
     faults: Faults = lambda _verb, _kind: None
+    refuses: Callable[[Object], ClusterError | None] = lambda _obj: None
     now: Callable[[], datetime] = lambda: datetime(2026, 1, 1, tzinfo=UTC)
     delay: Callable[[], float] = lambda: 0.0
     writes: list[tuple[str, Kind, Ref]] = field(default_factory=list)
@@ -166,17 +169,20 @@ class FakeCluster:
     async def create(self, obj: Object) -> Object:
         kind = kind_of(obj)
         await self._called("create", kind)
+        self._admit(obj)
         self._create(kind, obj, Writer(MANAGER, "Update", ""))
         return await self._written("create", kind, ref_of(obj), self.peek(kind, ref_of(obj)))
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         kind, ref = kind_of(obj), ref_of(obj)
         await self._called("apply", kind)
+        if not status:
+            self._admit(obj)
         before = self._version
         try:
             answer = self._apply(kind, ref, obj, Writer(manager, "Apply", "status" if status else ""))
         except ApplyConflict as conflict:
-            raise Conflict(str(conflict)) from None
+            raise FieldConflict(str(conflict)) from None
         return await self._written("apply", kind, ref, answer) if self._version > before else answer
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
@@ -205,6 +211,11 @@ class FakeCluster:
     async def _called(self, verb: str, kind: Kind) -> None:
         await asyncio.sleep(self.delay())
         self._fault(verb, kind)
+
+    def _admit(self, obj: Object) -> None:
+        error = self.refuses(obj)
+        if error is not None:
+            raise error
 
     def _fault(self, verb: str, kind: Kind) -> None:
         error = self.faults(verb, kind)

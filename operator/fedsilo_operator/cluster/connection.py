@@ -23,6 +23,7 @@ from fedsilo.process import version
 from fedsilo_operator.cluster.interface import (
     ClusterError,
     Conflict,
+    FieldConflict,
     Gone,
     NotFound,
     Refused,
@@ -38,6 +39,10 @@ SILENCE = 150.0
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
+
+_REFUSED_WITH_500 = ("failed to create typed patch object", "Internal error occurred: failed calling webhook")
+"""What begins so is answered with 500: an apply of a field that the schema lacks; a webhook that is not there, which
+concerns one kind or one namespace, and may last."""
 
 Query = Sequence[tuple[str, str]]
 
@@ -151,14 +156,16 @@ def error_of(what: str, status: int, body: bytes) -> ClusterError:
 
 
 def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[ClusterError]:
+    causes = details.get("causes") or ()
+    if status == 409 and any(cause.get("reason") == "FieldManagerConflict" for cause in causes):
+        return FieldConflict
     known = {404: NotFound, 409: Conflict, 410: Gone}
     if status in known:
         return known[status]
-    causes = details.get("causes") or ()
     if status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes):
         return Conflict  # server-side apply to an object with another identity
-    if message.startswith("failed to create typed patch object"):
-        return Refused  # server-side apply of a field that the schema lacks, which is answered with 500
+    if message.startswith(_REFUSED_WITH_500):
+        return Refused
     # 401 mends itself when the token is renewed; too many requests and a time-out, when there are fewer.
     if status >= 500 or status in (401, 408, 429):
         return Unavailable

@@ -24,7 +24,7 @@ class NotFound(ClusterError):
 
 
 class Conflict(ClusterError):
-    """409: it exists already, was changed meanwhile, has another uid, or a field belongs to another manager."""
+    """409: it exists already, was changed meanwhile, or has another uid: news is on its way."""
 
 
 class Gone(ClusterError):
@@ -32,7 +32,11 @@ class Gone(ClusterError):
 
 
 class Refused(ClusterError):
-    """400, 403, 422: the API server will not do this, however often it is asked."""
+    """400, 403, 422, or an admission webhook fails: it will not be done, however often it is asked for."""
+
+
+class FieldConflict(Refused):
+    """409 of server-side apply: a field belongs to another manager, which only a person can settle."""
 
 
 class Unavailable(ClusterError):
@@ -92,7 +96,7 @@ class Cluster(Protocol):
         """Make an object; `Conflict` when it exists. For what may be made but not read, such as secrets."""
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
-        """Server-side apply, never by force.
+        """Server-side apply, never by force: `FieldConflict` where a field would change that is another's.
 
         With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`). Only
         the uid keeps an object that is gone from being made anew. What changes nothing is not written.

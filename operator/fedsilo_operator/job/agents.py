@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJob
@@ -23,18 +24,18 @@ def kept(
     seen: JobObservation, job: FederatedJob, members: Sequence[Member], settings: Settings, *, suspend: bool
 ) -> Iterator[Action]:
     """What makes the agents those of the members: new ones, resumed or suspended ones, and none besides."""
-    address = service_address(seen)
-    keys = None
+    reachable = service_address(seen) is not None or job.spec.aggregator.url is not None
+    frozen: _Frozen | None = None
     for member in members:
         if member.agent is not None:
             yield from _suspension(seen, member.agent, suspend)
-        elif member.exists and member.public_key is not None and (address or job.spec.aggregator.url):
-            keys = keys or keys_of(seen, job, settings)
-            yield Apply(_agent(seen, job, member, keys, suspend))
+        elif member.exists and member.public_key is not None and reachable:
+            frozen = frozen or _freeze(seen, job, settings)
+            yield Apply(_agent(seen, frozen, member, suspend), strand=str(member.ref))
     wanted = {member.ref for member in members}
     for ref, agent in seen.agents.items():
         if ref not in wanted and not is_deleted(agent):
-            yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent))
+            yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(ref))
 
 
 def suspended(seen: JobObservation) -> Iterator[Action]:
@@ -70,32 +71,35 @@ def _suspension(seen: JobObservation, agent: Object, suspend: bool) -> Iterator[
         return
     frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust")}
     silo = Ref(frozen["silo"]["namespace"], frozen["silo"]["name"])
-    yield Apply(_object(seen, silo, frozen | {"suspend": suspend}, uid=uid_of(agent)))
+    yield Apply(_object(seen, silo, frozen | {"suspend": suspend}, uid=uid_of(agent)), strand=str(silo))
 
 
-def _agent(seen: JobObservation, job: FederatedJob, member: Member, keys: JobKeys, suspend: bool) -> Object:
-    frozen = job.spec.model_dump(
+@dataclass(frozen=True)
+class _Frozen:
+    """What the agents of all silos say alike; to compute it takes as long as the job has silos."""
+
+    job: Object
+    trust: Object
+
+
+def _freeze(seen: JobObservation, job: FederatedJob, settings: Settings) -> _Frozen:
+    spec = job.spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude={"suspend", "ttl_seconds_after_finished"}
     )
-    trust = {
-        "url": url_of(job),
-        "caCertificate": keys.ca_certificate,
-        "taskKey": keys.verify_key,
-        "publicKey": member.public_key,
-    }
+    keys = keys_of(seen, job, settings)
+    trust = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
     if job.spec.aggregator.url is None:
-        trust["address"] = service_address(seen)
+        trust["address"] = str(service_address(seen))
     ref = ref_of(seen.job)
+    identity = {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(seen.job)}
+    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, trust)
+
+
+def _agent(seen: JobObservation, frozen: _Frozen, member: Member, suspend: bool) -> Object:
     spec = {
-        "job": {
-            "namespace": ref.namespace,
-            "name": ref.name,
-            "uid": uid_of(seen.job),
-            "specDigest": spec_digest(job),
-            "spec": frozen,
-        },
+        "job": frozen.job,
         "silo": {"namespace": member.ref.namespace, "name": member.ref.name},
-        "trust": trust,
+        "trust": frozen.trust | {"publicKey": member.public_key},
         "suspend": suspend,
     }
     return _object(seen, member.ref, spec)

@@ -24,9 +24,10 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Action, Apply, Create, Delete
-from fedsilo_operator.pods import alive, ending, running, trouble
+from fedsilo_operator.pods import alive, ending, running
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
+from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads import aggregator as objects
 from fedsilo_operator.workloads.aggregator import Participant
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
@@ -118,7 +119,7 @@ def _agents_run(course: Course) -> bool:
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
     if not is_deleted(batch) and is_suspended(batch) != suspend:
-        yield Apply(suspension(batch, suspend), SUSPENDER)
+        yield Apply(suspension(batch, suspend), SUSPENDER, strand="suspension")
 
 
 def _put(seen: JobObservation, wanted: Object) -> Iterator[Action]:

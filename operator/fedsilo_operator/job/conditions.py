@@ -17,11 +17,13 @@ from fedsilo_operator.job.silos import (
     lost_quorum,
     occupied,
     readiness,
+    refused,
     starters,
 )
 from fedsilo_operator.objects import JOB, condition
-from fedsilo_operator.pods import ending, running, trouble
+from fedsilo_operator.pods import ending, running
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads.aggregator import claim_ref
 
 WAITING = frozenset((Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED))
@@ -50,7 +52,8 @@ class Course:
     @property
     def left_out(self) -> Sequence[Member]:
         """Silos in question that do not take part."""
-        return [member for member in self.choice.members if member not in self.members]
+        taking_part = {member.ref for member in self.members}
+        return [member for member in self.choice.members if member.ref not in taking_part]
 
 
 def course(seen: JobObservation, job: FederatedJob, choice: Choice) -> Course:
@@ -146,6 +149,8 @@ def _silos_ready(course: Course) -> Condition:
 
 
 def _running(seen: JobObservation, course: Course) -> Condition:
+    if (hindrance := refused(seen)) is not None:
+        return Condition("Running", "True" if running(seen.pods) else "False", *hindrance)
     if course.suspended:
         return Condition("Running", "False", Reason.SUSPENDED, "The job is suspended.")
     if running(seen.pods):

@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
-from fedsilo_operator.job.observe import OWNED, JobObservation, observe
+from fedsilo_operator.job.observe import OWNED, observe
 from fedsilo_operator.job.plan import plan
 from fedsilo_operator.objects import (
     CLAIM,
     COMPONENT,
-    EVENT,
     FEDERATED_JOB,
     JOB,
     JOB_NAME,
@@ -30,13 +29,14 @@ from fedsilo_operator.objects import (
     ref_of,
     uid_of,
 )
-from fedsilo_operator.pods import alive, ending, running
+from fedsilo_operator.plan import Plan
+from fedsilo_operator.refusals import Refusal
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
+from fedsilo_operator.waiting import events_about, unexplained
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
-from fedsilo_operator.workloads.pod import is_suspended
 
 CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
 
@@ -77,9 +77,13 @@ class JobController:
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
-        decided = plan(await self._with_events(seen), self._now(), self._settings)
-        await carry_out(decided, seen.job, self._cluster)
-        return decided.look_again
+        waiting = () if seen.is_over else unexplained(seen.children.get(JOB), seen.pods)
+        seen = replace(seen, events=await events_about(waiting, self._cluster))
+
+        def decide(refused: tuple[Refusal, ...]) -> Plan:
+            return plan(replace(seen, refused=refused), self._now(), self._settings)
+
+        return await carry_out(decide, seen.job, self._cluster)
 
     async def _sweep(self, ref: Ref) -> None:
         """Delete agents of a job that was forced out of the cluster, past its finalizer.
@@ -104,16 +108,6 @@ class JobController:
             if labels_of(agent).get(JOB_UID) != known:
                 await self._cluster.delete(SILO_AGENT, ref_of(agent), uid=uid_of(agent))
 
-    async def _with_events(self, seen: JobObservation) -> JobObservation:
-        """The observation with the Events about what does not run: some troubles are told nowhere else."""
-        listings = [
-            await self._cluster.list(
-                EVENT, namespace=ref_of(obj).namespace, fields=f"involvedObject.uid={uid_of(obj)}"
-            )
-            for obj in _waiting(seen)
-        ]
-        return replace(seen, events=tuple(event for listing in listings for event in listing.items))
-
     def _of_silo(self, silo: Object) -> Iterator[Key]:
         """Jobs that are not over and could mean this silo."""
         for job in self._cache.select(FEDERATED_JOB):
@@ -134,13 +128,3 @@ def _job_of(child: Object) -> Iterable[Key]:
     if JOB_NAME not in labels or JOB_NAMESPACE not in labels:
         return ()
     return (Key(FEDERATED_JOB, Ref(labels[JOB_NAMESPACE], labels[JOB_NAME])),)
-
-
-def _waiting(seen: JobObservation) -> Iterator[Object]:
-    """A Job without a pod, or a pod that is on a node and does not run: a pod itself says why it is on none."""
-    batch = seen.children.get(JOB)
-    if batch is None or seen.is_over or is_suspended(batch) or ending(batch, ()) or running(seen.pods):
-        return
-    if not alive(seen.pods):
-        yield batch
-    yield from (pod for pod in seen.pods if alive([pod]) and pod["spec"].get("nodeName"))

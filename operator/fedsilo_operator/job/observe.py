@@ -27,11 +27,15 @@ from fedsilo_operator.objects import (
     Ref,
     holds,
     is_deleted,
+    is_namesakes,
     labels_of,
+    owns,
     ref_of,
+    silo_of,
     uid_of,
 )
 from fedsilo_operator.pods import alive
+from fedsilo_operator.refusals import Refusal
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 OWNED = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
@@ -50,6 +54,7 @@ class JobObservation:
     :param pods: those that the aggregator's Job made.
     :param leftover: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
+    :param refused: what the API server would not let this very reconcile do.
     """
 
     job: Object
@@ -61,6 +66,7 @@ class JobObservation:
     pods: tuple[Object, ...] = ()
     leftover: bool = False
     events: tuple[Object, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -81,38 +87,23 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
     uid = uid_of(job)
     name = Ref(ref.namespace, aggregator_name(ref))
     found = {kind: child for kind in OWNED if (child := cache.get(kind, name)) is not None}
+    mine = {kind: child for kind, child in found.items() if owns(job, child)}
     claim = cache.get(CLAIM, Ref(ref.namespace, claim_name(ref, uid)))
-    mine = {kind: child for kind, child in found.items() if _belongs(child, uid)}
-    if claim is not None and _belongs(claim, uid):
+    if claim is not None and labels_of(claim).get(JOB_UID) == uid:
         mine[CLAIM] = claim
     agents = [agent for agent in cache.select(SILO_AGENT, labels={JOB_UID: uid}) if _is_ours(agent, job)]
     pods = list(cache.select(POD, namespace=ref.namespace, labels={JOB_UID: uid, COMPONENT: AGGREGATOR}))
-    made = tuple(pod for pod in pods if JOB in mine and _owns(mine[JOB], pod))
+    made = tuple(pod for pod in pods if JOB in mine and owns(mine[JOB], pod))
     return JobObservation(
         job=job,
         silos=_silos(job, cache.select(SILO_KIND)),
         agents={silo_of(agent): agent for agent in sorted(agents, key=ref_of)},
         children=mine,
-        strays=tuple(child for kind, child in found.items() if kind not in mine),
+        strays=tuple(child for child in found.values() if is_namesakes(job, child)),
         occupied=claim is not None and CLAIM not in mine,
         pods=made,
         leftover=alive([pod for pod in pods if pod not in made]),
     )
-
-
-def silo_of(agent: Object) -> Ref:
-    """The silo that an agent is for."""
-    silo = agent["spec"]["silo"]
-    return Ref(silo.get("namespace", "default"), silo["name"])
-
-
-def _belongs(child: Object, uid: str) -> bool:
-    return labels_of(child).get(JOB_UID) == uid
-
-
-def _owns(owner: Object, child: Object) -> bool:
-    owners = child["metadata"].get("ownerReferences") or ()
-    return any(reference["uid"] == uid_of(owner) for reference in owners)
 
 
 def _is_ours(agent: Object, job: Object) -> bool:

@@ -21,12 +21,11 @@ from fedsilo_operator.objects import (
     ref_of,
     uid_of,
 )
-from fedsilo_operator.plan import Action, Apply, Delete, Plan
+from fedsilo_operator.plan import Action, Apply, Delete, Plan, apart
 from fedsilo_operator.pods import running
 from fedsilo_operator.settings import Settings
-
-SOONEST, LATEST = 5.0, 300.0
-"""Seconds after which an aggregator that does not run is looked at again: Events wake nobody."""
+from fedsilo_operator.waiting import pause
+from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 
 def plan(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
@@ -55,13 +54,15 @@ def _go_on(
     ]
     if FINALIZER not in _finalizers(seen.job):
         actions.append(Apply(_with_finalizers(seen.job, [FINALIZER])))
-    actions += aggregator.standing(seen, job)
+    lasting = [*aggregator.standing(seen, job)]
     if course.started:
         # First of all what says who takes part: whatever happens next, the job starts with them.
-        actions += aggregator.configuration(seen, job, course.members)
+        lasting += aggregator.configuration(seen, job, course.members)
+    # Without these nothing starts; after the start, what the API server refuses of them must hold up no silo.
+    actions += apart(AGGREGATOR, lasting) if seen.has_started else lasting
     actions += agents.kept(seen, job, course.members, settings, suspend=not course.active)
     if course.started:
-        actions += aggregator.workload(seen, job, course, settings)
+        actions += apart(AGGREGATOR, aggregator.workload(seen, job, course, settings))
     wanted = status.document(
         seen.job,
         conditions.living(seen, job, course),
@@ -69,14 +70,9 @@ def _go_on(
         started=now if course.started else None,
         now=now,
     )
-    again = _pause(seen, now) if course.active and JOB in seen.children and not running(seen.pods) else None
+    starts = course.active and JOB in seen.children and not running(seen.pods)
+    again = pause((seen.children[JOB], *seen.pods), now) if starts else None
     return Plan(tuple(actions), status.news(seen.job, wanted), status.to_write(seen.job, wanted), again)
-
-
-def _pause(seen: JobObservation, now: datetime) -> float:
-    """As long again as the newest Job or pod has been waiting: often at first, then rarely."""
-    made = [obj["metadata"]["creationTimestamp"] for obj in (seen.children[JOB], *seen.pods)]
-    return min(LATEST, max(SOONEST, (now - moment(max(made))).total_seconds()))
 
 
 def _end(seen: JobObservation, end: Condition, now: datetime) -> Plan:
@@ -115,7 +111,7 @@ def _farewell(seen: JobObservation) -> Plan:
         rest = [name for name in _finalizers(seen.job) if name == FINALIZER]
         return Plan((Apply(_with_finalizers(seen.job, [])),) if rest else ())
     actions = tuple(
-        Delete(SILO_AGENT, ref_of(agent), uid_of(agent))
+        Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(ref_of(agent)))
         for agent in seen.agents.values()
         if not is_deleted(agent)
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.loading import quorum_findings
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import (
     CONFIG_MAP,
     JOB_UID,
+    SILO_AGENT,
     Object,
     Ref,
     condition,
@@ -22,6 +24,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.refusals import Refusal, told
 from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
 
 LEFT_OUT = "LeftOut"
@@ -29,7 +32,8 @@ LEFT_OUT = "LeftOut"
 
 GONE = "the Silo and its agent are gone; restore the Silo with its key."
 
-_SHOWN = 20
+_SHOWN, _LONGEST = 20, 1000
+"""Lines of a message that lists silos, and characters of each."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class Member:
     :param public_key: None while the silo has published none.
     :param agent: None while there is none.
     :param exists: whether there is such a Silo now; without one no agent is made.
+    :param hindrance: reason and message, where the operator may not make or change the agent.
     """
 
     ref: Ref
     public_key: str | None = None
     agent: Object | None = None
     exists: bool = True
+    hindrance: tuple[Reason, str] | None = None
 
     @property
     def admitted(self) -> bool:
@@ -71,7 +77,11 @@ class Member:
     @property
     def ready(self) -> bool:
         """Whether the agent runs, or has run to its end."""
-        return self.agent is not None and (holds(self.agent, "Ready") or holds(self.agent, "Finished"))
+        return self.hindrance is None and _runs_or_ran(self.agent)
+
+
+def _runs_or_ran(agent: Object | None) -> bool:
+    return agent is not None and (holds(agent, "Ready") or holds(agent, "Finished"))
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,21 @@ class Choice:
 
 def choose(seen: JobObservation, job: FederatedJob) -> Choice:
     """The silos that the job names; after the start those that it started with, whatever became of them."""
+    choice = _choice(seen, job)
+    hindrances = {refusal.ref: refusal for refusal in seen.refused if refusal.kind == SILO_AGENT}
+    if not hindrances:
+        return choice
+    members = tuple(_hindered(seen, member, hindrances) for member in choice.members)
+    return replace(choice, members=members)
+
+
+def _hindered(seen: JobObservation, member: Member, hindrances: Mapping[Ref, Refusal]) -> Member:
+    name = agent_name(ref_of(seen.job), uid_of(seen.job), member.ref)
+    found = hindrances.get(Ref(member.ref.namespace, name))
+    return member if found is None else replace(member, hindrance=(found.reason, found.message))
+
+
+def _choice(seen: JobObservation, job: FederatedJob) -> Choice:
     if seen.has_started:
         return Choice(tuple(_frozen(seen, job)))
     known = {ref_of(silo): silo for silo in seen.silos}
@@ -108,7 +133,12 @@ def choose(seen: JobObservation, job: FederatedJob) -> Choice:
         return Choice(
             members, (Reason.QUORUM_IMPOSSIBLE, f"{path} {value} {problem}; {remedy}."), final=named
         )
-    return Choice(members, _obstacle(job, refs, known) or occupied(seen))
+    return Choice(members, _obstacle(job, refs, known) or occupied(seen) or refused(seen))
+
+
+def refused(seen: JobObservation) -> tuple[Reason, str] | None:
+    """What the API server does not do for the job itself; what it does not do in a silo is that silo's."""
+    return told([refusal for refusal in seen.refused if refusal.kind != SILO_AGENT])
 
 
 def occupied(seen: JobObservation) -> tuple[Reason, str] | None:
@@ -150,13 +180,20 @@ def admission(job: FederatedJob, choice: Choice) -> Condition:
     members = choice.members
     if starting := starters(job, choice):
         return admitted(starting, [member for member in members if not member.admitted])
-    refusals = [member.refusal for member in members if member.refusal is not None]
+    refusals = [found for member in members if (found := _objection(member)) is not None]
     if refusals:
         firm = next((reason for reason, _ in refusals if reason != Reason.APPROVAL_PENDING), refusals[0][0])
         return Condition("Admitted", "False", firm, _listed([message for _, message in refusals], "\n"))
     waiting = [str(member.ref) for member in members if not member.admitted]
     message = f"Waiting for the decision of {_listed(waiting, ', ')}." if waiting else "Waiting for Silos."
     return Condition("Admitted", "False", Reason.ADMITTING, message)
+
+
+def _objection(member: Member) -> tuple[str, str] | None:
+    if member.hindrance is None:
+        return member.refusal
+    reason, message = member.hindrance
+    return reason, f"Silo {member.ref.name}: {message}"
 
 
 def admitted(starting: Sequence[Member], left_out: Sequence[Member] = ()) -> Condition:
@@ -255,6 +292,8 @@ def _keyless(silo: Object) -> str:
 
 def _not_ready(member: Member) -> tuple[str, str]:
     """Reason and message of an agent that neither runs nor has failed."""
+    if member.hindrance is not None:
+        return member.hindrance
     if member.agent is None and not member.exists:
         return Reason.SILO_NOT_FOUND, GONE
     if member.agent is None and member.public_key is None:
@@ -278,6 +317,6 @@ def _silos(members: Sequence[Member]) -> str:
 
 
 def _listed(lines: Sequence[str], between: str) -> str:
-    """The lines, cut after twenty: a message is for a person."""
+    """The first lines: a message is for a person."""
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return between.join([*lines[:_SHOWN], *more])
+    return between.join([*(line[:_LONGEST] for line in lines[:_SHOWN]), *more])

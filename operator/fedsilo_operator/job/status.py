@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
-from fedsilo_operator.job.observe import silo_of
 from fedsilo_operator.job.silos import GONE, LEFT_OUT, Member
-from fedsilo_operator.objects import Object, Ref, condition, says
+from fedsilo_operator.objects import Object, Ref, condition, says, silo_of
 from fedsilo_operator.reasons import Reason
 
 ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
 """Conditions in the order in which a job comes to them."""
 
-LONGEST = 1024
-"""Characters of a silo's message; the agent's own status has the whole."""
+LONGEST, ALL = 1024, 200_000
+"""Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
+fields and the aggregator's half need room. The agent's own status has the whole."""
 
 _EASY = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
 """Reasons of a condition that is False, worth an Event, and nothing that a person must act upon."""
@@ -85,7 +85,7 @@ def silos(job: Object, course: Course) -> Entries:
         others = [*map(_entry, course.left_out), *_earlier(job)]
         for entry in others:
             entries.setdefault(entry["name"], entry | {"phase": LEFT_OUT})
-    return list(entries.values())
+    return _bounded(entries.values())
 
 
 def refreshed(job: Object, agents: Mapping[Ref, Object]) -> Entries:
@@ -95,7 +95,12 @@ def refreshed(job: Object, agents: Mapping[Ref, Object]) -> Entries:
         entry = _entry(Member(silo_of(agent), agent["spec"]["trust"]["publicKey"], agent))
         if entries.get(entry["name"], {}).get("phase") != LEFT_OUT:
             entries[entry["name"]] = entry
-    return list(entries.values())
+    return _bounded(entries.values())
+
+
+def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
+    longest = min(LONGEST, ALL // max(1, len(entries)))
+    return [entry | {"message": entry["message"][:longest]} for entry in entries]
 
 
 def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
@@ -142,7 +147,9 @@ def _is_news(name: str, status: str, reason: str) -> bool:
 def _entry(member: Member) -> dict[str, Any]:
     said = (member.agent or {}).get("status") or {}
     message = said.get("message") or ""
-    if member.public_key is None:
+    if member.hindrance is not None:
+        message = member.hindrance[1]
+    elif member.public_key is None:
         message = "The silo has published no key yet."
     elif member.agent is None and not member.exists:
         message = GONE
@@ -150,7 +157,7 @@ def _entry(member: Member) -> dict[str, Any]:
         "name": member.ref.name,
         "namespace": member.ref.namespace,
         "phase": said.get("phase") or "Pending",
-        "message": message[:LONGEST],
+        "message": message,
     }
 
 

@@ -11,9 +11,9 @@ from typing import Never, Protocol
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, Event, Refused
 from fedsilo_operator.objects import Kind, Object
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.refusals import Said
 from fedsilo_operator.runtime.queue import Key, Queue
-from fedsilo_operator.runtime.reflector import Changed
-from fedsilo_operator.runtime.store import Store
+from fedsilo_operator.runtime.store import Changed, Store
 
 log = logging.getLogger("fedsilo")
 
@@ -103,7 +103,8 @@ class Controller:
         except Refused as error:
             log.error("%s: %s: the API server refused: %s", name, key, error)
             self.queue.retry(key, at_least=REFUSED_AGAIN)
-            await self._complain(key, str(error))
+            if not isinstance(error, Said):
+                await self._complain(key, str(error))
         except ClusterError as error:
             log.info("%s: %s: trying again: %s: %s", name, key, type(error).__name__, error)
             if self.queue.retry(key) >= PERSISTENT:

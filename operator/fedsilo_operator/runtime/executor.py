@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
-from fedsilo_operator.cluster.interface import Cluster, ClusterError, Conflict
-from fedsilo_operator.objects import MANAGER, Object, ref_of, uid_of
+from fedsilo_operator.cluster.interface import (
+    Cluster,
+    ClusterError,
+    Conflict,
+    NotFound,
+    Refused,
+)
+from fedsilo_operator.objects import (
+    FEDERATED_JOB,
+    JOB_UID,
+    MANAGED_BY,
+    MANAGER,
+    SILO_AGENT,
+    Object,
+    labels_of,
+    ref_of,
+    uid_of,
+)
 from fedsilo_operator.plan import Action, Apply, Create, Plan
+from fedsilo_operator.refusals import REASONS, Refusal, Said, Taken, refusal, told
 
 log = logging.getLogger("fedsilo")
 
+SEEN_WHOLE = (FEDERATED_JOB, SILO_AGENT)
+"""Kinds that are watched without a selector: no object of these can lie unseen under a name."""
 
-async def carry_out(plan: Plan, about: Object, cluster: Cluster) -> None:
-    """Actions in order, then the status, then events.
+
+async def carry_out(
+    decide: Callable[[tuple[Refusal, ...]], Plan], about: Object, cluster: Cluster
+) -> float | None:
+    """Actions, then the status, then events.
 
     Events come last, so that none is told again when the status has to wait for the next try.
 
+    :param decide: the plan, given what was refused: nothing at first. If the API server refuses something, it is asked
+        again for the status and the events that tell of it.
     :param about: the object that was reconciled, as observed; the status is written to this version of it, or to what
         the plan's own actions made of it.
-    :raises ClusterError: of the first write that failed; what comes after it was not tried. Events never fail.
+    :return: seconds after which to look again, as the plan says.
+    :raises Refused: when something was refused; all else was done that does not depend on it.
+    :raises ClusterError: of the first write that failed otherwise; what comes after it was not tried. Events never
+        fail.
     """
-    for action in plan.actions:
-        answer = await _do(action, cluster)
-        if answer is not None and uid_of(answer) == uid_of(about):
-            about = answer
+    plan = decide(())
+    about, refused = await _act(plan.actions, about, cluster)
+    if refused:
+        plan = decide(refused)
     if plan.status is not None:
         await cluster.apply(_with_status(about, plan.status), manager=MANAGER, status=True)
     for event in plan.events:
@@ -32,11 +61,37 @@ async def carry_out(plan: Plan, about: Object, cluster: Cluster) -> None:
             await cluster.event(event)
         except ClusterError as error:
             log.warning("%s %s: no event %s: %s", about["kind"], ref_of(about), event.reason, error)
+    if (found := told(refused)) is not None:
+        said = _tells(about.get("status") if plan.status is None else plan.status)
+        raise (Said if said else Refused)(found[1])
+    return plan.look_again
+
+
+async def _act(
+    actions: Iterable[Action], about: Object, cluster: Cluster
+) -> tuple[Object, tuple[Refusal, ...]]:
+    """The reconciled object as the actions left it, and what was refused."""
+    refused: list[Refusal] = []
+    ended: set[str] = set()
+    for action in actions:
+        if "" in ended or action.strand in ended:
+            continue
+        try:
+            answer = await _do(action, cluster)
+        except (Refused, NotFound) as error:
+            # NotFound: the namespace is gone, or the kind is not served.
+            refused.append(refusal(action.kind, action.ref, error))
+            ended.add(action.strand)
+        else:
+            about = answer if answer is not None and uid_of(answer) == uid_of(about) else about
+    return about, tuple(refused)
 
 
 async def _do(action: Action, cluster: Cluster) -> Object | None:
     """The object as an apply left it."""
     if isinstance(action, Apply):
+        if "uid" not in action.object["metadata"] and action.kind not in SEEN_WHOLE:
+            await _require_ours(action, cluster)
         return await cluster.apply(action.object, manager=action.manager)
     if isinstance(action, Create):
         with suppress(Conflict):
@@ -44,6 +99,51 @@ async def _do(action: Action, cluster: Cluster) -> Object | None:
     else:
         await cluster.delete(action.kind, action.ref, uid=action.uid)
     return None
+
+
+async def _require_ours(action: Apply, cluster: Cluster) -> None:
+    """An apply would merge into whatever has the name, and our watches see only what carries our labels.
+
+    :raises Refused: when it is another's.
+    """
+    try:
+        found = await cluster.get(action.kind, action.ref)
+    except NotFound:
+        return
+    if _is_same(found, action.object):
+        return
+    if _is_an_earlier_one_s(found, action.object):
+        raise Conflict(f"{action.kind} {action.ref} of an earlier owner is not gone yet")
+    raise Taken(f"{action.kind} {action.ref} is another's")
+
+
+def _is_same(found: Object, wanted: Object) -> bool:
+    """Whether both have one owner; what has none, such as a claim, is known by its labels."""
+    owners = wanted["metadata"].get("ownerReferences")
+    if owners:
+        return _controllers(found, "uid") & {owner["uid"] for owner in owners} != set()
+    names = [name for name in (MANAGED_BY, JOB_UID) if name in labels_of(wanted)]
+    return all(labels_of(found).get(name) == labels_of(wanted)[name] for name in names)
+
+
+def _is_an_earlier_one_s(found: Object, wanted: Object) -> bool:
+    """Whether it belongs to an object of the owner's name that is gone, and so is about to go itself."""
+    owners = wanted["metadata"].get("ownerReferences") or ()
+    return _controllers(found, "kind", "name") & {(owner["kind"], owner["name"]) for owner in owners} != set()
+
+
+def _controllers(found: Object, *names: str) -> set[Any]:
+    references = found["metadata"].get("ownerReferences") or ()
+    of = [
+        tuple(reference.get(name) for name in names)
+        for reference in references
+        if reference.get("controller")
+    ]
+    return {values[0] if len(names) == 1 else values for values in of}
+
+
+def _tells(status: Mapping[str, Any] | None) -> bool:
+    return any(item["reason"] in REASONS for item in (status or {}).get("conditions") or ())
 
 
 def _with_status(about: Object, status: Object) -> Object:

@@ -10,9 +10,7 @@ from typing import Never
 
 from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, Gone
 from fedsilo_operator.objects import Kind, Ref, ref_of
-from fedsilo_operator.runtime.store import Changed, Shelf, Store
-
-__all__ = ["Changed", "Reflector", "Store"]
+from fedsilo_operator.runtime.store import Changed, Shelf
 
 log = logging.getLogger("fedsilo")
 

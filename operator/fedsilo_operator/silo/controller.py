@@ -14,7 +14,6 @@ from fedsilo_operator.objects import (
     CLAIM,
     COMPONENT,
     CONFIG_MAP,
-    EVENT,
     JOB,
     NETWORK_POLICY,
     POD,
@@ -25,17 +24,19 @@ from fedsilo_operator.objects import (
     Ref,
     labels_of,
     ref_of,
-    uid_of,
+    silo_of,
 )
-from fedsilo_operator.pods import alive, ending, running
+from fedsilo_operator.plan import Plan
+from fedsilo_operator.refusals import Refusal
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo import keys, plan
-from fedsilo_operator.silo.observe import AgentObservation, observe, silo_of
+from fedsilo_operator.silo import keys
+from fedsilo_operator.silo.observe import observe
+from fedsilo_operator.silo.plan import plan
+from fedsilo_operator.waiting import events_about, unexplained
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
-from fedsilo_operator.workloads.pod import is_suspended
 
 CHILDREN = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
 
@@ -77,9 +78,13 @@ class SiloController:
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
-        decided = plan.plan(await self._with_events(seen), self._now(), self._settings)
-        await carry_out(decided, seen.agent, self._cluster)
-        return decided.look_again
+        waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(seen.job(name), seen.pods[name])]
+        seen = replace(seen, events=await events_about(waiting, self._cluster))
+
+        def decide(refused: tuple[Refusal, ...]) -> Plan:
+            return plan(replace(seen, refused=refused), self._now(), self._settings)
+
+        return await carry_out(decide, seen.agent, self._cluster)
 
     async def _key(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)
@@ -89,20 +94,11 @@ class SiloController:
             secret = await self._cluster.get(SECRET, Ref(ref.namespace, SIGNING_KEY))
         except NotFound:
             secret = None
-        decided = keys.plan(keys.KeyObservation(silo, secret), self._now(), SigningKey.generate)
-        await carry_out(decided, silo, self._cluster)
-        return decided.look_again
 
-    async def _with_events(self, seen: AgentObservation) -> AgentObservation:
-        """The observation with the Events about what does not run: some troubles are told nowhere else."""
-        about = [uid_of(obj) for component in (TRAINER, GUARD) for obj in _waiting(seen, component)]
-        listings = [
-            await self._cluster.list(
-                EVENT, namespace=seen.agent["metadata"]["namespace"], fields=f"{_UID}={uid}"
-            )
-            for uid in about
-        ]
-        return replace(seen, events=tuple(event for listing in listings for event in listing.items))
+        def decide(refused: tuple[Refusal, ...]) -> Plan:
+            return keys.plan(keys.KeyObservation(silo, secret, refused), self._now(), SigningKey.generate)
+
+        return await carry_out(decide, silo, self._cluster)
 
     def _of_silo(self, silo: Object) -> Iterator[Key]:
         ref = ref_of(silo)
@@ -110,19 +106,6 @@ class SiloController:
         for agent in self._cache.select(SILO_AGENT, namespace=ref.namespace):
             if silo_of(agent) == ref:
                 yield Key(SILO_AGENT, ref_of(agent))
-
-
-_UID = "involvedObject.uid"
-
-
-def _waiting(seen: AgentObservation, component: str) -> Iterator[Object]:
-    """A Job without a pod, or a pod that is on a node and does not run: a pod itself says why it is on none."""
-    job, pods = seen.job(component), seen.pods[component]
-    if job is None or is_suspended(job) or ending(job, ()) is not None or running(pods):
-        return
-    if not alive(pods):
-        yield job
-    yield from (pod for pod in pods if alive([pod]) and pod["spec"].get("nodeName"))
 
 
 def _itself(obj: Object) -> Iterable[Key]:

@@ -29,6 +29,7 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.refusals import Refusal, told
 
 ENTRY = "key.pem"
 """Entry of the Secret: an Ed25519 key as PKCS #8 PEM."""
@@ -45,10 +46,12 @@ class KeyObservation:
     """A Silo and the Secret of its namespace.
 
     :param secret: None when there is none.
+    :param refused: what the API server would not let this very reconcile do.
     """
 
     silo: Object
     secret: Object | None
+    refused: tuple[Refusal, ...] = ()
 
 
 def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
@@ -57,7 +60,7 @@ def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey])
     if is_deleted(silo):
         return Plan()
     published = (silo.get("status") or {}).get("publicKey")
-    if seen.secret is None and published is None:
+    if seen.secret is None and published is None and not seen.refused:
         return Plan((Create(secret(ref_of(silo).namespace, new_key())),), again=AT_ONCE)
     key, found = _examine(seen, published)
     status = {"publicKey": key, "conditions": as_status([found], silo, now)}
@@ -84,6 +87,8 @@ def secret(namespace: str, key: SigningKey) -> Object:
 def _examine(seen: KeyObservation, published: str | None) -> tuple[str | None, Condition]:
     """The public key that stays or becomes published, and the condition `Ready`."""
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
+    if (hindrance := told(seen.refused)) is not None:
+        return published, Condition("Ready", "False", *hindrance)
     instead = "or delete the Silo and create it again, which ends its part in every job"
     if seen.secret is None:
         text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."

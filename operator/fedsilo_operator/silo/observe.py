@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo_operator.cluster.interface import Cache
@@ -13,6 +13,8 @@ from fedsilo_operator.objects import (
     CONFIG_MAP,
     JOB,
     JOB_UID,
+    MANAGED_BY,
+    MANAGER,
     NETWORK_POLICY,
     POD,
     SILO_AGENT,
@@ -20,9 +22,14 @@ from fedsilo_operator.objects import (
     Kind,
     Object,
     Ref,
+    is_namesakes,
+    labels_of,
+    owns,
     ref_of,
-    uid_of,
+    silo_of,
 )
+from fedsilo_operator.pods import alive
+from fedsilo_operator.refusals import Refusal
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 
 Child = tuple[Kind, str]
@@ -35,19 +42,21 @@ class AgentObservation:
 
     :param silo: None when there is no such Silo.
     :param children: what the agent owns, and its claim, which nobody owns.
-    :param strangers: objects under a child's name that belong to another, such as an earlier agent of that name.
+    :param strays: objects under a child's name that an earlier agent of this name has left, and that go with it.
     :param pods: by component, those that its Job made.
     :param leftovers: components that have a pod of an earlier Job, which may still write to the volume.
     :param events: Events about Jobs and pods, as far as they matter.
+    :param refused: what the API server would not let this very reconcile do.
     """
 
     agent: Object
     silo: Object | None = None
     children: Mapping[Child, Object] = field(default_factory=dict)
-    strangers: tuple[Object, ...] = ()
+    strays: tuple[Object, ...] = ()
     pods: Mapping[str, tuple[Object, ...]] = field(default_factory=dict)
     leftovers: frozenset[str] = frozenset()
     events: tuple[Object, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def suspended(self) -> bool:
@@ -69,12 +78,6 @@ def child_name(agent: Object, component: str) -> str:
     return f"{agent['metadata']['name']}-{component}"
 
 
-def silo_of(agent: Object) -> Ref:
-    """The silo that an agent is for."""
-    silo = agent["spec"]["silo"]
-    return Ref(silo.get("namespace", "default"), silo["name"])
-
-
 def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
     """The agent as the caches have it, Events apart; None when there is no such agent."""
     agent = cache.get(SILO_AGENT, ref)
@@ -88,10 +91,10 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         for place in places
         if (child := cache.get(place[0], Ref(ref.namespace, place[1]))) is not None
     }
-    mine = {place: child for place, child in found.items() if place[0] == CLAIM or _owns(agent, child)}
+    mine = {place: child for place, child in found.items() if _is_of(agent, child)}
     pods = {component: _pods(cache, agent, component) for component in (TRAINER, GUARD)}
     made = {
-        component: tuple(pod for pod in pods[component] if job is not None and _owns(job, pod))
+        component: tuple(pod for pod in pods[component] if job is not None and owns(job, pod))
         for component in pods
         for job in (mine.get((JOB, child_name(agent, component))),)
     }
@@ -99,9 +102,11 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         agent=agent,
         silo=cache.get(SILO_KIND, silo_of(agent)),
         children=mine,
-        strangers=tuple(child for place, child in found.items() if place not in mine),
+        strays=tuple(child for child in found.values() if is_namesakes(agent, child)),
         pods=made,
-        leftovers=frozenset(name for name in pods if _alive(set(map(ref_of, made[name])), pods[name])),
+        leftovers=frozenset(
+            name for name in pods if alive([pod for pod in pods[name] if pod not in made[name]])
+        ),
     )
 
 
@@ -115,11 +120,10 @@ def _pods(cache: Cache, agent: Object, component: str) -> tuple[Object, ...]:
     return tuple(sorted(found, key=ref_of))
 
 
-def _owns(owner: Object, child: Object) -> bool:
-    owners = child["metadata"].get("ownerReferences") or ()
-    return any(reference["uid"] == uid_of(owner) for reference in owners)
-
-
-def _alive(made: set[Ref], pods: Iterable[Object]) -> bool:
-    phases = [(pod.get("status") or {}).get("phase") for pod in pods if ref_of(pod) not in made]
-    return any(phase not in ("Succeeded", "Failed") for phase in phases)
+def _is_of(agent: Object, child: Object) -> bool:
+    """Whether the child is this agent's: a claim has no owner, and so is known by its labels."""
+    if child["kind"] != CLAIM.name:
+        return owns(agent, child)
+    labels = labels_of(child)
+    wanted = {MANAGED_BY: MANAGER, JOB_UID: agent["spec"]["job"]["uid"], AGENT: agent["metadata"]["name"]}
+    return wanted.items() <= labels.items()

@@ -11,15 +11,16 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import LONGEST, Condition, as_status, moment
+from fedsilo_operator.conditions import LONGEST, Condition, as_status
 from fedsilo_operator.objects import JOB, Object, condition, holds, is_deleted, kind_of, says
-from fedsilo_operator.plan import Action, Apply, Plan
+from fedsilo_operator.plan import Action, Apply, Plan, apart
 from fedsilo_operator.pods import ending
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.progress import Progress, progress
 from fedsilo_operator.silo.verdict import Verdict, decide
+from fedsilo_operator.waiting import pause
 from fedsilo_operator.workloads.agent import (
     GUARD,
     TRAINER,
@@ -34,9 +35,6 @@ from fedsilo_operator.workloads.agent import (
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
 
 ENDS = ("Finished", "Failed")
-
-SOONEST, LATEST = 5.0, 300.0
-"""Seconds after which an agent that does not run is looked at again: Events wake nobody."""
 
 _QUIET = frozenset({Reason.ADMITTING, Reason.FINISHED})
 """Reasons of `Ready` that another condition tells better."""
@@ -59,15 +57,15 @@ def plan(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
         tuple(actions),
         tuple(_events(agent, conditions)),
         _status(agent, conditions, _summary(verdict, state), now),
-        _pause(seen, now) if waits else None,
+        pause(_made(seen), now) if waits else None,
     )
 
 
 def _moves(seen: AgentObservation, site: Site | None, settings: Settings) -> Iterator[Action]:
     """What leads on to pods, or to none."""
     runs = site is not None and not seen.suspended
-    if site is not None and runs and not seen.strangers:
-        yield from _missing(seen, site, settings)
+    if site is not None and runs and not seen.strays:
+        yield from apart("children", _missing(seen, site, settings))
     for component in (TRAINER, GUARD):
         yield from _suspend(seen, component, not runs)
 
@@ -93,7 +91,7 @@ def _suspend(seen: AgentObservation, component: str, suspend: bool) -> Iterator[
     if job is None or is_deleted(job) or ending(job, ()) is not None:
         return
     if is_suspended(job) != suspend:
-        yield Apply(suspension(job, suspend), SUSPENDER)
+        yield Apply(suspension(job, suspend), SUSPENDER, strand=component)
 
 
 def _summary(verdict: Verdict, state: Progress) -> dict[str, Any]:
@@ -149,9 +147,6 @@ def _is_trouble(found: Condition) -> bool:
     return found.type == "Failed" or found.status == "False"
 
 
-def _pause(seen: AgentObservation, now: datetime) -> float:
-    """As long again as the newest Job or pod has been waiting: often at first, then rarely."""
-    jobs = [child for (kind, _), child in seen.children.items() if kind == JOB]
-    made = [obj["metadata"]["creationTimestamp"] for obj in (*jobs, *seen.pods[TRAINER], *seen.pods[GUARD])]
-    age = (now - moment(max(made))).total_seconds() if made else 0.0
-    return min(LATEST, max(SOONEST, age))
+def _made(seen: AgentObservation) -> Iterator[Object]:
+    yield from (child for (kind, _), child in seen.children.items() if kind == JOB)
+    yield from (*seen.pods[TRAINER], *seen.pods[GUARD])

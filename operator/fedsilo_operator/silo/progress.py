@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from fedsilo_operator.conditions import Condition, moment
 from fedsilo_operator.objects import condition, holds
-from fedsilo_operator.pods import Ending, Trouble, alive, ending, running, trouble
+from fedsilo_operator.pods import Ending, alive, ending, running
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.refusals import told
 from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.troubles import Trouble, trouble
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from fedsilo_operator.workloads.pod import is_suspended
 
@@ -27,6 +29,11 @@ class Progress:
 
     phase: str
     conditions: tuple[Condition, ...]
+
+    def hindered(self, reason: Reason, message: str) -> Progress:
+        """The same, with what the operator may not do."""
+        (ready,) = self.conditions
+        return replace(self, conditions=(replace(ready, reason=reason, message=message),))
 
     @property
     def message(self) -> str:
@@ -50,10 +57,11 @@ def progress(seen: AgentObservation, admitted: bool, now: datetime) -> Progress:
             "Finished", Reason.FINISHED, "The job is over for this silo: guard and trainer are done."
         )
     if not admitted:
-        return _idle("Refused", Reason.ADMITTING, "No pods: the silo does not admit the job.")
-    if seen.suspended:
-        return _suspended(seen)
-    return _working(seen, ends, now)
+        found = _idle("Refused", Reason.ADMITTING, "No pods: the silo does not admit the job.")
+    else:
+        found = _suspended(seen) if seen.suspended else _working(seen, ends, now)
+    hindrance = told(seen.refused)
+    return found if hindrance is None else found.hindered(*hindrance)
 
 
 def _working(seen: AgentObservation, ends: dict[str, Ending | None], now: datetime) -> Progress:
@@ -69,9 +77,9 @@ def _working(seen: AgentObservation, ends: dict[str, Ending | None], now: dateti
         found = _trouble(seen, component, now)
         if found is not None:
             return _idle("Starting", found.reason, found.message)
-    if seen.strangers:
-        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.strangers)
-        text = f"Waiting until {names} is gone, which belongs to another. Delete it if nobody does."
+    if seen.strays:
+        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.strays)
+        text = f"Waiting until {names} is gone, which an earlier agent of this name has left."
         return _idle("Starting", Reason.STARTING, text)
     if seen.leftovers:
         text = f"Waiting for the end of an earlier pod ({', '.join(sorted(seen.leftovers))})."

@@ -13,10 +13,9 @@ from fedsilo.manifests.silo import Silo
 from fedsilo.manifests.words import faults_of
 from fedsilo_operator.admission import Objection, admitted, objections
 from fedsilo_operator.conditions import Condition
-from fedsilo_operator.objects import Object, condition
+from fedsilo_operator.objects import Object, condition, silo_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo.observe import silo_of
 from fedsilo_operator.workloads.agent import Site, trainer_image
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -7,7 +7,8 @@ import json
 
 from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.objects import Object
-from fedsilo_operator.pods import running, trouble
+from fedsilo_operator.pods import running
+from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads.pod import is_suspended
 from tests.operator_contract import config_map, job
 

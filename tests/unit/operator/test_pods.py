@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo_operator.objects import Object
-from fedsilo_operator.pods import ending, running, trouble
+from fedsilo_operator.pods import ending, running
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.troubles import trouble
 from tests.unit.operator.golden import sentences
 
 JOB_UID = "4f8a9a52-0000-4000-8000-000000000001"

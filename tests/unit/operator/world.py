@@ -103,7 +103,13 @@ class World:
                     "namespace": batch["metadata"]["namespace"],
                     "labels": template["metadata"]["labels"],
                     "ownerReferences": [
-                        {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid_of(batch)}
+                        {
+                            "apiVersion": "batch/v1",
+                            "kind": "Job",
+                            "name": ref_of(batch).name,
+                            "uid": uid_of(batch),
+                            "controller": True,
+                        }
                     ],
                 },
                 "spec": template["spec"] | {"nodeName": "node-1"},

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fedsilo.wire import SigningKey
+from fedsilo_operator.cluster.interface import ClusterError, Refused
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.job.observe import JobObservation, observe
 from fedsilo_operator.job.plan import plan
@@ -28,6 +31,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Plan
+from fedsilo_operator.refusals import Refusal
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.settings import Settings
 from tests.operator_fakes.cluster import FakeCluster
@@ -79,7 +83,7 @@ def public_key(ref: Ref) -> str:
     return KEYS[Ref(f"silo-{ref.name}", ref.name)].verify_key.to_text()
 
 
-def at_once(work: Coroutine[Any, Any, None]) -> None:
+def at_once(work: Coroutine[Any, Any, Any]) -> None:
     """Run what never really waits; an event loop for each of thousands of steps would cost more than they do."""
     try:
         while True:
@@ -118,6 +122,7 @@ class Scene:
         for one in (silo(NORTH), silo(SOUTH)) if silos is None else silos:
             self.cluster.put(one)
         self._pods = 0
+        self.refusing: Any = None
 
     # The operator.
 
@@ -143,16 +148,30 @@ class Scene:
         seen = self.seen()
         if seen is None:
             return Plan()
-        decided = plan(seen, self.now, SETTINGS)
-        at_once(carry_out(decided, seen.job, self.cluster))
-        return decided
+        decided = [Plan()]
+
+        def decide(refused: tuple[Refusal, ...]) -> Plan:
+            decided.append(plan(replace(seen, refused=refused), self.now, SETTINGS))
+            return decided[-1]
+
+        with suppress(Refused):
+            at_once(carry_out(decide, seen.job, self.cluster))
+        return decided[-1]
 
     def settle(self) -> None:
         """Reconcile until nothing is left to do, which must not take long."""
         for _ in range(8):
-            if self.step().settled:
+            writes = len(self.cluster.writes)
+            if self.step().settled or (self.refusing and len(self.cluster.writes) == writes):
                 return
         raise AssertionError(f"never settles: {self.plan()}")
+
+    def refuse_writes(self, error: ClusterError, kind: Kind, *namespaces: str) -> None:
+        """From now on the API server takes no object of that kind there; none at all any more, to make it stop."""
+        self.refusing = kind, namespaces
+        self.cluster.refuses = lambda obj: (
+            error if (obj["kind"] == kind.name and ref_of(obj).namespace in namespaces) else None
+        )
 
     # What the others do.
 
@@ -223,7 +242,13 @@ class Scene:
     def pod(self, phase: str, **state: Any) -> Object:
         """The aggregator's pod: a new one, unless the last is alive."""
         batch = self.batch()
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid_of(batch)}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": ref_of(batch).name,
+            "uid": uid_of(batch),
+            "controller": True,
+        }
         alive = [
             pod
             for pod in self.cluster.objects(POD)

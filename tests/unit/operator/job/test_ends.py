@@ -26,6 +26,7 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.plan import Create
 from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
+from fedsilo_operator.workloads.pod import metadata
 from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SOUTH, Scene, manifest, public_key, silo
 
 AGGREGATOR = Ref(JOB_REF.namespace, "digits-aggregator")
@@ -337,8 +338,16 @@ def test_a_service_under_another_address_is_replaced() -> None:
 def test_what_an_earlier_job_of_the_name_left_is_removed_and_not_taken_over() -> None:
     scene = Scene()
     stale = {"app.kubernetes.io/managed-by": "fedsilo-operator", JOB_UID: "another"}
-    config = {"metadata": {"name": AGGREGATOR.name, "namespace": AGGREGATOR.namespace, "labels": stale}}
-    scene.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.json": "{}"}} | config)
+    earlier = {
+        "apiVersion": scene.job["apiVersion"],
+        "kind": "FederatedJob",
+        "name": JOB_REF.name,
+        "uid": "another",
+    }
+    config = metadata(AGGREGATOR, stale, None) | {"ownerReferences": [earlier | {"controller": True}]}
+    scene.cluster.put(
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.json": "{}"}, "metadata": config}
+    )
     scene.settle()
     assert not scene.cluster.objects(CONFIG_MAP)
     scene.started()

@@ -286,7 +286,9 @@ def pod_of(job: Object, name: str, **status: Any) -> Object:
             "name": name,
             "namespace": job["metadata"]["namespace"],
             "labels": dict(template["metadata"]["labels"]),
-            "ownerReferences": [{"uid": uid_of(job), "kind": "Job", "name": job["metadata"]["name"]}],
+            "ownerReferences": [
+                {"uid": uid_of(job), "kind": "Job", "name": job["metadata"]["name"], "controller": True}
+            ],
         },
         "spec": {**copy.deepcopy(template["spec"]), "nodeName": "gpu-1"},
         "status": copy.deepcopy(status),

@@ -10,9 +10,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from fedsilo_operator.cluster.interface import NotFound
+from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
+    CLAIM,
     CONFIG_MAP,
     EVENT,
     JOB,
@@ -262,3 +263,79 @@ async def test_an_agent_that_failed_stays_failed_when_all_its_children_are_gone(
             bench.cluster.remove(kind, ref_of(obj))
     assert await bench.writes(2000) == []
     assert bench.agent()["status"] == before
+
+
+async def admitted(bench: Bench) -> None:
+    """An agent that its silo admits, just made."""
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+
+
+def refusing(bench: Bench, name: str) -> None:
+    error = Refused('networkpolicies "x" is forbidden: exceeded quota: policies')
+    bench.cluster.refuses = lambda obj: error if obj["metadata"]["name"] == name else None
+
+
+@virtually
+async def test_what_a_silo_s_namespace_refuses_is_said_and_tried_again(bench: Bench) -> None:
+    refusing(bench, f"{NAME}-guard")
+    await admitted(bench)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "ApiRefused"))
+    message = bench.agent()["status"]["message"]
+    assert f"refuses NetworkPolicy {AGENT_REF.namespace}/{NAME}-guard: " in message
+    assert "exceeded quota: policies. Change what it names" in message
+    assert not bench.cluster.objects(JOB), "no pod without its network policies"
+    told = [event["reason"] for event in bench.cluster.objects(EVENT) if event["type"] == "Warning"]
+    assert told == ["ApiRefused"]
+    bench.cluster.refuses = lambda _obj: None
+    await bench.until(lambda: bench.job(GUARD), 200)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "Starting"))
+
+
+@virtually
+async def test_pods_are_stopped_whatever_else_is_refused(bench: Bench) -> None:
+    await admitted(bench)
+    await bench.until(lambda: bench.job(GUARD))
+    refusing(bench, f"{NAME}-trainer")
+    stopped = bench.agent()
+    stopped["spec"]["suspend"] = True
+    bench.cluster.put(stopped)
+    await bench.until(lambda: bench.job(GUARD)["spec"].get("suspend"))
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "ApiRefused"))
+    bench.cluster.refuses = lambda _obj: None
+    await bench.until(lambda: bench.job(TRAINER)["spec"].get("suspend"), 200)
+
+
+@virtually
+async def test_what_another_made_under_a_name_of_the_agent_is_neither_used_nor_changed(bench: Bench) -> None:
+    labels = agent()["metadata"]["labels"]
+    theirs = {"name": NAME, "namespace": AGENT_REF.namespace}
+    made = bench.cluster.put(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": theirs | {"labels": labels}, "data": {"x": "y"}}
+    )
+    await admitted(bench)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "NameTaken"))
+    assert bench.agent()["status"]["message"].startswith(f"ConfigMap {AGENT_REF} is there already")
+    assert bench.cluster.peek(CONFIG_MAP, AGENT_REF) == made
+    assert not bench.cluster.objects(JOB)
+    bench.cluster.remove(CONFIG_MAP, AGENT_REF)
+    await bench.until(lambda: bench.job(GUARD), 200)
+
+
+@virtually
+async def test_a_claim_of_somebody_else_gets_no_private_state(bench: Bench) -> None:
+    theirs = {"name": NAME, "namespace": AGENT_REF.namespace, "labels": {"app": "backup"}}
+    made = bench.cluster.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": theirs})
+    await admitted(bench)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("False", "NameTaken"))
+    assert bench.cluster.peek(CLAIM, AGENT_REF) == made
+
+
+@virtually
+async def test_a_key_that_may_not_be_made_is_missed_in_words(bench: Bench) -> None:
+    refusing(bench, SIGNING_KEY)
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.ready(bench.silo()) == ("False", "ApiRefused"))
+    bench.cluster.refuses = lambda _obj: None
+    await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"), 200)

@@ -1,0 +1,65 @@
+"""What an answer of an API server means to a controller; the answers are those of Kubernetes 1.36."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fedsilo_operator.cluster.connection import error_of
+from fedsilo_operator.cluster.interface import (
+    ClusterError,
+    Conflict,
+    FieldConflict,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+
+HELD = {
+    "message": 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports',
+    "details": {
+        "causes": [
+            {
+                "reason": "FieldManagerConflict",
+                "message": 'conflict with "kubectl-edit" using v1',
+                "field": ".spec.ports",
+            }
+        ]
+    },
+}
+OTHER_UID = {"message": "invalid", "details": {"causes": [{"field": "metadata.uid"}]}}
+HOOK = {
+    "message": 'Internal error occurred: failed calling webhook "x.example.org": connection refused',
+    "details": {"causes": [{"message": "failed calling webhook"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "meant"),
+    [
+        (409, HELD, FieldConflict),
+        (409, {"message": "the object has been modified"}, Conflict),
+        (409, {"message": 'configmaps "a" already exists', "details": {"name": "a"}}, Conflict),
+        (422, OTHER_UID, Conflict),
+        (422, {"message": "Service is invalid"}, Refused),
+        (403, {"message": "exceeded quota"}, Refused),
+        (404, {"message": "not found"}, NotFound),
+        (500, HOOK, Refused),
+        (500, {"message": "etcdserver: request timed out"}, Unavailable),
+        (429, {"message": "too many requests"}, Unavailable),
+    ],
+)
+def test_an_answer_is_sorted_by_what_to_do_about_it(
+    status: int, said: dict[str, Any], meant: type[ClusterError]
+) -> None:
+    error = error_of("PATCH /x", status, json.dumps(said).encode())
+    assert type(error) is meant
+    assert str(error) == said["message"]
+
+
+def test_what_is_no_answer_of_an_api_server_is_quoted() -> None:
+    error = error_of("GET https://lab/x", 502, b"<html>bad gateway</html>")
+    assert isinstance(error, Unavailable)
+    assert str(error) == "GET https://lab/x: HTTP 502: <html>bad gateway</html>"
