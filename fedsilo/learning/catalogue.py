@@ -31,6 +31,15 @@ class ArchitectureConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     bias: bool = Field(True, description="whether the classifier has a bias; MAP's networks have none")
+    projection: Width | None = Field(
+        None, description="width of MOON's projection head on the feature, 256 in its paper; none when null"
+    )
+
+
+class MapConfig(ArchitectureConfig):
+    """Configuration of those of MAP's networks that are faithful by default: the classifier has no bias."""
+
+    bias: bool = Field(False, description="whether the classifier has a bias")
 
 
 class MlpConfig(ArchitectureConfig):
@@ -104,7 +113,44 @@ ARCHITECTURES: dict[str, Architecture] = {
             ArchitectureConfig,
             lambda _: 16,
         ),
+        Architecture("mlpnet", "MAP's MLPNet: 1024, 1024 and 128 units over the flattened input", MapConfig),
+        Architecture("tfcnn", "MAP's TFCNN: three 3x3 convolutions, 1024 features", MapConfig, lambda _: 8),
+        Architecture(
+            "femnist_cnn",
+            "MAP's network for FEMNIST: two 5x5 convolutions, 1024 features",
+            MapConfig,
+            lambda _: 2,
+        ),
+        Architecture(
+            "mnist_cnn",
+            "FedBR's network for rotated MNIST: four 3x3 convolutions with GroupNorm",
+            ArchitectureConfig,
+            lambda _: 4,
+        ),
+        Architecture("vgg8", "MAP's VGG8: five convolutions", MapConfig, lambda _: 32),
+        Architecture("vgg8_bn", "MAP's VGG8-BN: five convolutions with BatchNorm", MapConfig, lambda _: 32),
+        Architecture(
+            "vgg9",
+            "FedConcat's VGG-9: six convolutions, two linear layers, dropout",
+            ArchitectureConfig,
+            lambda _: 8,
+        ),
+        Architecture("vgg11", "MAP's VGG11: eight convolutions", MapConfig, lambda _: 32),
+        Architecture(
+            TORCHVISION + "vgg11",
+            "FedBR's VGG11: torchvision's convolutions, averaged over the image",
+            ArchitectureConfig,
+            lambda _: 32,
+        ),
         Architecture("resnet8", "CReFF's ResNet-8: three residual blocks", ResNet8Config, lambda _: 8),
+        Architecture("resnet20", "MAP's ResNet20 for CIFAR", MapConfig, lambda _: 8),
+        Architecture("resnet56", "MAP's ResNet56 for CIFAR", MapConfig, lambda _: 8),
+        Architecture(
+            "cct",
+            "FedBR's compact convolutional transformer: seven layers, 256 features",
+            ArchitectureConfig,
+            lambda _: 4,
+        ),
         *(
             Architecture(
                 TORCHVISION + name,

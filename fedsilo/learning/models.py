@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
-from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, TORCHVISION, check_model, factory_reference
+from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, check_model, factory_reference
 from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
@@ -155,18 +155,7 @@ def _dtype(tensor: Tensor) -> str:
 
 def _built_in(model: ModelSpec, data: DataSpec) -> tuple[nn.Module, nn.Linear]:
     config: Any = ARCHITECTURES[model.name].config.model_validate(model.config)
-    shape, classes = data.input_shape, data.classes
-    match model.name:
-        case "mlp":
-            return networks.mlp(shape, classes, config)
-        case "lenet":
-            return networks.lenet(shape, classes, config)
-        case "simple_cnn":
-            return networks.simple_cnn(shape, classes, config.bias)
-        case "resnet8":
-            return networks.resnet8(shape, classes, config)
-        case name:
-            return networks.torchvision_resnet(name.removeprefix(TORCHVISION), shape, classes, config)
+    return networks.build(model.name, data.input_shape, data.classes, config)
 
 
 def _from_factory(model: ModelSpec, data: DataSpec) -> Model:

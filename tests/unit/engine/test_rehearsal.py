@@ -22,6 +22,9 @@ JOBS: list[tuple[str, int, dict[str, Any]]] = [
     ("fedconcat", 6, {"clusters": 2, "encoderRounds": 3, "classifierRounds": 3}),
     ("fedconcat-id", 6, {"clusters": 2, "encoderRounds": 3, "classifierRounds": 3, "variant": "released"}),
     ("ccvr", 3, {"covariance": "diagonal"}),
+    ("scaffold", 3, {}),
+    ("moon", 3, {}),
+    ("fedbr", 3, {"pseudoData": "mixture"}),
     ("creff", 3, {"featuresPerClass": 3, "matchSteps": 2, "retrain": 2, "variant": "released"}),
 ]
 

@@ -16,6 +16,9 @@ FACTORIES = "python:tests.unit.learning.factories"
 
 # Parameters by hand from the layer lists; CReFF's ResNet-8 has convolutions of 1728, 2 * 36864, 73728 +
 # 147456 and 294912 + 589824, shortcuts of 8192 + 32768, BatchNorms of 2688 and a classifier of 2570.
+RESNET20 = 432 + 32 + 3 * 4672 + (13_952 + 576) + 2 * 18_560 + (55_552 + 2176) + 2 * 73_984
+"""Stem; blocks of 16 channels; then the first block of each width with its shortcut, and two more."""
+
 NETWORKS = [
     ("simple_cnn", {}, (3, 32, 32), 84, 62_006),
     ("simple_cnn", {}, (1, 28, 28), 84, 44_426),
@@ -32,6 +35,23 @@ NETWORKS = [
     ),
     ("resnet8", {}, (3, 32, 32), 256, 1728 + 73_728 + 221_184 + 884_736 + 40_960 + 2688 + 2570),
     ("resnet8", {"width": 16}, (3, 32, 32), 64, None),
+    ("mlpnet", {}, (1, 28, 28), 128, 803_840 + 1_049_600 + 131_200 + 1280),
+    ("tfcnn", {}, (3, 32, 32), 1024, 896 + 18_496 + 36_928 + 10_240),
+    ("femnist_cnn", {}, (1, 28, 28), 1024, 832 + 51_264 + 10_240),
+    ("mnist_cnn", {}, (1, 28, 28), 128, 640 + 73_856 + 2 * 147_584 + 896 + 1290),
+    ("vgg8", {}, (3, 32, 32), 512, 1792 + 73_856 + 295_168 + 1_180_160 + 2_359_808 + 5120),
+    ("vgg8_bn", {}, (3, 32, 32), 512, 3_910_784 + 2 * 1472 + 5120),
+    ("vgg9", {}, (3, 32, 32), 512, 896 + 18_496 + 73_856 + 147_584 + 295_168 + 590_080 + 2_365_450),
+    ("vgg9", {}, (1, 28, 28), 512, None),
+    ("vgg11", {}, (3, 32, 32), 512, 9_220_480 + 5120),
+    ("torchvision:vgg11", {}, (3, 32, 32), 512, 9_220_480 + 5130),
+    ("torchvision:vgg11", {}, (1, 32, 32), 512, 9_220_480 - 1152 + 5130),
+    ("resnet20", {}, (3, 32, 32), 64, RESNET20 + 640),
+    # Every further block has two convolutions and two BatchNorms; there are six of them at each width.
+    ("resnet56", {}, (3, 32, 32), 64, RESNET20 + 640 + 6 * (4672 + 18_560 + 73_984)),
+    ("cct", {}, (3, 32, 32), 256, 6912 + 256 * 256 + 7 * 526_336 + 512 + 257 + 2570),
+    ("simple_cnn", {"projection": 256}, (3, 32, 32), 256, 62_006 - 850 + 84 * 85 + 85 * 256 + 2570),
+    ("torchvision:resnet50", {"stem": "cifar"}, (3, 32, 32), 2048, 23_508_032 - 9408 + 1728 + 20_490),
     ("torchvision:resnet18", {}, (3, 32, 32), 512, 11_181_642),
     ("torchvision:resnet18", {"stem": "cifar"}, (1, 28, 28), 512, 11_181_642 - 9408 + 576),
 ]

@@ -31,7 +31,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAINED}}),
     "creff": ("creff", RETRAINED),
     "creff-released": ("creff", RETRAINED | {"variant": "released"}),
-    "ccvr-after-clsnorm": ("ccvr", {"after": {"name": "clsnorm"}}),
     "clsnorm": ("clsnorm", {}),
     "clsprox": ("clsprox", {"mu": 0.5}),
     "fedlc": ("fedlc", {}),

@@ -1,0 +1,35 @@
+"""Calibration after each method that yields one model, by configuration alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo.methods import registry
+from fedsilo.methods.ccvr import CCVRConfig
+from tests.federate import federate, job_spec, model_of, runners, skewed
+
+BEFORE = ["clsnorm", "clsprox", "fedbr", "fedlc", "fedprox", "fedrs", "moon", "scaffold"]
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_ccvr_follows(tmp_path: Path, name: str) -> None:
+    classes_of = {"a": [0, 1], "b": [1, 2]}
+    config, weights = {"after": {"name": name}}, registry.get(name).weights
+    spec = job_spec("ccvr", list(classes_of), 2, method={"config": config}, aggregation={"weights": weights})
+    assert registry.get("ccvr").check(spec, CCVRConfig.model_validate(config)) == []
+    federation = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))
+    assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
+    trained, found = federation.state.tree("model"), model_of(federation)
+    for tensor, array in trained.items():
+        assert np.array_equal(array, found[tensor]) == tensor.startswith("encoder."), tensor
+
+
+@pytest.mark.parametrize("name", ["fedbr", "scaffold"])
+def test_a_uniform_mean_before_it_has_to_be_written(name: str) -> None:
+    """CCVR's own rule is by samples; which one holds for the whole job is said, not guessed."""
+    spec = job_spec("ccvr", 2)
+    (fault,) = registry.get("ccvr").check(spec, CCVRConfig.model_validate({"after": {"name": name}}))
+    assert (fault[0], fault[3]) == ("spec.aggregation.weights", "write uniform here")
