@@ -60,7 +60,7 @@ def local_mixtures(examples: Examples, classes: int, proxies: Tensor, mixed: int
             drawn = torch.randint(n, (len(proxies),), generator=generator).to(device)
             features, classes_of = examples.batch(drawn)
             inputs += features
-            labels += functional.one_hot(classes_of, classes)
+            labels += classes_of[:, None] == torch.arange(classes, device=device)
         return inputs / (mixed + 1), labels / (mixed + 1)
 
     return draw

@@ -35,9 +35,11 @@ EVALUATE = "evaluate"
 
 
 class MethodConfig(BaseModel):
-    """Base of a method's `spec.method.config`: camelCase in YAML, unknown fields refused."""
+    """Base of a method's `spec.method.config`: camelCase in YAML; unknown fields and endless numbers are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedsilo.learning.catalogue import ArchitectureConfig, LeNetConfig
 from fedsilo.learning.networks.layers import Parts, Shape, after, as_map, conv_relu, pooled
@@ -45,7 +46,7 @@ def femnist_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts
         *conv_relu(shape[0], 32, 5, padding=2),
         nn.MaxPool2d(2),
         *conv_relu(32, 64, 5, padding=2),
-        nn.AdaptiveAvgPool2d(4),
+        GridAverage(4),
         nn.Flatten(),
     )
     return as_map(encoder, nn.Linear(64 * 16, classes, bias=config.bias))
@@ -82,3 +83,24 @@ def mnist_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
         layers += [*conv_relu(before, width, 3, stride=stride, padding=1), nn.GroupNorm(8, width)]
     encoder = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return encoder, nn.Linear(128, classes, bias=config.bias)
+
+
+class GridAverage(nn.Module):
+    """Means over a grid of overlapping cells, as `AdaptiveAvgPool2d`, whose gradient is not deterministic on a GPU."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels, h, w) -> (n, channels, size, size)."""
+        rows, columns = (self._means(side, x) for side in x.shape[-2:])
+        return rows @ x @ columns.T
+
+    def _means(self, side: int, like: Tensor) -> Tensor:
+        """(size, side): in each row the weights of one cell's mean, from floor(i side / size) to its ceiling."""
+        means = torch.zeros(self.size, side, dtype=like.dtype, device=like.device)
+        for cell in range(self.size):
+            first, last = cell * side // self.size, -(-(cell + 1) * side // self.size)
+            means[cell, first:last] = 1 / (last - first)
+        return means

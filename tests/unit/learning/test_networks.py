@@ -11,7 +11,7 @@ from torch import nn
 from fedsilo.learning.catalogue import ARCHITECTURES, RESNETS, TORCHVISION, check_model
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, evaluating, to_tree
-from fedsilo.learning.networks import BUILDERS, cct
+from fedsilo.learning.networks import BUILDERS, cct, convolutional
 from fedsilo.learning.training import LocalTraining, fit
 from tests.unit.learning.specs import data_spec, model_spec
 
@@ -86,6 +86,12 @@ def test_a_projection_lies_between_encoder_and_classifier_and_has_no_activation(
         assert (model.features(torch.rand(8, *IMAGE)) < 0).any()
     (finding,) = check_model(model_spec("simple_cnn", projection=0), data_spec(*IMAGE))
     assert finding[0] == "spec.model.config.projection"
+
+
+@pytest.mark.parametrize("side", [1, 4, 7, 14])
+def test_means_over_a_grid_are_those_of_pytorch(side: int) -> None:
+    x = torch.rand(2, 3, side, side + 2)
+    torch.testing.assert_close(convolutional.GridAverage(4)(x), nn.AdaptiveAvgPool2d(4)(x))
 
 
 class TestTransformer:
