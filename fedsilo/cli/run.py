@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also train each silo of the first manifest by itself, to show what federation brings",
     )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="run all silos in this process, without transport and signatures: the same model, sooner; not resumable",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     Exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM.
     """
+    if args.in_process and args.resume:
+        raise ManifestInvalid("--resume: a run with --in-process cannot be resumed; leave one of the two out")
     federations = [load_and_validate(file) for file in args.file]
     name = federations[0].job.metadata.name
     base: Path = args.workdir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -65,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
             alone = args.alone and not outcomes
             outcomes.append(_run_one(args, file, federation, Workdir(directory.resolve()), alone))
         except Stopped as stopped:
-            print(f"fedsilo: {stopped}; go on with --workdir {base} --resume", file=sys.stderr)
+            advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
+            print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
             return stopped.exit_code
         if outcomes[-1].exit_code != 0:
             break
@@ -78,6 +86,7 @@ def _run_one(
     args: argparse.Namespace, file: Path, federation: Federation, workdir: Workdir, with_alone: bool
 ) -> Outcome:
     from fedsilo.local.display import display_for, show_result
+    from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import run as run_federation
     from fedsilo.local.run import train_alone
 
@@ -85,7 +94,10 @@ def _run_one(
     root = file.resolve().parent
     # Of several jobs, those that had not begun begin now.
     resume = args.resume and (len(args.file) == 1 or (workdir.root / "run.json").exists())
-    outcome = run_federation(federation, workdir, root, resume, display_for(stream))
+    if args.in_process:
+        outcome = run_in_process(federation, workdir, root, display_for(stream))
+    else:
+        outcome = run_federation(federation, workdir, root, resume, display_for(stream))
     alone: list[dict[str, Any]] = []
     if with_alone and outcome.exit_code == 0:
         print("training each silo alone, for comparison", file=stream, flush=True)
@@ -95,6 +107,10 @@ def _run_one(
     else:
         show_result(outcome.document, alone)
     return outcome
+
+
+def _resuming(base: Path) -> str:
+    return f"go on with --workdir {base} --resume"
 
 
 def _directories(base: Path, federations: list[Federation]) -> Iterator[Path]:

@@ -6,7 +6,6 @@ directory, and a simulation in memory.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,7 +45,7 @@ class Course:
         self._half = method.server(self._config)
         self._context = context
         self._evaluation = evaluation
-        self._contracts: dict[tuple[str, str], Contract] = {}
+        self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
         self.exchanges = schedule(context.spec, method.phases(context.spec, self._config))
         self.rounds = self.exchanges[-1].round
 
@@ -82,9 +81,10 @@ class Course:
 
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
-        key = step, json.dumps(dict(settings), sort_keys=True)
+        signature = self._context.signature
+        dimensions = self._method.dimensions(signature, self._config, settings)
+        key = step, tuple(sorted(dimensions.items()))
         if key not in self._contracts:
-            signature = self._context.signature
             self._contracts[key] = derive_contract(self._method, step, signature, self._config, settings)
         return self._contracts[key]
 

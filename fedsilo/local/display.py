@@ -51,7 +51,7 @@ class PlainDisplay:
     def update(self, progress: Progress) -> None:
         """Say which rounds are complete."""
         if not self._isolation_said and progress.status["phase"] != "Starting":
-            words = progress.isolation()
+            words = progress.isolation
             if sum(map(len, words.values())) == len(progress.federation.silos):
                 self._isolation_said = True
                 self._say(_isolation(words))
@@ -100,7 +100,7 @@ class LiveDisplay:
                 _size(silo.get("bytes", 0)),
             )
         lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
-        words = progress.isolation()
+        words = progress.isolation
         if words:
             lines.append(Text(_isolation(words), style="dim"))
         lines += [Text(note, style="yellow") for note in progress.notes[-3:]]
@@ -170,7 +170,7 @@ def _headline(progress: Progress) -> str:
 def _state(progress: Progress) -> str:
     status = progress.status
     if status["phase"] == "Starting":
-        return "starting aggregator, guards and trainers"
+        return progress.starting
     parts = [f"round {status['round']}/{status['rounds']}"]
     parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
     parts += _left(progress)

@@ -1,4 +1,4 @@
-"""What is known of a local run, read from the files that its processes write."""
+"""What is known of a local run: read from the files that its processes write, or told by the run itself."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ class Outcome:
 
 @dataclass
 class Progress:
-    """State of the run; `read` brings it up to date.
+    """State of the run; `read` or `tell` brings it up to date.
 
     :param rounds: records of the completed rounds.
     :param notes: what a person should know and no status says.
+    :param starting: what a person reads until the first status.
+    :param isolation: what the trainers say of their isolation -> the silos that say so.
     """
 
     federation: Federation
@@ -50,17 +52,25 @@ class Progress:
     status: Mapping[str, Any] = field(default_factory=lambda: dict(STARTING))
     rounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    starting: str = "starting aggregator, guards and trainers"
+    isolation: dict[str, list[str]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     _first_round: tuple[int, float] | None = None
     _stale: float = field(default_factory=time.time)
 
     def read(self) -> None:
-        """Read the aggregator's status and history."""
-        path = self.workdir.aggregator / "status.json"
+        """Read the aggregator's status and history, and what the trainers say."""
+        path, status = self.workdir.aggregator / "status.json", None
         # What an earlier run of the same directory left there does not speak of this one.
         if path.exists() and path.stat().st_mtime >= self._stale:
-            self.status = read_json(path) or self.status
-        self.rounds = _read_lines(self.workdir.aggregator / "history.jsonl")
+            status = read_json(path)
+        if sum(map(len, self.isolation.values())) < len(self.federation.silos):
+            self.isolation = self._isolation()
+        self.tell(status or self.status, _read_lines(self.workdir.aggregator / "history.jsonl"))
+
+    def tell(self, status: Mapping[str, Any], rounds: list[dict[str, Any]]) -> None:
+        """Take status and history as they are now."""
+        self.status, self.rounds = status, rounds
         if self._first_round is None and self.status["phase"] == "Running":
             self._first_round = (len(self.rounds), time.monotonic())
 
@@ -93,8 +103,7 @@ class Progress:
             for silo in self.federation.silos
         ]
 
-    def isolation(self) -> dict[str, list[str]]:
-        """What the trainers say of their isolation -> the silos that say so."""
+    def _isolation(self) -> dict[str, list[str]]:
         words: dict[str, list[str]] = {}
         for silo in self.federation.silos:
             document = read_json(self.workdir.volume(silo.metadata.name).drop / "signature.json")

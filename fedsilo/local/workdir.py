@@ -65,9 +65,10 @@ class Workdir:
         return Volume(self.silo(name))
 
     @contextmanager
-    def claimed(self, federation: Federation, resume: bool) -> Iterator[str]:
+    def claimed(self, federation: Federation, resume: bool, in_process: bool = False) -> Iterator[str]:
         """Hold the directory for this job against any other run; the job's uid.
 
+        :param in_process: what the run holds is gone with its process, so that the directory can never be resumed.
         :raises WorkdirConflict: when it holds something else, a run that is not to be resumed or one that goes on;
             nothing in it was changed then.
         """
@@ -82,7 +83,7 @@ class Workdir:
                     f"{self.root}: another run (process {file.read().strip() or 'unknown'}) is using it; "
                     "wait for its end or name another directory with --workdir"
                 ) from None
-            uid = self._uid(federation, resume)
+            uid = self._uid(federation, resume, in_process)
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -103,13 +104,19 @@ class Workdir:
                 f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory with --workdir"
             )
 
-    def _uid(self, federation: Federation, resume: bool) -> str:
+    def _uid(self, federation: Federation, resume: bool, in_process: bool) -> str:
         digest, job = spec_digest(federation.job), str(federation.job)
         found = read_json(self.root / "run.json")
         if found is None:
             uid = str(uuid.uuid4())
-            write_json(self.root / "run.json", {"job": job, "uid": uid, "specDigest": digest})
+            mine = {"job": job, "uid": uid, "specDigest": digest, "inProcess": in_process}
+            write_json(self.root / "run.json", mine)
             return uid
+        if found.get("inProcess"):
+            raise WorkdirConflict(
+                f"{self.root}: holds a run in one process, which cannot be resumed; name another directory with "
+                "--workdir"
+            )
         if found["specDigest"] != digest or found["job"] != job:
             raise WorkdirConflict(
                 f"{self.root}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, not to "

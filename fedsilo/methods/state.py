@@ -6,15 +6,18 @@ that reads a state does not notice. Trees that a round leaves alone are therefor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedsilo.errors import MethodError
 from fedsilo.wire import BlobRef, Scalar, Tree, open_blob, write_blob
 
-__all__ = ["Scalar", "State", "StoredTree", "Tree"]
+__all__ = ["Scalar", "State", "StoredTree", "Tree", "as_stored"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ class State:
         ref = write_blob(tree, blobs)
         return StoredTree(ref, blobs / ref.digest)
 
+    def held(self) -> State:
+        """The state as storing it and reading it again gives it, without a file: fixed arrays, values of JSON."""
+        trees = {
+            name: tree
+            if isinstance(tree, StoredTree)
+            else {key: as_stored(array) for key, array in tree.items()}
+            for name, tree in self.trees.items()
+        }
+        return State(trees, json.loads(json.dumps(dict(self.values))))
+
     def refs(self) -> dict[str, BlobRef]:
         """References of the stored trees."""
         return {name: tree.ref for name, tree in self.trees.items() if isinstance(tree, StoredTree)}
@@ -86,3 +99,12 @@ class State:
             for name, ref in document["trees"].items()
         }
         return cls(trees, document["values"])
+
+
+def as_stored(array: np.ndarray) -> np.ndarray:
+    """The array as a file gives it back: contiguous, and not to be changed."""
+    if array.flags.c_contiguous and not array.flags.writeable:
+        return array
+    fixed = np.ascontiguousarray(array).reshape(array.shape).view()
+    fixed.flags.writeable = False
+    return fixed

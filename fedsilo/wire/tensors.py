@@ -173,13 +173,23 @@ class BlockContent:
         return self._hash.digest()
 
     def _inspect(self, piece: memoryview) -> None:
-        if self._dtype.kind == "b":
-            if np.frombuffer(piece, np.uint8).max(initial=0) > 1:
-                self.fault = Problem(
-                    "malformed", f"block {self._name}: a bool is neither 0 nor 1; send only these"
-                )
-        elif not np.isfinite(np.frombuffer(piece, self._dtype)).all():
-            self.fault = Problem(
-                "not-finite",
-                f"block {self._name}: holds NaN or infinity; lower the learning rate or clip gradients",
-            )
+        self.fault = _fault(self._name, self._dtype, piece)
+
+
+def require_finite(tree: Mapping[str, np.ndarray]) -> None:
+    """Return if every tensor holds only what may leave a silo.
+
+    :raises Problem: as `BlockContent.fault`.
+    """
+    for name, array in tree.items():
+        if array.dtype.kind in "fb" and (fault := _fault(name, array.dtype, raw_bytes(array).data)):
+            raise fault
+
+
+def _fault(name: str, dtype: np.dtype, piece: memoryview) -> Problem | None:
+    if dtype.kind == "b" and np.frombuffer(piece, np.uint8).max(initial=0) > 1:
+        return Problem("malformed", f"block {name}: a bool is neither 0 nor 1; send only these")
+    if dtype.kind == "f" and not np.isfinite(np.frombuffer(piece, dtype)).all():
+        text = f"block {name}: holds NaN or infinity; lower the learning rate or clip gradients"
+        return Problem("not-finite", text)
+    return None

@@ -11,7 +11,7 @@ import pytest
 from fedsilo.methods import registry
 from tests.paths import ROOT
 
-ROOMS = ("fedsilo/engine", "fedsilo/local", "aggregator", "silo-agent")
+ROOMS = ("fedsilo/engine", "fedsilo/local", "fedsilo/simulation", "aggregator", "silo-agent")
 FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 

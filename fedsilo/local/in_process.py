@@ -1,0 +1,84 @@
+"""Run a manifest in this process: the simulation, with the working directory and display of any local run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedsilo.engine.status import Status, StatusFile, failed_status
+from fedsilo.errors import FedsiloError
+from fedsilo.local.display import Display
+from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.stopping import stopping
+from fedsilo.local.workdir import Workdir
+from fedsilo.manifests.loading import Federation
+
+log = logging.getLogger("fedsilo.run")
+
+LOOK = 0.25
+"""Seconds between two statuses: each names every silo, and answers may come by the hundred in a second."""
+
+
+def run_in_process(federation: Federation, workdir: Workdir, data_root: Path, display: Display) -> Outcome:
+    """Run the job to its end; arguments, outcome and errors as those of `fedsilo.local.run.run`."""
+    began = time.monotonic()
+    with workdir.claimed(federation, resume=False, in_process=True) as uid, stopping() as check:
+        for directory in (workdir.aggregator, workdir.logs):
+            directory.mkdir()
+        logging.basicConfig(filename=workdir.logs / "run.log", level=logging.INFO, force=True)
+        starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
+        progress = Progress(federation, workdir, starting=starting)
+        with display.showing(progress):
+            error = _run(progress, uid, data_root, display, check)
+        workdir.collect()
+        document = progress.outcome(time.monotonic() - began)
+        sent = [silo.get("bytes", 0) for silo in progress.silos]
+        return Outcome(document, error.exit_code if error else 0, sum(sent) / len(sent))
+
+
+def _run(
+    progress: Progress, uid: str, data_root: Path, display: Display, check: Callable[[], None]
+) -> FedsiloError | None:
+    """Play the job, telling the progress; its failure, if it fails."""
+    file = StatusFile(progress.workdir.aggregator / "status.json")
+    try:
+        return _play(progress, uid, data_root, display, check, file)
+    except FedsiloError as error:
+        failure = error
+    except Exception as error:
+        log.exception("this is a defect of fedsilo; please report it")
+        failure = FedsiloError(f"{type(error).__name__}: {error}; please report it, with the log of the run")
+    file.publish(failed_status(failure.reason, str(failure)))
+    progress.tell(failed_status(failure.reason, str(failure)), progress.rounds)
+    return failure
+
+
+def _play(
+    progress: Progress,
+    uid: str,
+    data_root: Path,
+    display: Display,
+    check: Callable[[], None],
+    file: StatusFile,
+) -> FedsiloError | None:
+    # Importing torch takes a second or two, in which a person should already see something.
+    from fedsilo.simulation.opening import open_simulation
+
+    simulation = open_simulation(progress.federation, data_root, progress.workdir.aggregator, uid)
+    status, due = Status(simulation, {}, {}), 0.0
+
+    def tell() -> None:
+        document = status.document("")
+        file.publish(document)
+        progress.tell(document, simulation.history())
+        display.update(progress)
+
+    for _ in simulation.play():
+        check()
+        if time.monotonic() >= due:
+            tell()
+            due = time.monotonic() + LOOK
+    tell()
+    return simulation.failure

@@ -1,0 +1,65 @@
+"""The silos' examples on one device: a dataset that several silos divide is read, and held, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.data.loaders import all_parts, load_whole, own_part
+from fedsilo.engine.runner import dataset_of, held_out
+from fedsilo.learning.devices import pick_device
+from fedsilo.learning.examples import Examples
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.silo import DatasetSpec, Silo
+
+
+class SharedData:
+    """Examples of one job's silos.
+
+    :param root: directory that relative dataset paths start from.
+    """
+
+    def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
+        self._spec = spec
+        self._root = root
+        self._device = pick_device(spec.training.device)
+        self._whole: dict[Hashable, tuple[Examples, np.ndarray]] = {}
+        self._parts: dict[Hashable, list[np.ndarray]] = {}
+
+    def examples(self, silo: Silo) -> tuple[Examples, Examples]:
+        """The silo's training and validation examples, the same as it has in a process of its own.
+
+        :raises DataInvalid: naming dataset and item.
+        """
+        dataset = dataset_of(self._spec, silo)
+        whole, labels = self._load(dataset)
+        own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
+        train, validation = held_out(self._spec, silo, labels[own])
+        return whole.take(own[train]), whole.take(own[validation])
+
+    def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray]:
+        source = _source(dataset)
+        if source not in self._whole:
+            arrays = load_whole(dataset, self._spec.data, root=self._root)
+            examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
+            self._whole[source] = examples, arrays.labels
+        return self._whole[source]
+
+    def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:
+        division = dataset.partition
+        assert division is not None
+        key = (_source(dataset), division.scheme, division.silos, division.seed, _text(division.config))
+        if key not in self._parts:
+            self._parts[key] = all_parts(dataset, labels)
+        return own_part(dataset, self._parts[key])
+
+
+def _source(dataset: DatasetSpec) -> Hashable:
+    return dataset.loader, _text(dataset.config)
+
+
+def _text(config: object) -> str:
+    return json.dumps(config, sort_keys=True, default=str)

@@ -1,0 +1,81 @@
+"""From a manifest to its simulation."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.course import Course
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.store import JobIdentity
+from fedsilo.learning.devices import prepare_torch
+from fedsilo.learning.models import build_model, signature
+from fedsilo.manifests.agent import FrozenJob
+from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.loading import Federation
+from fedsilo.methods import registry
+from fedsilo.simulation.data import SharedData
+from fedsilo.simulation.job import HISTORY, Simulation
+from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo, open_silos
+
+
+def simulate(federation: Federation, data_root: Path, directory: Path) -> Simulation:
+    """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
+
+    >>> done = simulate(load_and_validate(path), path.parent, Path("runs/first"))  # doctest: +SKIP
+    >>> done.history()[-1]["metrics"]["accuracy"], done.result.path  # doctest: +SKIP
+
+    :param data_root: directory that relative dataset paths start from.
+    :param directory: where `model.safetensors`, `model.json` and `history.jsonl` go.
+    :raises FedsiloError: the job's failure.
+    """
+    simulation = open_simulation(federation, data_root, directory)
+    for _ in simulation.play():
+        pass
+    if simulation.failure is not None:
+        raise simulation.failure
+    return simulation
+
+
+def open_simulation(
+    federation: Federation, data_root: Path, directory: Path, uid: str | None = None
+) -> Simulation:
+    """A job that has not begun; arguments as for `simulate`.
+
+    :param uid: the job's identity; a new one by default.
+    :raises DataInvalid: when the test set cannot be read.
+    """
+    job, spec = federation.job, federation.job.spec
+    prepare_torch(spec.training.threads)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / HISTORY).unlink(missing_ok=True)
+    method = registry.get(spec.method.name)
+    references = tuple(str(silo) for silo in federation.silos)
+    context = JobContext(
+        spec=spec,
+        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        silos=references,
+        weights=spec.aggregation.weights or method.weights,
+    )
+    evaluation = GlobalEvaluation(spec, data_root) if spec.evaluation.test_dataset is not None else None
+    name, digest = job.metadata.name, spec_digest(spec)
+    identity = JobIdentity(uid or str(uuid.uuid4()), name, digest, references)
+    frozen = FrozenJob(
+        namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
+    )
+    silos = open_silos(federation.silos, frozen, SharedData(spec, data_root))
+    return Simulation(Course(method, context, evaluation), identity, spec, directory, OneByOne(silos))
+
+
+class OneByOne:
+    """The silos of this process, one after the other."""
+
+    def __init__(self, silos: Mapping[str, SimulatedSilo]) -> None:
+        self._silos = silos
+
+    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[str, Answer | Failure]]:
+        """Silo and answer, in the order of the questions."""
+        for question in questions:
+            yield question.silo, self._silos[question.silo].answer(question)

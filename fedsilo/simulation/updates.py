@@ -1,0 +1,37 @@
+"""A round's answers, held in memory, as the server half reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from fedsilo.engine.fold import FoldedUpdates
+from fedsilo.simulation.silos import Answer
+
+
+class HeldUpdates(FoldedUpdates):
+    """The answers that count.
+
+    :param answers: silo -> answer, in the order of the job's references.
+    """
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self.silos = tuple(answers)
+        self._answers = answers
+
+    def samples(self, silo: str) -> int:
+        """Sample count that the silo states."""
+        return self._answers[silo].samples
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        """Scalar metrics of the silo."""
+        return self._answers[silo].metrics
+
+    def names(self, silo: str, kind: str) -> tuple[str, ...]:
+        """Names of the silo's tensors of that kind."""
+        return tuple(self._answers[silo].blocks.get(kind, ()))
+
+    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and tensors of that kind."""
+        yield from self._answers[silo].blocks.get(kind, {}).items()

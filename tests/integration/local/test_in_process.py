@@ -1,0 +1,56 @@
+"""`fedsilo run --in-process`: the model of separate processes, and what it says where it cannot do the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from fedsilo.errors import ManifestInvalid, WorkdirConflict
+from tests.integration.local.manifest import silos, write
+from tests.integration.local.runs import end, run, start, until
+
+
+def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "job.yaml", silos("north", "south"), participation={"minSilos": 2})
+    apart = run(manifest, tmp_path / "apart")
+    together = run(manifest, tmp_path / "together", "--in-process")
+    assert (apart.code, together.code) == (0, 0), together.err
+    assert together.document["model"]["sha256"] == apart.document["model"]["sha256"]
+    for name in ("model.safetensors", "model.json", "history.jsonl", "aggregator/status.json"):
+        assert (together.workdir / name).exists(), name
+    assert together.document.keys() == apart.document.keys()
+    for field in ("phase", "method", "rounds", "metrics", "silos"):
+        assert together.document[field] == apart.document[field]
+    statuses = [
+        json.loads((ended.workdir / "aggregator/status.json").read_text()) for ended in (together, apart)
+    ]
+    assert statuses[0].keys() == statuses[1].keys()
+    assert "round 2/2" in together.err
+
+
+def test_what_was_interrupted_cannot_be_resumed_and_says_so(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "job.yaml", silos("north"), training={"rounds": 10_000})
+    workdir = tmp_path / "run"
+    process = start(manifest, workdir, "--in-process")
+    until(lambda: (workdir / "aggregator" / "history.jsonl").exists(), "the first round")
+    process.send_signal(signal.SIGINT)
+    ended = end(process, workdir)
+    assert ended.code == 128 + signal.SIGINT
+    assert ended.err.splitlines()[-1] == "fedsilo: interrupted; a run in one process cannot be resumed"
+    again = run(manifest, workdir, "--resume")
+    assert again.code == WorkdirConflict.exit_code
+    assert "cannot be resumed; name another directory" in again.err
+    both = run(manifest, workdir, "--resume", "--in-process")
+    assert both.code == ManifestInvalid.exit_code
+
+
+def test_a_failed_job_ends_as_it_does_in_processes(tmp_path: Path) -> None:
+    members = silos("north", "south")
+    members[0]["spec"]["policy"] = {"maxRounds": 1}
+    failed = run(write(tmp_path / "job.yaml", members), tmp_path / "run", "--in-process")
+    assert failed.code == 4
+    assert failed.document["reason"] == "QuorumLost"
+    assert "silo north: policy.maxRounds is 1" in failed.document["message"]
+    status = json.loads((failed.workdir / "aggregator" / "status.json").read_text())
+    assert status["phase"] == "Failed"

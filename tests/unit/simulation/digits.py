@@ -1,0 +1,27 @@
+"""Small federations over the digits, as a manifest would give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import Federation
+from fedsilo.manifests.silo import Silo
+from fedsilo.wire.contract import KINDS
+from tests.integration.local.manifest import job, silo
+
+
+def federation(members: list[dict[str, Any]], **spec: Any) -> Federation:
+    """These silos and one job; keyword arguments are merged into its spec."""
+    parsed = FederatedJob.model_validate(job(members, **spec))
+    return Federation("job.yaml", parsed, tuple(Silo.model_validate(member) for member in members))
+
+
+def sharing(count: int, scheme: str = "dirichlet", **policy: Any) -> list[dict[str, Any]]:
+    """Silos that divide the digits, unevenly by default, and permit everything unless told otherwise."""
+    config = {"beta": 0.5} if scheme == "dirichlet" else {}
+    division = {"scheme": scheme, "silos": count, "config": config}
+    permitted = {"payloadKinds": list(KINDS)} | policy
+    return [
+        silo(f"s{index}", {"partition": division | {"index": index}}, **permitted) for index in range(count)
+    ]

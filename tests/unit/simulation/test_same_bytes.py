@@ -1,0 +1,62 @@
+"""In one process a job gives the very bytes that it gives through signed updates, whatever the method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.methods import registry
+from fedsilo.simulation.opening import simulate
+from tests.federate import federate, runners
+from tests.unit.methods.forms import FORMS, ROUNDS
+from tests.unit.simulation.digits import federation, sharing
+
+FORM_OF = {method: (form, config) for form, (method, config) in reversed(FORMS.items())}
+
+
+def both(tmp_path: Path, count: int, **spec: Any) -> None:
+    """Run a job both ways and compare models and histories."""
+    members = federation(sharing(count), training={"rounds": ROUNDS}, **spec)
+    job = members.job.spec
+    evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
+    (tmp_path / "apart").mkdir()
+    apart = federate(tmp_path / "apart", job, runners(job, members.silos, tmp_path), evaluation=evaluation)
+    together = simulate(members, tmp_path, tmp_path / "together")
+    assert apart.result is not None and together.result is not None
+    assert together.result.sha256 == apart.result.sha256
+    assert together.result.path.read_bytes() == apart.result.path.read_bytes()
+    differing = {"updates", "bytes"}  # nothing is signed, and updates have no headers
+    for one, other in zip(together.history(), apart.history(), strict=True):
+        assert one.keys() == other.keys()
+        assert {k: one[k] for k in one.keys() - differing} == {k: other[k] for k in other.keys() - differing}
+        assert one["bytes"].keys() == other["bytes"].keys()
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_every_method_gives_the_bytes_of_signed_updates(tmp_path: Path, method: str) -> None:
+    _, config = FORM_OF.get(method, ("", {}))
+    both(tmp_path, 3, method={"name": method, "config": config})
+
+
+@pytest.mark.parametrize("form", ["scaffold-feddyn", "fedconcat-released", "creff-released"])
+def test_so_do_forms_with_settings_and_private_state_of_their_own(tmp_path: Path, form: str) -> None:
+    method, config = FORMS[form]
+    both(tmp_path, 3, method={"name": method, "config": config})
+
+
+def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) -> None:
+    both(
+        tmp_path,
+        4,
+        method={"name": "scaffold"},
+        evaluation={"testDataset": None, "every": 2},
+        participation={"fraction": 0.5},
+        data={"validationFraction": 0.2},
+    )
+
+
+def test_a_network_with_batch_norm(tmp_path: Path) -> None:
+    both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})
