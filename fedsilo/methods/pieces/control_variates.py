@@ -56,7 +56,7 @@ def train_controlled(
     w, c = task.trees["model"], task.trees["control"]
     own = private.tree("control") if "control" in private.trees else zero_like(w)
     share = float(task.settings["share"]) if rule.by_size else 1.0
-    shift = {name: c[name] / np.float32(share) - own[name] for name in c}
+    shift = {name: c[name] / share - own[name] for name in c}
     plan = silo.local_training(task)
     rate = silo.spec.training.optimizer.learning_rate if rule.base_rate else plan.lr
     momentum = plan.momentum if rule.momentum else 0.0
@@ -89,7 +89,7 @@ def control(
 
     :param way: tau_k eta, how far a unit gradient would have led.
     """
-    return {name: own[name] - c[name] + (w[name] - y[name]) / np.float32(way) for name in c}
+    return {name: own[name] - c[name] + (w[name] - y[name]) / way for name in c}
 
 
 def fold(
@@ -104,19 +104,17 @@ def fold(
     """
     w, c = state.tree("model"), state.tree("control")
     mean = job.mean(updates, "model")
-    eta_g = np.float32(server_rate)
     model = {
-        name: mean[name] if is_statistic(name) else w[name] + eta_g * (mean[name] - w[name]) for name in w
+        name: mean[name] if is_statistic(name) else w[name] + server_rate * (mean[name] - w[name])
+        for name in w
     }
     rate = _rate(job, exchange, rule)
     counted = {silo: share(job, state, silo) if rule.by_size else 1.0 for silo in updates.silos}
     pull = {silo: counted[silo] / (steps(updates, silo) * rate) for silo in updates.silos}
     moved = updates.weighted_sum("model", pull)
     n = len(updates.silos) if rule.over_sampled else len(job.silos)
-    towards, size = np.float32(sum(pull.values()) / n), np.float32(sum(counted.values()) / n)
-    control = {
-        name: c[name] + (towards * w[name] - moved[name] / np.float32(n)) - size * c[name] for name in c
-    }
+    towards, size = sum(pull.values()) / n, sum(counted.values()) / n
+    control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
     return state.with_trees(model=model, control=control)
 
 

@@ -18,7 +18,15 @@ from tests.unit.methods.forms import FORMS, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1], 4)}
 
-ALIKE = {"fedconcat-elbow-capped", "ccvr-diagonal", "ccvr-means"}
+ALIKE = {
+    "fedconcat-elbow-capped",
+    "ccvr-diagonal",
+    "ccvr-means",
+    *("clsnorm", "clsprox", "fedprox", "fedprox-released"),  # those of fedavg
+    *("fedlc", "fedlc-released", "fedrs", "fedrs-released", "fedrs-complete"),
+    *("fedbr-component-1", "fedbr-component-2", "fedbr-mixture-released"),
+    *("moon-released", "scaffold-released", "scaffold-niid-bench"),
+}
 """Forms whose rounds and files are those of another."""
 
 
