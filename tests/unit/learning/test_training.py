@@ -221,6 +221,17 @@ class TestFit:
         fit(model, make_examples(), plan, correct=look, parameters=model.classifier.parameters())
         assert torch.equal(seen[0], seen[2])
 
+    def test_what_comes_after_a_step_passes_momentum_and_clip_by(self) -> None:
+        def push(model: nn.Module) -> None:
+            with torch.no_grad():
+                model.get_parameter("classifier.bias").add_(0.25)
+
+        model = make_model()
+        before = to_tree(model)["classifier.bias"].copy()
+        plan = replace(PLAN, lr=0.0, gradient_clip=1e-6, momentum=0.9, epochs=3)
+        report = fit(model, make_examples(), plan, after_step=push)
+        assert np.allclose(to_tree(model)["classifier.bias"], before + 0.25 * report.steps)
+
     def test_only_the_given_parameters_learn(self) -> None:
         model = make_model()
         before = {name: array.copy() for name, array in to_tree(model).items()}
