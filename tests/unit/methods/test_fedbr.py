@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedsilo.engine.context import JobContext
 from fedsilo.learning.bias_reduction import (
     BiasReducedLoss,
     Terms,
@@ -20,7 +22,11 @@ from fedsilo.learning.bias_reduction import (
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.methods.state import Tree
+from fedsilo.methods.fedbr import METHOD
+from fedsilo.methods.interface import Exchange, Phase
+from fedsilo.methods.pieces.bias_reduction import FedBRConfig
+from fedsilo.methods.state import State, Tree
+from fedsilo.wire import ModelSignature
 from tests.federate import federate, job_spec, model_of, runners, skewed
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures
@@ -71,6 +77,30 @@ def test_steps_are_those_of_the_released_code(variant: str, steps: int) -> None:
     wanted_model, wanted_theta = renamed(fixture_tree(npz, f"step{steps}/"))
     assert_close(to_tree(model), wanted_model)
     assert_close(to_tree(theta), wanted_theta)
+
+
+@needs_fixtures
+def test_the_mean_is_the_released_codes_uniform_one() -> None:
+    """Recorded: what each of two clients, of whatever size, took off the weights."""
+    npz = load_fixture("fedbr_aggregate")
+    models = {f"silos/s{k}": {"w": npz["w0"] - npz[f"d{k}"]} for k in range(2)}
+
+    class Recorded:
+        silos = tuple(models)
+
+        def samples(self, silo: str) -> int:
+            return 1 + 9 * self.silos.index(silo)
+
+        def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+            a, b = self.silos
+            return {"w": weights[a] * models[a]["w"] + weights[b] * models[b]["w"]}
+
+    job = JobContext(job_spec("fedbr", 2), ModelSignature((), 4, 5), Recorded.silos, METHOD.weights)
+    updates: Any = Recorded()
+    exchange = Exchange(Phase("train", 1, "train"), 1, 1, 1)
+    half = METHOD.server(FedBRConfig(contrast_weight=0))
+    state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), exchange, updates)
+    assert_close(state.tree("model"), {"w": npz["w1"]})
 
 
 def examples(n: int = 20) -> Examples:
