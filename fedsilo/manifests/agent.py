@@ -80,6 +80,9 @@ class SiloAgentStatus(Fields):
     phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
     message: LongText | None = Field(default=None, description="What a person should know.")
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
+    configuration: Sha256 | None = Field(
+        default=None, description="SHA-256 of the configuration with which guard and trainer began."
+    )
 
 
 class SiloAgent(Fields):

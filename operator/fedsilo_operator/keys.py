@@ -55,7 +55,7 @@ def job_keys(master: bytes, uid: str, created: datetime, names: Sequence[str]) -
     :param created: the job's creationTimestamp; the certificates begin then and last a year.
     :param names: DNS names and addresses under which silos reach the aggregator.
     """
-    task_key = SigningKey.from_seed(_derive(master, "task key", uid, 32))
+    task_key = _task_key(master, uid)
     authority = make_authority(_curve_key(master, "authority", uid), created)
     certificate, key = issue_server(
         authority,
@@ -71,6 +71,15 @@ def job_keys(master: bytes, uid: str, created: datetime, names: Sequence[str]) -
         certificate=certificate,
         key=key,
     )
+
+
+def verify_key(master: bytes, uid: str) -> str:
+    """The public half of the key that signs a job's tasks, as it stands in manifests."""
+    return _task_key(master, uid).verify_key.to_text()
+
+
+def _task_key(master: bytes, uid: str) -> SigningKey:
+    return SigningKey.from_seed(_derive(master, "task key", uid, 32))
 
 
 def _derive(master: bytes, purpose: str, uid: str, size: int) -> bytes:

@@ -14,6 +14,7 @@ class Reason(StrEnum):
     # The job as written
     ACCEPTED = "Accepted"
     UNVERIFIED = "Unverified"
+    UNREADABLE = "Unreadable"
     MANIFEST_INVALID = "ManifestInvalid"
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"
@@ -68,3 +69,7 @@ class Reason(StrEnum):
     KEY_READY = "KeyReady"
     KEY_MISSING = "KeyMissing"
     KEY_INVALID = "KeyInvalid"
+
+
+ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
+"""Reasons for which a person has something to do, whatever the status of the condition."""

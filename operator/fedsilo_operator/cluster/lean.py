@@ -7,9 +7,11 @@ from typing import Any
 
 from fedsilo_operator.objects import JOB, POD, Object
 
+_OF_PODS = {"args", "securityContext", "tolerations", "volumeMounts", "volumes"}
+
 UNREAD = {
-    JOB.name: frozenset({"template"}),
-    POD.name: frozenset({"args", "securityContext", "tolerations", "volumeMounts", "volumes"}),
+    JOB.name: frozenset(_OF_PODS | {"affinity", "initContainers", "metadata", "resources", "selector"}),
+    POD.name: frozenset(_OF_PODS),
 }
 """Kind -> fields of its spec, at any depth, that make up most of the object and that nothing here reads."""
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJob
-from fedsilo_operator.conditions import moment
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silos import Member
-from fedsilo_operator.keys import JobKeys, job_keys
+from fedsilo_operator.job.trust import bundle, service_address
 from fedsilo_operator.names import agent_labels, agent_name
-from fedsilo_operator.objects import SERVICE, SILO_AGENT, Object, Ref, is_deleted, ref_of, uid_of
+from fedsilo_operator.objects import SILO_AGENT, Object, Ref, is_deleted, ref_of, silo_of, uid_of
 from fedsilo_operator.plan import Action, Apply, Delete
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.workloads.aggregator import server_names, url_of
 
 COMPONENT = "silo-agent"
 
@@ -27,8 +25,10 @@ def kept(
     reachable = service_address(seen) is not None or job.spec.aggregator.url is not None
     frozen: _Frozen | None = None
     for member in members:
-        if member.agent is not None:
+        if member.agent is not None and member.trusted:
             yield from _suspension(seen, member.agent, suspend)
+        elif member.agent is not None:
+            yield from _distrusted(seen, member.agent)
         elif member.exists and member.public_key is not None and reachable:
             frozen = frozen or _freeze(seen, job, settings)
             yield Apply(_agent(seen, frozen, member, suspend), strand=str(member.ref))
@@ -44,25 +44,12 @@ def suspended(seen: JobObservation) -> Iterator[Action]:
         yield from _suspension(seen, agent, True)
 
 
-def keys_of(seen: JobObservation, job: FederatedJob, settings: Settings) -> JobKeys:
-    """The job's keys, with a certificate for every name of the aggregator that is known."""
-    created = moment(seen.job["metadata"]["creationTimestamp"])
-    names = server_names(job, service_address(seen))
-    return job_keys(settings.master, uid_of(seen.job), created, names)
-
-
-def service_address(seen: JobObservation) -> str | None:
-    """The cluster IP that the agents were told, or that they will be."""
-    for agent in seen.agents.values():
-        if address := agent["spec"]["trust"].get("address"):
-            return str(address)
-    return observed_address(seen)
-
-
-def observed_address(seen: JobObservation) -> str | None:
-    """The cluster IP of the Service as it is."""
-    service = seen.children.get(SERVICE)
-    return (service["spec"].get("clusterIP") or None) if service else None
+def _distrusted(seen: JobObservation, agent: Object) -> Iterator[Action]:
+    """Before the start it is made again; after it, a person decides what becomes of what has run."""
+    if seen.has_started:
+        yield from _suspension(seen, agent, True)
+    elif not is_deleted(agent):
+        yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(silo_of(agent)))
 
 
 def _suspension(seen: JobObservation, agent: Object, suspend: bool) -> Iterator[Action]:
@@ -79,20 +66,16 @@ class _Frozen:
     """What the agents of all silos say alike; to compute it takes as long as the job has silos."""
 
     job: Object
-    trust: Object
+    trust: dict[str, str]
 
 
 def _freeze(seen: JobObservation, job: FederatedJob, settings: Settings) -> _Frozen:
     spec = job.spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude={"suspend", "ttl_seconds_after_finished"}
     )
-    keys = keys_of(seen, job, settings)
-    trust = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
-    if job.spec.aggregator.url is None:
-        trust["address"] = str(service_address(seen))
     ref = ref_of(seen.job)
     identity = {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(seen.job)}
-    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, trust)
+    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, bundle(seen, job, settings))
 
 
 def _agent(seen: JobObservation, frozen: _Frozen, member: Member, suspend: bool) -> Object:

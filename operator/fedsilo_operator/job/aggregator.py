@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedsilo.manifests.job import FederatedJob
-from fedsilo_operator.job.agents import keys_of, observed_address, service_address
 from fedsilo_operator.job.conditions import Course
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silos import Member
+from fedsilo_operator.job.trust import bundle, keys_of, observed_address, replaced_master, service_address
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -49,7 +49,9 @@ def standing(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
     yield from _put(seen, objects.network_policy(seen.job, from_anywhere=from_anywhere))
 
 
-def configuration(seen: JobObservation, job: FederatedJob, members: Sequence[Member]) -> Iterator[Action]:
+def configuration(
+    seen: JobObservation, job: FederatedJob, members: Sequence[Member], settings: Settings
+) -> Iterator[Action]:
     """The frozen job and its silos; immutable, so made once, and again only where it is gone."""
     if CONFIG_MAP in seen.children or _in_the_way(seen, CONFIG_MAP.name):
         return
@@ -57,7 +59,7 @@ def configuration(seen: JobObservation, job: FederatedJob, members: Sequence[Mem
         Participant(member.ref, member.public_key) for member in members if member.public_key is not None
     ]
     if len(silos) == len(members):
-        yield Apply(objects.config(seen.job, job, silos))
+        yield Apply(objects.config(seen.job, job, silos, bundle(seen, job, settings)))
 
 
 def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: Settings) -> Iterator[Action]:
@@ -69,7 +71,7 @@ def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: 
     due = not course.suspended and (_agents_run(course) or holds(seen.job, "Running"))
     if due and not seen.leftover and not seen.occupied and not _in_the_way(seen, JOB.name):
         yield from _volume(seen, job)
-        yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
+        yield from _secret(seen, job, settings)
         yield Apply(objects.workload(seen.job, job, settings.aggregator_image))
 
 
@@ -89,7 +91,7 @@ def _keep(
         yield from _volume(seen, job)
         found = trouble(batch, seen.pods, seen.events)
         if found is not None and found.reason == Reason.CONFIG_MISSING:
-            yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
+            yield from _secret(seen, job, settings)
     yield from _suspend(batch, course.suspended or waits or _is_locked_out(seen))
 
 
@@ -105,6 +107,12 @@ def _is_locked_out(seen: JobObservation) -> bool:
         for pod in seen.pods
         if alive([pod])
     )
+
+
+def _secret(seen: JobObservation, job: FederatedJob, settings: Settings) -> Iterator[Action]:
+    """Its keys, unless they would be some that no silo trusts."""
+    if replaced_master(seen, settings) is None:
+        yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
 
 
 def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedsilo.manifests.job import FederatedJob
+from fedsilo.process import version
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
 from fedsilo_operator.job.observe import JobObservation
@@ -20,9 +21,11 @@ from fedsilo_operator.job.silos import (
     refused,
     starters,
 )
+from fedsilo_operator.job.trust import replaced_master
 from fedsilo_operator.objects import JOB, condition
 from fedsilo_operator.pods import ending, running
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.settings import Settings
 from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads.aggregator import claim_ref
 
@@ -71,7 +74,9 @@ def kept(seen: JobObservation, name: str) -> Condition | None:
     return Condition(name, found["status"], found["reason"], found["message"]) if found else None
 
 
-def living(seen: JobObservation, job: FederatedJob, course: Course) -> Iterator[Condition]:
+def living(
+    seen: JobObservation, job: FederatedJob, course: Course, settings: Settings
+) -> Iterator[Condition]:
     """Conditions of a job that goes on; those of the time before the start are not asked again after it."""
     if seen.has_started:
         yield _settled(seen, "Accepted") or _accepted(job, course.choice)
@@ -81,7 +86,7 @@ def living(seen: JobObservation, job: FederatedJob, course: Course) -> Iterator[
         yield admission(job, course.choice)
     if course.started:
         yield _silos_ready(course)
-        yield _running(seen, course)
+        yield _running(seen, course, settings)
     if course.suspended:
         yield Condition(
             "Suspended", "True", Reason.SUSPENDED, "spec.suspend is true; finished rounds are kept."
@@ -113,19 +118,38 @@ def end(seen: JobObservation, job: FederatedJob, choice: Choice) -> Condition | 
     """Complete or Failed: the aggregator has ended or can never run, or too few silos are left or there ever were."""
     if choice.final and choice.obstacle is not None:
         return Condition("Failed", "True", *choice.obstacle)
-    batch = seen.children.get(JOB)
-    found = ending(batch, seen.pods)
-    if found is not None and found.succeeded:
-        message = f"The model is in PersistentVolumeClaim {claim_ref(seen.job).name}."
-        return Condition("Complete", "True", Reason.COMPLETE, message)
-    if found is not None:
-        return Condition("Failed", "True", found.reason, found.message + _last_trouble(seen, found.reason))
+    if (found := aggregator_s_end(seen)) is not None:
+        return found
     if seen.has_started and (lost := lost_quorum(job, choice.members)):
         return Condition("Failed", "True", Reason.QUORUM_LOST, lost)
-    hindered = trouble(batch, seen.pods, seen.events)
+    hindered = trouble(seen.children.get(JOB), seen.pods, seen.events)
     if hindered is not None and hindered.fatal:
         return Condition("Failed", "True", hindered.reason, hindered.message)
     return None
+
+
+def aggregator_s_end(seen: JobObservation) -> Condition | None:
+    """What the aggregator came to, if it has ended."""
+    found = ending(seen.children.get(JOB), seen.pods)
+    if found is None:
+        return None
+    if not found.succeeded:
+        return Condition("Failed", "True", found.reason, found.message + _last_trouble(seen, found.reason))
+    message = f"The model is in PersistentVolumeClaim {claim_ref(seen.job).name}."
+    return Condition("Complete", "True", Reason.COMPLETE, message)
+
+
+def unreadable(seen: JobObservation, lines: Sequence[str]) -> Iterator[Condition]:
+    """What is said of a job that another version has started and that this one cannot read."""
+    faults = " ".join(f"{line}." for line in lines)
+    text = (
+        f"Another version of the operator has started this job, and {version()} cannot read it: {faults} Its pods go on"
+        " as they are, and no silo that is lost meanwhile is noticed. Run the version that started it, or a newer one."
+    )
+    yield Condition("Accepted", "Unknown", Reason.UNREADABLE, text)
+    for name in ("Admitted", "SilosReady", "Running", "Suspended"):
+        if before := kept(seen, name):
+            yield before
 
 
 def _accepted(job: FederatedJob, choice: Choice) -> Condition:
@@ -139,7 +163,8 @@ def _accepted(job: FederatedJob, choice: Choice) -> Condition:
 def _settled(seen: JobObservation, name: str) -> Condition | None:
     """A condition as it was at the start; None where the status does not say so yet."""
     before = kept(seen, name)
-    return None if before is None or before.status == "False" else before
+    unsettled = before is None or before.status == "False" or before.reason == Reason.UNREADABLE
+    return None if unsettled else before
 
 
 def _silos_ready(course: Course) -> Condition:
@@ -148,8 +173,8 @@ def _silos_ready(course: Course) -> Condition:
     return readiness(course.members)
 
 
-def _running(seen: JobObservation, course: Course) -> Condition:
-    if (hindrance := refused(seen)) is not None:
+def _running(seen: JobObservation, course: Course, settings: Settings) -> Condition:
+    if (hindrance := refused(seen) or replaced_master(seen, settings)) is not None:
         return Condition("Running", "True" if running(seen.pods) else "False", *hindrance)
     if course.suspended:
         return Condition("Running", "False", Reason.SUSPENDED, "The job is suspended.")

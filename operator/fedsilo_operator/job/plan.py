@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from fedsilo.manifests.job import FederatedJob
@@ -10,6 +11,7 @@ from fedsilo_operator.job import agents, aggregator, conditions, status
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silos import Choice, choose
+from fedsilo_operator.job.trust import objections
 from fedsilo_operator.objects import (
     FEDERATED_JOB,
     FINALIZER,
@@ -36,11 +38,13 @@ def plan(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
         return _afterwards(seen, now)
     parsed = parse(seen.job)
     wrong = parsed.faults
+    if parsed.job is None and seen.has_started:
+        return _wait(seen, [fault.line() for fault in wrong], now)
     if parsed.job is not None and not seen.has_started:
         wrong = tuple(faults(parsed.job))
     if parsed.job is None or wrong:
         return _end(seen, conditions.invalid([fault.line() for fault in wrong]), now)
-    choice = choose(seen, parsed.job)
+    choice = choose(seen, parsed.job, objections(seen, parsed.job, settings))
     end = conditions.end(seen, parsed.job, choice)
     return _end(seen, end, now) if end else _go_on(seen, parsed.job, choice, now, settings)
 
@@ -57,7 +61,7 @@ def _go_on(
     lasting = [*aggregator.standing(seen, job)]
     if course.started:
         # First of all what says who takes part: whatever happens next, the job starts with them.
-        lasting += aggregator.configuration(seen, job, course.members)
+        lasting += aggregator.configuration(seen, job, course.members, settings)
     # Without these nothing starts; after the start, what the API server refuses of them must hold up no silo.
     actions += apart(AGGREGATOR, lasting) if seen.has_started else lasting
     actions += agents.kept(seen, job, course.members, settings, suspend=not course.active)
@@ -65,7 +69,7 @@ def _go_on(
         actions += apart(AGGREGATOR, aggregator.workload(seen, job, course, settings))
     wanted = status.document(
         seen.job,
-        conditions.living(seen, job, course),
+        conditions.living(seen, job, course, settings),
         status.silos(seen.job, course),
         started=now if course.started else None,
         now=now,
@@ -73,6 +77,16 @@ def _go_on(
     starts = course.active and JOB in seen.children and not running(seen.pods)
     again = pause((seen.children[JOB], *seen.pods), now) if starts else None
     return Plan(tuple(actions), status.news(seen.job, wanted), status.to_write(seen.job, wanted), again)
+
+
+def _wait(seen: JobObservation, faults: Sequence[str], now: datetime) -> Plan:
+    """Nothing is decided about a job that only another version of the operator can read; a person may suspend it."""
+    if (end := conditions.aggregator_s_end(seen)) is not None:
+        return _end(seen, end, now)
+    found = conditions.unreadable(seen, faults)
+    wanted = status.document(seen.job, found, status.refreshed(seen.job, seen.agents), now=now)
+    actions = _pods_away(seen) if seen.job["spec"].get("suspend", False) else ()
+    return Plan(actions, status.news(seen.job, wanted), status.to_write(seen.job, wanted))
 
 
 def _end(seen: JobObservation, end: Condition, now: datetime) -> Plan:

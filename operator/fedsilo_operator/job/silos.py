@@ -43,7 +43,7 @@ class Member:
     :param public_key: None while the silo has published none.
     :param agent: None while there is none.
     :param exists: whether there is such a Silo now; without one no agent is made.
-    :param hindrance: reason and message, where the operator may not make or change the agent.
+    :param hindrance: reason and message, where the operator may not make or change the agent, or does not trust it.
     """
 
     ref: Ref
@@ -53,9 +53,14 @@ class Member:
     hindrance: tuple[Reason, str] | None = None
 
     @property
+    def trusted(self) -> bool:
+        """Whether the agent, if there is one, says what the operator told it."""
+        return self.hindrance is None or self.hindrance[0] != Reason.TRUST_BROKEN
+
+    @property
     def admitted(self) -> bool:
         """Whether the silo takes part if the job starts."""
-        return self.agent is not None and holds(self.agent, "Admitted")
+        return self.trusted and self.agent is not None and holds(self.agent, "Admitted")
 
     @property
     def refusal(self) -> tuple[str, str] | None:
@@ -66,6 +71,10 @@ class Member:
     @property
     def decided(self) -> bool:
         """Whether the silo's word stands unless somebody changes something; a person's may be awaited."""
+        return self.trusted and self._has_spoken
+
+    @property
+    def _has_spoken(self) -> bool:
         return self.admitted or (self.refusal is not None and self.refusal[0] != Reason.APPROVAL_PENDING)
 
     @property
@@ -98,19 +107,26 @@ class Choice:
     final: bool = False
 
 
-def choose(seen: JobObservation, job: FederatedJob) -> Choice:
-    """The silos that the job names; after the start those that it started with, whatever became of them."""
+def choose(seen: JobObservation, job: FederatedJob, distrusted: Mapping[Ref, str]) -> Choice:
+    """The silos that the job names; after the start those that it started with, whatever became of them.
+
+    :param distrusted: by silo, what is wrong with what its agent says.
+    """
     choice = _choice(seen, job)
-    hindrances = {refusal.ref: refusal for refusal in seen.refused if refusal.kind == SILO_AGENT}
-    if not hindrances:
+    refusals = {refusal.ref: refusal for refusal in seen.refused if refusal.kind == SILO_AGENT}
+    if not refusals and not distrusted:
         return choice
-    members = tuple(_hindered(seen, member, hindrances) for member in choice.members)
+    members = tuple(_hindered(seen, member, refusals, distrusted) for member in choice.members)
     return replace(choice, members=members)
 
 
-def _hindered(seen: JobObservation, member: Member, hindrances: Mapping[Ref, Refusal]) -> Member:
+def _hindered(
+    seen: JobObservation, member: Member, refusals: Mapping[Ref, Refusal], distrusted: Mapping[Ref, str]
+) -> Member:
+    if member.ref in distrusted:
+        return replace(member, hindrance=(Reason.TRUST_BROKEN, distrusted[member.ref]))
     name = agent_name(ref_of(seen.job), uid_of(seen.job), member.ref)
-    found = hindrances.get(Ref(member.ref.namespace, name))
+    found = refusals.get(Ref(member.ref.namespace, name))
     return member if found is None else replace(member, hindrance=(found.reason, found.message))
 
 

@@ -11,7 +11,7 @@ from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
 from fedsilo_operator.job.silos import GONE, LEFT_OUT, Member
 from fedsilo_operator.objects import Object, Ref, condition, says, silo_of
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import ALARMING, Reason
 
 ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
 """Conditions in the order in which a job comes to them."""
@@ -133,7 +133,7 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
         changed = before is None or any(before[name] != item[name] for name in names)
         if changed and _is_news(item["type"], item["status"], item["reason"]):
             bad = item["status"] == ("True" if item["type"] == "Failed" else "False")
-            warning = bad and item["reason"] not in _EASY
+            warning = (bad and item["reason"] not in _EASY) or item["reason"] in ALARMING
             yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
 
 

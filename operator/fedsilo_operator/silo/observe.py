@@ -68,6 +68,19 @@ class AgentObservation:
         """Whether the agent has ever had more than a name."""
         return any(kind in (CONFIG_MAP, JOB) for kind, _ in self.children)
 
+    @property
+    def configuration(self) -> Object | None:
+        """The ConfigMap that guard and trainer read."""
+        return self.children.get((CONFIG_MAP, self.agent["metadata"]["name"]))
+
+    @property
+    def trainer_image(self) -> str | None:
+        """The image with which the trainer was made, if it was: the operator's own may be a newer one since."""
+        job = self.job(TRAINER)
+        if job is None:
+            return None
+        return str(job["spec"]["template"]["spec"]["containers"][0]["image"])
+
     def job(self, component: str) -> Object | None:
         """The Job of guard or trainer."""
         return self.children.get((JOB, child_name(self.agent, component)))

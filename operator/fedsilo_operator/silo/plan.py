@@ -6,16 +6,16 @@ that is upgraded, or a Silo that is edited, changes nothing under a job that run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import LONGEST, Condition, as_status
-from fedsilo_operator.objects import JOB, Object, condition, holds, is_deleted, kind_of, says
+from fedsilo_operator.objects import CONFIG_MAP, JOB, Object, condition, holds, is_deleted, kind_of, says
 from fedsilo_operator.plan import Action, Apply, Plan, apart
 from fedsilo_operator.pods import ending
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.progress import Progress, progress
@@ -27,6 +27,7 @@ from fedsilo_operator.workloads.agent import (
     Site,
     claim,
     config_map,
+    fingerprint,
     guard_job,
     guard_policy,
     trainer_job,
@@ -46,23 +47,27 @@ def plan(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
     if is_deleted(agent):
         return Plan()
     if any(holds(agent, end) for end in ENDS):
-        return Plan(tuple(_stops(seen)), status=_status(agent, _recorded(agent), agent["status"], now))
-    verdict = decide(agent, seen.silo, settings)
-    state = progress(seen, verdict.site is not None, now)
+        status = _status(agent, _recorded(agent), agent["status"], _began(seen, ()), now)
+        return Plan(tuple(_stops(seen)), status=status)
+    verdict = decide(seen, settings)
+    state = progress(seen, verdict.site is not None or (verdict.unknown and seen.started), now)
     conditions = (verdict.condition, *state.conditions)
     over = state.phase in ENDS
-    actions = _stops(seen) if over else _moves(seen, verdict.site, settings)
+    actions = tuple(_stops(seen) if over else _moves(seen, verdict, settings))
     waits = verdict.site is not None and not seen.suspended and state.phase == "Starting"
     return Plan(
-        tuple(actions),
+        actions,
         tuple(_events(agent, conditions)),
-        _status(agent, conditions, _summary(verdict, state), now),
+        _status(agent, conditions, _summary(seen, verdict, state), _began(seen, actions), now),
         pause(_made(seen), now) if waits else None,
     )
 
 
-def _moves(seen: AgentObservation, site: Site | None, settings: Settings) -> Iterator[Action]:
+def _moves(seen: AgentObservation, verdict: Verdict, settings: Settings) -> Iterator[Action]:
     """What leads on to pods, or to none."""
+    site = verdict.site
+    if verdict.unknown and not seen.suspended:
+        return
     runs = site is not None and not seen.suspended
     if site is not None and runs and not seen.strays:
         yield from apart("children", _missing(seen, site, settings))
@@ -94,15 +99,31 @@ def _suspend(seen: AgentObservation, component: str, suspend: bool) -> Iterator[
         yield Apply(suspension(job, suspend), SUSPENDER, strand=component)
 
 
-def _summary(verdict: Verdict, state: Progress) -> dict[str, Any]:
+def _summary(seen: AgentObservation, verdict: Verdict, state: Progress) -> dict[str, Any]:
+    if verdict.unknown and seen.started and state.phase not in ENDS:
+        return {"phase": state.phase, "message": verdict.condition.message}
     if state.phase in ENDS or verdict.site is not None:
         admitted = verdict.condition.message if state.phase == "Admitted" else state.message
         return {"phase": state.phase, "message": admitted}
     return {"phase": verdict.phase, "message": verdict.condition.message}
 
 
+def _began(seen: AgentObservation, actions: Sequence[Action]) -> str | None:
+    """Fingerprint of the configuration with which guard and trainer began, or now begin."""
+    began: str | None = (seen.agent.get("status") or {}).get("configuration")
+    made = [] if seen.refused else [one.object for one in actions if isinstance(one, Apply)]
+    configs = [
+        obj for obj in (seen.configuration, *made) if obj is not None and obj["kind"] == CONFIG_MAP.name
+    ]
+    return began or (fingerprint(configs[0]) if configs else None)
+
+
 def _status(
-    agent: Object, conditions: Sequence[Condition], summary: dict[str, Any], now: datetime
+    agent: Object,
+    conditions: Sequence[Condition],
+    summary: Mapping[str, Any],
+    began: str | None,
+    now: datetime,
 ) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
@@ -110,6 +131,7 @@ def _status(
         "phase": summary["phase"],
         "message": summary["message"][:LONGEST],
         "conditions": as_status(conditions, agent, now),
+        **({"configuration": began} if began else {}),
     }
     return None if says(agent.get("status"), status) else status
 
@@ -142,6 +164,8 @@ def _events(agent: Object, conditions: Sequence[Condition]) -> Iterator[Event]:
 
 
 def _is_trouble(found: Condition) -> bool:
+    if found.reason in ALARMING:
+        return True
     if found.type == "Ready":
         return found.status != "True" and found.reason not in (Reason.STARTING, Reason.SUSPENDED)
     return found.type == "Failed" or found.status == "False"

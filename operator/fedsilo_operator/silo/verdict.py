@@ -11,12 +11,14 @@ from pydantic import BaseModel, ValidationError
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.silo import Silo
 from fedsilo.manifests.words import faults_of
+from fedsilo.process import version
 from fedsilo_operator.admission import Objection, admitted, objections
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.objects import Object, condition, silo_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.workloads.agent import Site, trainer_image
+from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.workloads.agent import Site, config_map, fingerprint, trainer_image
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,37 +29,66 @@ class Verdict:
 
     :param phase: that of an agent which it does not admit.
     :param site: what the children are made from; None unless the job is admitted.
+    :param unknown: whether this version of the operator cannot tell, so that pods of another stay as they are.
     """
 
     condition: Condition
     phase: str = "Refused"
     site: Site | None = None
+    unknown: bool = False
 
 
-def decide(agent: Object, silo: Object | None, settings: Settings) -> Verdict:
+def decide(seen: AgentObservation, settings: Settings) -> Verdict:
     """The verdict on an agent, from its frozen job and the Silo as it is now."""
-    where = silo_of(agent)
+    agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
     if silo is None:
         remedy = "create it, or delete the job and create it again without this silo"
         text = f"Silo {where} does not exist; {remedy}."
         return Verdict(Condition("Admitted", "False", Reason.SILO_NOT_FOUND, text), "Pending")
     job, fault = _parsed(SiloAgent, agent)
     if job is None:
-        return Verdict(Condition("Admitted", "False", Reason.MANIFEST_INVALID, fault))
+        return _unknown(fault)
     offer, fault = _parsed(Silo, silo)
     if offer is None:
-        return Verdict(Condition("Admitted", "Unknown", Reason.SILO_NOT_READY, fault), "Pending")
+        return _unknown(fault)
     if offer.status.public_key is None:
         ready = condition(silo, "Ready") or {"message": "The operator is about to publish it."}
         text = f"Silo {where} has published no key, so nothing that it signs could be checked. {ready['message']}"
         return Verdict(Condition("Admitted", "Unknown", Reason.SILO_NOT_READY, text), "Pending")
-    found = objections(job, offer, trainer_image(job, settings))
+    found = objections(job, offer, seen.trainer_image or trainer_image(job, settings))
     if found:
         return _refusal(found)
+    site = Site(job, offer, agent)
+    if (changed := _changed(seen, site)) is not None:
+        return Verdict(Condition("Admitted", "False", Reason.TRUST_BROKEN, changed))
     return Verdict(
-        Condition("Admitted", "True", Reason.ADMITTED, admitted(job, offer)),
-        phase="Admitted",
-        site=Site(job, offer, agent),
+        Condition("Admitted", "True", Reason.ADMITTED, admitted(job, offer)), phase="Admitted", site=site
+    )
+
+
+def _unknown(fault: str) -> Verdict:
+    text = (
+        f"{version()} of the operator cannot read it: {fault} Correct it if it is wrong; if it was made for another"
+        " version, run that one. Pods that run go on as they are."
+    )
+    return Verdict(Condition("Admitted", "Unknown", Reason.UNREADABLE, text), "Pending", unknown=True)
+
+
+def _changed(seen: AgentObservation, site: Site) -> str | None:
+    """What is wrong when guard and trainer would read something else than they began with.
+
+    What a guard checks must not change under it, neither by an edited Silo nor by whoever may make ConfigMaps.
+    """
+    began = (seen.agent.get("status") or {}).get("configuration")
+    have = seen.configuration
+    if began in (None, fingerprint(have or config_map(site))):
+        return None
+    where = f"Silo {site.silo.metadata.name}: ConfigMap {site.ref}"
+    if have is not None:
+        return f"{where} is not the one with which guard and trainer began. Delete it, and the operator makes it again."
+    return (
+        f"{where} is gone, and the Silo is not any more what guard and trainer began with. Undo its change, and the"
+        " operator makes it again; or delete this SiloAgent, and the silo's part begins anew with the Silo as it is."
     )
 
 

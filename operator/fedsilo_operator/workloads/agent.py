@@ -6,6 +6,7 @@ directories of their volume that `fedsilo.engine.volume` gives it, and no other.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ def config_map(site: Site) -> Object:
         "immutable": True,
         "data": {"agent.json": _document(agent), "silo.json": _document(site.silo)},
     }
+
+
+def fingerprint(config: Object) -> str:
+    """SHA-256 of what such a ConfigMap holds."""
+    return hashlib.sha256(json.dumps(config["data"], sort_keys=True).encode()).hexdigest()
 
 
 def claim(site: Site) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,7 +45,7 @@ from fedsilo_operator.workloads.pod import (
 )
 
 AGGREGATOR = "aggregator"
-CONFIG_FILE = "config.json"
+CONFIG_FILE, TRUST_FILE = "config.json", "trust.json"
 
 API_PORTS = (443, 6443)
 """Ports of API servers: behind the Service `kubernetes`, and as network policies see it after translation."""
@@ -141,8 +141,13 @@ def network_policy(job: Object, *, from_anywhere: bool) -> Object:
     return _child(NETWORK_POLICY, job, spec=spec)
 
 
-def config(job: Object, parsed: FederatedJob, participants: Sequence[Participant]) -> Object:
-    """What the aggregator is started with: the frozen job and its silos in the order of folding."""
+def config(
+    job: Object, parsed: FederatedJob, participants: Sequence[Participant], trust: Mapping[str, str]
+) -> Object:
+    """What the aggregator is started with: the frozen job and its silos in the order of folding.
+
+    :param trust: what all agents are told of the aggregator, for the operator itself to read again.
+    """
     frozen = parsed.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"status"})
     frozen["metadata"] = {name: frozen["metadata"][name] for name in ("name", "namespace", "uid")}
     content = {
@@ -152,13 +157,20 @@ def config(job: Object, parsed: FederatedJob, participants: Sequence[Participant
             for one in participants
         ],
     }
-    return _child(CONFIG_MAP, job, immutable=True, data={CONFIG_FILE: json.dumps(content, sort_keys=True)})
+    data = {CONFIG_FILE: json.dumps(content, sort_keys=True), TRUST_FILE: json.dumps(trust, sort_keys=True)}
+    return _child(CONFIG_MAP, job, immutable=True, data=data)
 
 
 def participants_in(config: Object) -> list[Participant]:
     """The silos that such a ConfigMap names."""
     content = json.loads(config["data"][CONFIG_FILE])
     return [Participant(Ref(silo["namespace"], silo["name"]), silo["publicKey"]) for silo in content["silos"]]
+
+
+def trust_in(config: Object) -> dict[str, str] | None:
+    """What such a ConfigMap says that the agents were told; None where an earlier version made it."""
+    text = config["data"].get(TRUST_FILE)
+    return None if text is None else dict(json.loads(text))
 
 
 def secret(job: Object, keys: JobKeys) -> Object:

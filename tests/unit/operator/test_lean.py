@@ -53,9 +53,19 @@ def test_a_pod_keeps_what_tells_its_trouble() -> None:
     assert running([kept]) == running([POD])
 
 
-def test_a_job_keeps_all_but_its_template() -> None:
-    kept = lean(job("n", suspend=True, backoffLimit=3))
-    assert kept["spec"] == {"suspend": True, "backoffLimit": 3}
+def test_a_job_keeps_of_its_template_what_image_runs() -> None:
+    made = job("n", suspend=True, backoffLimit=3)
+    made["spec"]["template"] = {
+        "metadata": {"labels": {"x": "y"}},
+        "spec": POD["spec"] | {"affinity": {"x": {}}},
+    }
+    kept = lean(made)
+    container = {name: CONTAINER[name] for name in ("name", "image")}
+    assert kept["spec"] == {
+        "suspend": True,
+        "backoffLimit": 3,
+        "template": {"spec": {"nodeName": "node", "containers": [container]}},
+    }
     assert is_suspended(kept)
 
 

@@ -188,7 +188,7 @@ class Course:
 CHANCE = {
     *("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation", "observedGeneration"),
     *("lastTransitionTime", "startTime", "completionTime", "failed", "clusterIP", "address", "ip"),
-    *("tls.crt", "agent.json"),
+    *("tls.crt", "agent.json", "trust.json", "configuration"),
 }
 """Fields that hold a time, a number that the API server counts, or an address that it chose."""
 

@@ -182,15 +182,15 @@ class World:
 
     # The controller.
 
-    def plan(self) -> Plan:
+    def plan(self, settings: Settings = SETTINGS) -> Plan:
         """The plan for the agent as everything is now."""
         seen = observe(self, AGENT_REF)
         assert seen is not None
-        return plan(replace(seen, events=tuple(self.kubernetes_events)), self.now, SETTINGS)
+        return plan(replace(seen, events=tuple(self.kubernetes_events)), self.now, settings)
 
-    def reconcile(self) -> Plan:
+    def reconcile(self, settings: Settings = SETTINGS) -> Plan:
         """Plan and carry out."""
-        found = self.plan()
+        found = self.plan(settings)
         for action in found.actions:
             assert isinstance(action, Apply)
             self.apply(action)
