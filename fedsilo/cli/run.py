@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from fedsilo.manifests.loading import Federation
 from fedsilo.validation import load_and_validate
 
 if TYPE_CHECKING:
+    from fedsilo.local.dashboard import Dashboard
     from fedsilo.local.progress import Outcome
     from fedsilo.local.workdir import Workdir
 
@@ -48,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run all silos in this process, without transport and signatures: the same model, sooner; not resumable",
     )
+    parser.add_argument(
+        "--dashboard",
+        action="store_true",
+        help="serve a page on this machine that shows the jobs while they run; its address is printed",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,23 +74,45 @@ def run(args: argparse.Namespace) -> int:
     from fedsilo.local.workdir import Workdir
 
     outcomes: list[Outcome] = []
-    for file, federation, directory in zip(args.file, federations, directories, strict=True):
-        try:
-            alone = args.alone and not outcomes
-            outcomes.append(_run_one(args, file, federation, Workdir(directory.resolve()), alone))
-        except Stopped as stopped:
-            advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
-            print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
-            return stopped.exit_code
-        if outcomes[-1].exit_code != 0:
-            break
+    with ExitStack() as served:
+        dashboard = _dashboard(args, federations, served)
+        for file, federation, directory in zip(args.file, federations, directories, strict=True):
+            try:
+                alone = args.alone and not outcomes
+                workdir = Workdir(directory.resolve())
+                outcomes.append(_run_one(args, file, federation, workdir, alone, dashboard))
+            except Stopped as stopped:
+                advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
+                print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
+                return stopped.exit_code
+            if outcomes[-1].exit_code != 0:
+                break
     if len(federations) > 1 and not args.json:
         show_comparison(outcomes)
     return outcomes[-1].exit_code
 
 
+def _dashboard(
+    args: argparse.Namespace, federations: list[Federation], served: ExitStack
+) -> Dashboard | None:
+    """The dashboard, served until that stack is left."""
+    if not args.dashboard:
+        return None
+    from fedsilo.local.dashboard import Dashboard
+
+    dashboard = Dashboard(federations)
+    address = served.enter_context(dashboard.serving())
+    print(f"dashboard {address}", file=sys.stderr if args.json else sys.stdout, flush=True)
+    return dashboard
+
+
 def _run_one(
-    args: argparse.Namespace, file: Path, federation: Federation, workdir: Workdir, with_alone: bool
+    args: argparse.Namespace,
+    file: Path,
+    federation: Federation,
+    workdir: Workdir,
+    with_alone: bool,
+    dashboard: Dashboard | None,
 ) -> Outcome:
     from fedsilo.local.display import display_for, show_result
     from fedsilo.local.in_process import run_in_process
@@ -94,10 +123,13 @@ def _run_one(
     root = file.resolve().parent
     # Of several jobs, those that had not begun begin now.
     resume = args.resume and (len(args.file) == 1 or (workdir.root / "run.json").exists())
+    display = display_for(stream)
+    if dashboard is not None:
+        display = dashboard.beside(display, federation)
     if args.in_process:
-        outcome = run_in_process(federation, workdir, root, display_for(stream))
+        outcome = run_in_process(federation, workdir, root, display)
     else:
-        outcome = run_federation(federation, workdir, root, resume, display_for(stream))
+        outcome = run_federation(federation, workdir, root, resume, display)
     alone: list[dict[str, Any]] = []
     if with_alone and outcome.exit_code == 0:
         print("training each silo alone, for comparison", file=stream, flush=True)

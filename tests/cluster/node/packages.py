@@ -12,6 +12,7 @@ from tests.cluster.node.paths import say
 
 PACKAGES = {
     "buildah": "buildah",
+    "chromium-headless-shell": "chromium-headless-shell",
     "conntrack": "conntrack",
     "containerd": "containerd",
     "ctr": "containerd",

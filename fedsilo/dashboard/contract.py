@@ -1,0 +1,99 @@
+"""A job's contract in words: what it receives of each silo, from the method's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedsilo.errors import FedsiloError
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import registry
+from fedsilo.methods.contract import EVALUATION
+from fedsilo.methods.interface import EVALUATE, Payload, Step
+
+NOUNS = {
+    "class_counts": "counts of samples",
+    "class_means": "class means",
+    "class_covariances": "class covariances",
+    "averaged_gradients": "averaged gradients",
+}
+"""Payload kinds that are not models, as a sentence has them."""
+
+COUNTED = frozenset({"class_counts", "class_means"})
+"""Kinds that tell how many samples of a class a silo holds."""
+
+
+def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
+    """What the job receives, in words; only why that is not known where the method is not.
+
+    :param parameters: numbers in the job's model, once its aggregator has said so.
+    """
+    try:
+        job = FederatedJobSpec.model_validate(spec)
+        method = registry.get(job.method.name)
+        config = registry.config_of(method, job)
+        steps, phases = method.steps(config), method.phases(job, config)
+    except (FedsiloError, ValidationError):
+        name = (spec.get("method") or {}).get("name", "of this job")
+        return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
+    said = {name: list(_payloads(step, job, parameters)) for name, step in steps.items()}
+    rows = [
+        {
+            "phase": phase.name,
+            "rounds": phase.rounds,
+            "silos": "all silos" if phase.everyone or job.participation.fraction == 1 else "the silos drawn",
+            "receives": said[phase.step],
+            "figures": list(steps[phase.step].metrics),
+        }
+        for phase in phases
+    ]
+    if job.evaluation.test_dataset is None:
+        rows.append(
+            {
+                "phase": EVALUATE,
+                "rounds": -(-sum(phase.rounds for phase in phases) // job.evaluation.every),
+                "silos": "all silos",
+                "receives": [],
+                "figures": list(EVALUATION.metrics),
+            }
+        )
+    received = dict.fromkeys(words for phase in phases for words in said[phase.step])
+    return {
+        "title": method.title,
+        "citation": method.citation,
+        "sentence": f"This job receives: {'; '.join(received) or 'figures only'}.",
+        "phases": rows,
+        "notes": list(_notes([*steps.values()], job)),
+    }
+
+
+def _payloads(step: Step, job: FederatedJobSpec, parameters: int | None) -> Iterator[str]:
+    for kind in dict.fromkeys(payload.kind for payload in step.payloads):
+        yield _words(kind, [payload for payload in step.payloads if payload.kind == kind], job, parameters)
+
+
+def _words(kind: str, payloads: Sequence[Payload], job: FederatedJobSpec, parameters: int | None) -> str:
+    if any(payload.name is None for payload in payloads):
+        return "models" if parameters is None else f"models of {parameters:,} parameters"
+    names = " and ".join(str(payload.name) for payload in payloads)
+    if kind == "model":
+        return f"a part of the model ({names})"
+    noun = NOUNS.get(kind, kind.replace("_", " "))
+    if any(payload.per_class for payload in payloads):
+        return f"{noun} for {job.data.classes} classes"
+    return f"{noun} ({names})"
+
+
+def _notes(steps: Sequence[Step], job: FederatedJobSpec) -> Iterator[str]:
+    yield "Examples are not among what an update may hold; a silo's guard refuses whatever is not in this list."
+    yield "Every update states how many samples it was computed from."
+    payloads = [payload for step in steps for payload in step.payloads]
+    least = job.privacy.min_samples_per_class
+    if any(payload.per_class for payload in payloads):
+        yield f"Of a class with fewer than {least} samples in a silo nothing is sent; a silo may ask for more."
+    if COUNTED & {payload.kind for payload in payloads}:
+        yield "The consortium learns how many samples of each class a silo has."
+    elif any(payload.per_class for payload in payloads):
+        yield "The consortium learns which classes a silo has, not how many samples of each."

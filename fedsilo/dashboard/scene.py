@@ -1,0 +1,82 @@
+"""What the dashboard is about: objects as an API server gives them, wherever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Object = Mapping[str, Any]
+
+
+class Receipt(NamedTuple):
+    """An update that the aggregator accepted.
+
+    :param digest: SHA-256 of all its bytes; the silo's audit log has the same.
+    """
+
+    round: int
+    phase: str
+    silo: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that a page can follow from.
+
+    :param place: where the jobs run; on one machine the directories of all roles can be read.
+    :param jobs: FederatedJobs.
+    :param agents: SiloAgents of those jobs, where there are any.
+    :param events: core/v1 Events about jobs and agents.
+    :param receipts: uid of a job -> its receipts, where the aggregator's directory can be read.
+    """
+
+    place: Literal["cluster", "machine"]
+    jobs: Sequence[Object] = ()
+    agents: Sequence[Object] = ()
+    events: Sequence[Object] = ()
+    receipts: Mapping[str, Sequence[Receipt]] = field(default_factory=dict)
+
+    def within(self, namespaces: Collection[str]) -> Scene:
+        """The jobs of these namespaces, and what belongs to them."""
+        jobs = [job for job in self.jobs if job["metadata"]["namespace"] in namespaces]
+        return self.of(jobs)
+
+    def job(self, namespace: str, name: str) -> Scene:
+        """One job, or none, and what belongs to it."""
+        place = (namespace, name)
+        return self.of(
+            [job for job in self.jobs if (job["metadata"]["namespace"], job["metadata"]["name"]) == place]
+        )
+
+    def of(self, jobs: Sequence[Object]) -> Scene:
+        """These jobs and what belongs to them."""
+        uids = {uid_of(job) for job in jobs}
+        agents = [agent for agent in self.agents if agent["spec"]["job"]["uid"] in uids]
+        known = uids | {uid_of(agent) for agent in agents}
+        events = [event for event in self.events if event["involvedObject"].get("uid") in known]
+        return Scene(
+            self.place, jobs, agents, events, {uid: self.receipts[uid] for uid in uids & self.receipts.keys()}
+        )
+
+
+def uid_of(obj: Object) -> str:
+    """Identity of an object."""
+    return str(obj["metadata"]["uid"])
+
+
+def status_of(obj: Object) -> Mapping[str, Any]:
+    """The status, none being no error."""
+    return obj.get("status") or {}
+
+
+def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
+    """The object's condition of that type, if it has one."""
+    return next((found for found in status_of(obj).get("conditions") or () if found["type"] == name), None)
+
+
+def holds(obj: Object, name: str) -> bool:
+    """Whether the condition of that type is True."""
+    found = condition(obj, name)
+    return found is not None and found["status"] == "True"

@@ -1,0 +1,168 @@
+"""The dashboard over HTTP: a page, and one JSON document for each view of it. It can only be read.
+
+A page asks for a document with the tag of the one that it has. The answer waits until there is another, so the page is
+live with ordinary requests, which carry a token where one is needed and pass every proxy (RFC 9110, section 13.1.2;
+RFC 7240, `wait`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Protocol
+
+from aiohttp import hdrs, web
+
+from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.view import Document, overview, page
+
+LONGEST = 30.0
+"""Seconds that a request may wait for another document: less than proxies allow."""
+
+PACE = 0.5
+"""Seconds in which changes are gathered, for they come in bursts."""
+
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+HEADERS = {
+    # Nothing from elsewhere, nothing inline, no frame round it, no form to send.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+    "Vary": "Authorization",
+}
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Access(Protocol):
+    """Who may see which jobs."""
+
+    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+        """Namespaces whose jobs the asker may see; None for all.
+
+        :raises web.HTTPException: 401 when it is not known who asks, 403 when they may see nothing.
+        """
+
+
+class Local:
+    """Everybody who can reach a loopback address of this machine, by such a name.
+
+    A page elsewhere may let its own name point to 127.0.0.1 and so read, in a browser here, what is served here. It
+    cannot make the browser send another Host than its own name.
+    """
+
+    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+        """See `Access`."""
+        del scene
+        name = request.host.rpartition(":")[0] or request.host
+        if name not in ("localhost", "127.0.0.1", "[::1]"):
+            raise web.HTTPForbidden(text="the dashboard is served under localhost only\n")
+        return None
+
+
+@asynccontextmanager
+async def serving(
+    feed: Feed, access: Access, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve the dashboard until the end of the block; the port, for who asked for any (0)."""
+    runner = web.AppRunner(application(feed, access), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def application(feed: Feed, access: Access) -> web.Application:
+    """Routes of the dashboard; their paths are relative, so that a proxy may put a prefix before them."""
+
+    async def jobs(request: web.Request) -> web.Response:
+        return await _document(request, feed, access, overview)
+
+    async def job(request: web.Request) -> web.Response:
+        place = request.match_info["namespace"], request.match_info["name"]
+        return await _document(request, feed, access, lambda scene: page(scene, *place))
+
+    app = web.Application(middlewares=[_hardened])
+    app.router.add_get("/api/jobs", jobs)
+    app.router.add_get("/api/jobs/{namespace}/{name}", job)
+    for path, answer in _static():
+        app.router.add_get(path, answer)
+    return app
+
+
+async def _document(
+    request: web.Request, feed: Feed, access: Access, view: Callable[[Scene], Document | None]
+) -> web.Response:
+    """The document, at once or, where the asker has the present one and says `Prefer: wait`, as soon as it changes."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _patience(request)
+    known = request.headers.get(hdrs.IF_NONE_MATCH)
+    while True:
+        version, scene = feed.version, feed.look()
+        allowed = await access.namespaces(request, scene)
+        document = view(scene if allowed is None else scene.within(allowed))
+        if document is None:
+            raise web.HTTPNotFound(text="there is no such job\n")
+        content = json.dumps(document, sort_keys=True, allow_nan=False).encode()
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {hdrs.ETAG: tag, hdrs.CACHE_CONTROL: "no-store"}
+        if tag != known:
+            response = web.Response(body=content, content_type="application/json", headers=headers)
+            response.enable_compression()
+            return response
+        if not await feed.newer(version, until - loop.time()):
+            return web.Response(status=304, headers=headers)
+        await asyncio.sleep(PACE)
+
+
+def _patience(request: web.Request) -> float:
+    """Seconds that the asker is willing to wait (RFC 7240, section 4.3)."""
+    name, _, value = request.headers.get("Prefer", "").partition("=")
+    return min(float(value), LONGEST) if name.strip() == "wait" and value.strip().isdecimal() else 0.0
+
+
+def _static() -> list[tuple[str, Answer]]:
+    """The page's files, read once."""
+    found = []
+    for file in sorted(files("fedsilo.dashboard").joinpath("static").iterdir(), key=lambda file: file.name):
+        kind = TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            found.append((path, _file(file.read_bytes(), kind)))
+    return found
+
+
+def _file(content: bytes, kind: str) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=content, content_type=kind, charset="utf-8")
+
+    return answer
+
+
+@web.middleware
+async def _hardened(request: web.Request, handler: Answer) -> web.StreamResponse:
+    """Every answer, a refusal too, with the headers that keep a page to itself."""
+    try:
+        response = await handler(request)
+    except web.HTTPException as refusal:
+        response = refusal
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    if isinstance(response, web.HTTPException):
+        raise response
+    return response

@@ -1,0 +1,249 @@
+"""The dashboard's documents: pure functions of a scene.
+
+No document says what time it is, only since when things are as they are. So a document changes when something happens
+and not when time goes by, and a page that has the same one needs no other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedsilo.dashboard.contract import contract
+from fedsilo.dashboard.scene import Object, Receipt, Scene, holds, status_of, uid_of
+from fedsilo.dashboard.waiting import waiting
+
+Document = dict[str, Any]
+
+MOST_JOBS = 200
+"""Jobs on the overview, those that go on first; it says how many there are."""
+
+MOST_EVENTS = 50
+MOST_RECEIPTS = 500
+MOST_SPARKS = 30
+"""Points of the small curve."""
+
+MOST_MARKS = 60
+"""Silos of one job that the overview shows one by one."""
+
+TONES = {
+    "Complete": "good",
+    "Reported": "good",
+    "Finished": "good",
+    "Running": "busy",
+    "Awaited": "wait",
+    "ApprovalPending": "wait",
+    "Failed": "bad",
+    "Refused": "bad",
+}
+"""Word of a state -> how it is to be taken; any other is neutral."""
+
+
+def overview(scene: Scene) -> Document:
+    """All jobs, the silos that take part in them, and what happened last."""
+    jobs = sorted(scene.jobs, key=_newest, reverse=True)
+    ordered = [job for job in jobs if not _ended(job)] + [job for job in jobs if _ended(job)]
+    return {
+        "place": scene.place,
+        "count": len(jobs),
+        "jobs": [_summary(job) for job in ordered[:MOST_JOBS]],
+        "silos": _across(scene),
+        "events": _events(scene.of(scene.jobs)),
+    }
+
+
+def page(scene: Scene, namespace: str, name: str) -> Document | None:
+    """Everything about one job; None when there is no such job."""
+    found = scene.job(namespace, name)
+    if not found.jobs:
+        return None
+    (job,) = found.jobs
+    status = status_of(job)
+    return {
+        "place": scene.place,
+        **_summary(job),
+        "training": status.get("training") or {},
+        "model": job["spec"]["model"]["name"],
+        "parameters": status.get("parameters"),
+        "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
+        "curves": _curves(status.get("curve") or ()),
+        "members": _members(job, found.agents),
+        "contract": contract(job["spec"], status.get("parameters")),
+        "refusals": [{"code": code, "count": count} for code, count in sorted(_refused(job).items())],
+        "receipts": _receipts(job, found.receipts.get(uid_of(job))),
+        "conditions": [
+            {"type": item["type"], "status": item["status"], **_said(item)}
+            for item in status.get("conditions") or ()
+        ],
+        "events": _events(found),
+    }
+
+
+def _summary(job: Object) -> Document:
+    status, metadata = status_of(job), job["metadata"]
+    state = "Terminating" if metadata.get("deletionTimestamp") else status.get("phase") or "Pending"
+    silos = _entries(job)
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "state": state,
+        "tone": TONES.get(state, "none"),
+        "method": job["spec"]["method"]["name"],
+        "created": metadata.get("creationTimestamp"),
+        "started": status.get("startTime"),
+        "ended": status.get("completionTime"),
+        "round": status.get("round") or 0,
+        "rounds": status.get("rounds"),
+        "step": None if _ended(job) else status.get("step"),
+        "metrics": status.get("metrics") or {},
+        "spark": _spark(status.get("curve") or ()),
+        "waiting": waiting(job),
+        "marks": [_mark(silo) for silo in silos[:MOST_MARKS]],
+        "silos": len(silos),
+        "bytes": sum(silo.get("bytesSent") or 0 for silo in silos),
+        "refused": sum(_refused(job).values()),
+    }
+
+
+def _spark(points: Iterable[Object]) -> Document | None:
+    """The one curve that stands for the job: accuracy, else any score, else a training figure."""
+    curves = _curves(points)
+    named = sorted(curves, key=lambda curve: (curve["name"] != "accuracy", curve["group"] != "score"))
+    if not named:
+        return None
+    whole: list[tuple[int, float]] = named[0]["points"]
+    stride = -(-len(whole) // MOST_SPARKS)
+    return named[0] | {"points": whole[(len(whole) - 1) % stride :: stride]}
+
+
+def _curves(points: Iterable[Object]) -> list[Document]:
+    """Name, group and (round, value) points of each curve."""
+    found: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    for point in points:
+        for group, figures in (("score", point.get("metrics")), ("training", point.get("training"))):
+            for name, value in (figures or {}).items():
+                found[group, name].append((point["round"], value))
+    return [{"name": name, "group": group, "points": found[group, name]} for group, name in sorted(found)]
+
+
+def _entries(job: Object) -> Sequence[Mapping[str, Any]]:
+    """The silos as the status has them, or as the job names them where it has none yet."""
+    listed = status_of(job).get("silos")
+    return listed or (job["spec"].get("silos") or {}).get("refs") or ()
+
+
+def _state(silo: Mapping[str, Any]) -> str:
+    """One word for a silo: in the round while its agent runs, else what its agent does."""
+    phase = silo.get("phase") or ""
+    return str(silo.get("state") or phase or "Pending") if phase in ("", "Running", "Finished") else phase
+
+
+def _mark(silo: Mapping[str, Any]) -> Document:
+    state = _state(silo)
+    return {"name": silo["name"], "state": state, "tone": TONES.get(state, "none")}
+
+
+def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
+    by_silo = {
+        (agent["spec"]["silo"].get("namespace"), agent["spec"]["silo"]["name"]): agent for agent in agents
+    }
+    rows = []
+    for silo in _entries(job):
+        namespace = silo.get("namespace")
+        agent = by_silo.get((namespace, silo["name"]))
+        rows.append(
+            {
+                **_mark(silo),
+                "namespace": namespace,
+                "agent": silo.get("phase"),
+                "since": _since(job, silo, agent),
+                "lastRound": silo.get("lastRound"),
+                "samples": silo.get("samples"),
+                "bytes": silo.get("bytesSent"),
+                "message": silo.get("message") or "",
+            }
+        )
+    return rows
+
+
+def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | None:
+    """Since when a silo is awaited, or its agent is what it is."""
+    if _state(silo) == "Awaited":
+        return status_of(job).get("roundStartTime")
+    if _state(silo) != silo.get("phase") or agent is None:
+        return None
+    return max(
+        (item["lastTransitionTime"] for item in status_of(agent).get("conditions") or ()), default=None
+    )
+
+
+def _across(scene: Scene) -> list[Document]:
+    """The silos of all jobs: in how many they are, who awaits them since when, and what they sent in all."""
+    found: dict[tuple[str, str], Document] = {}
+    for job in scene.jobs:
+        place = {key: job["metadata"][key] for key in ("namespace", "name")}
+        for silo in _entries(job):
+            ref = (silo.get("namespace") or "default", silo["name"])
+            row = found.setdefault(
+                ref, {"namespace": ref[0], "name": ref[1], "jobs": 0, "active": 0, "bytes": 0, "awaited": []}
+            )
+            row["jobs"] += 1
+            row["active"] += not _ended(job)
+            row["bytes"] += silo.get("bytesSent") or 0
+            if _state(silo) == "Awaited" and not _ended(job):
+                row["awaited"].append({**place, "since": status_of(job).get("roundStartTime")})
+    return [found[ref] for ref in sorted(found)]
+
+
+def _events(scene: Scene) -> list[Document]:
+    """The latest events, newest first."""
+    rows = [
+        {
+            "type": event.get("type") or "Normal",
+            "reason": event.get("reason") or "",
+            "message": event.get("message") or "",
+            "count": event.get("count") or 1,
+            "last": event.get("lastTimestamp")
+            or event.get("eventTime")
+            or event["metadata"].get("creationTimestamp"),
+            "about": {key: event["involvedObject"].get(key) or "" for key in ("kind", "namespace", "name")},
+        }
+        for event in scene.events
+    ]
+    return sorted(rows, key=lambda row: row["last"] or "", reverse=True)[:MOST_EVENTS]
+
+
+def _receipts(job: Object, receipts: Sequence[Receipt] | None) -> Document:
+    """Digests by which job and silos can check one another: all of them, or those that the status has."""
+    model = status_of(job).get("model")
+    if receipts is None:
+        known = [
+            {"round": silo["lastRound"], "phase": "", "silo": silo["name"], "digest": silo["update"]}
+            for silo in _entries(job)
+            if silo.get("update")
+        ]
+        return {"complete": False, "model": model, "count": len(known), "updates": known}
+    latest = [receipt._asdict() for receipt in reversed(receipts[-MOST_RECEIPTS:])]
+    return {"complete": True, "model": model, "count": len(receipts), "updates": latest}
+
+
+def _said(item: Mapping[str, Any]) -> Document:
+    return {
+        "reason": item["reason"],
+        "message": item.get("message") or "",
+        "since": item["lastTransitionTime"],
+    }
+
+
+def _refused(job: Object) -> Mapping[str, int]:
+    return status_of(job).get("refused") or {}
+
+
+def _ended(job: Object) -> bool:
+    return holds(job, "Complete") or holds(job, "Failed")
+
+
+def _newest(job: Object) -> tuple[str, str, str]:
+    metadata = job["metadata"]
+    return metadata.get("creationTimestamp") or "", metadata["namespace"], metadata["name"]

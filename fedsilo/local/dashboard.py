@@ -1,0 +1,115 @@
+"""`fedsilo run --dashboard`: the dashboard of this run's jobs, served on this machine while they go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.server import Local, serving
+from fedsilo.local.display import Display
+from fedsilo.local.progress import Progress
+from fedsilo.local.shown import Shown
+from fedsilo.local.stopping import Stopped
+from fedsilo.manifests.loading import Federation
+
+HOST = "127.0.0.1"
+
+FAREWELL = 2.0
+"""Seconds at the end in which open pages fetch how it ended."""
+
+
+class Dashboard:
+    """The jobs of one run, which a thread of its own serves.
+
+    :param federations: in the order in which they run.
+    """
+
+    def __init__(self, federations: Sequence[Federation]) -> None:
+        self._shown = [Shown(federation) for federation in federations]
+        self._loop = asyncio.new_event_loop()
+        self._feed = Feed(self.scene)
+        self._over = asyncio.Event()
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """Serve until the end of the block, and until open pages know of it; the address.
+
+        :raises OSError: when no port is free.
+        """
+        port: Future[int] = Future()
+        thread = threading.Thread(target=self._run, args=(port,), name="dashboard", daemon=True)
+        thread.start()
+        try:
+            yield f"http://{HOST}:{port.result()}/"
+        finally:
+            if not port.exception():
+                self._loop.call_soon_threadsafe(self._over.set)
+            thread.join()
+
+    def beside(self, display: Display, federation: Federation) -> Display:
+        """A display that shows this job on the dashboard, too."""
+        shown = next(shown for shown in self._shown if shown.federation is federation)
+        return _Beside(display, shown, self)
+
+    def stir(self) -> None:
+        """Let open pages look again."""
+        self._loop.call_soon_threadsafe(self._feed.stir)
+
+    def scene(self) -> Scene:
+        """All jobs as they are now."""
+        return Scene(
+            place="machine",
+            jobs=[shown.job for shown in self._shown],
+            events=[event for shown in self._shown for event in shown.events],
+            receipts={shown.job["metadata"]["uid"]: shown.receipts for shown in self._shown},
+        )
+
+    def _run(self, port: Future[int]) -> None:
+        try:
+            self._loop.run_until_complete(self._serve(port))
+        except OSError as error:
+            port.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self, port: Future[int]) -> None:
+        async with serving(self._feed, Local(), HOST, 0) as found:
+            port.set_result(found)
+            await self._over.wait()
+            if self._feed.watchers:
+                await asyncio.sleep(FAREWELL)
+
+
+class _Beside:
+    """Shows progress in two places."""
+
+    def __init__(self, display: Display, shown: Shown, dashboard: Dashboard) -> None:
+        self._display = display
+        self._shown = shown
+        self._dashboard = dashboard
+
+    @contextmanager
+    def showing(self, progress: Progress) -> Iterator[None]:
+        """See `Display`."""
+        stopped = False
+        try:
+            with self._display.showing(progress):
+                yield
+        except Stopped:
+            stopped = True
+            raise
+        finally:
+            progress.read()
+            self._shown.end(progress, stopped)
+            self._dashboard.stir()
+
+    def update(self, progress: Progress) -> None:
+        """See `Display`."""
+        self._display.update(progress)
+        if self._shown.update(progress):
+            self._dashboard.stir()

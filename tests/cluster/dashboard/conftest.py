@@ -1,0 +1,76 @@
+"""A dashboard with jobs that a test can change, and a browser that looks at it. No cluster is needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+
+from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.server import Access, serving
+from tests.cluster.dashboard.browser import PROGRAM, Page, browser
+from tests.cluster.node.packages import ensure
+from tests.unit.dashboard.scenes import Calendar, consortium
+
+
+@pytest.fixture(scope="session")
+def times() -> Calendar:
+    return Calendar(datetime.now(UTC))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program() -> None:
+    ensure(PROGRAM)
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    """A fresh browser; whatever its console complains about fails the test."""
+    async with browser() as found:
+        yield found
+        assert found.complaints == []
+
+
+class Token(Access):
+    """Everybody, or those who have the word."""
+
+    word: str | None = None
+
+    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+        if self.word and request.headers.get("Authorization") != f"Bearer {self.word}":
+            raise web.HTTPUnauthorized()
+        return None
+
+
+class Site:
+    """A dashboard whose jobs are set, and which can be taken away and come back at its address."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.access, self.port = scene, Token(), 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def begin(self) -> None:
+        self.feed = Feed(lambda: self.scene)
+        self._context = serving(self.feed, self.access, "127.0.0.1", self.port)
+        self.port = await self._context.__aenter__()
+
+    async def end(self) -> None:
+        await self._context.__aexit__(None, None, None)
+
+    def show(self, scene: Scene) -> None:
+        self.scene = scene
+        self.feed.stir()
+
+
+@pytest.fixture
+async def site(times: Calendar) -> AsyncIterator[Site]:
+    found = Site(consortium(times))
+    await found.begin()
+    yield found
+    await found.end()

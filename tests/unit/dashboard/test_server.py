@@ -1,0 +1,149 @@
+"""The dashboard's server, asked by a real client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Collection
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.server import HEADERS, Access, Local, serving
+from fedsilo.dashboard.view import overview
+from tests.unit.dashboard.scenes import consortium, machine
+
+
+class Site:
+    """A dashboard and a client of it."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int, feed: Feed, scenes: list[Scene]) -> None:
+        self.session, self.feed, self._scenes = session, feed, scenes
+        self.address = f"http://127.0.0.1:{port}"
+
+    def show(self, scene: Scene) -> None:
+        self._scenes[:] = [scene]
+        self.feed.stir()
+
+    async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        return await self.session.get(self.address + path, headers=headers)
+
+
+class Reader:
+    """Lets one token see one namespace."""
+
+    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+        if request.headers.get("Authorization") != "Bearer good":
+            raise web.HTTPUnauthorized()
+        return {"elsewhere"}
+
+
+async def site(access: Access) -> AsyncIterator[Site]:
+    scenes = [consortium()]
+    feed = Feed(lambda: scenes[0])
+    async with serving(feed, access, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+        yield Site(session, port, feed, scenes)
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Site]:
+    async for found in site(Local()):
+        yield found
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Site]:
+    async for found in site(Reader()):
+        yield found
+
+
+async def test_the_documents_are_those_of_the_view(here: Site) -> None:
+    response = await here.get("/api/jobs")
+    assert (response.status, response.headers["Cache-Control"]) == (200, "no-store")
+    assert await response.json() == json.loads(json.dumps(overview(consortium())))
+    job = await here.get("/api/jobs/research/digits")
+    assert (await job.json())["name"] == "digits"
+    assert (await here.get("/api/jobs/research/nobody")).status == 404
+
+
+async def test_whoever_has_the_document_waits_for_the_next(here: Site) -> None:
+    tag = (await here.get("/api/jobs")).headers["ETag"]
+    assert (await here.get("/api/jobs", **{"If-None-Match": tag})).status == 304
+    waiting = asyncio.ensure_future(here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=20"}))
+    while not here.feed.watchers:
+        await asyncio.sleep(0.01)
+    here.feed.stir()  # nothing has changed, so there is nothing to say
+    await asyncio.sleep(0.8)
+    assert not waiting.done()
+    here.show(machine())
+    response = await waiting
+    assert response.status == 200
+    assert response.headers["ETag"] != tag
+    assert (await response.json())["place"] == "machine"
+
+
+async def test_whoever_waits_in_vain_is_told_so(here: Site) -> None:
+    tag = (await here.get("/api/jobs")).headers["ETag"]
+    assert (await here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=1"})).status == 304
+    assert here.feed.watchers == 0
+    assert (await here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=soon"})).status == 304
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/jobs", "/api/jobs/a/b", "/nothing"])
+async def test_every_answer_keeps_the_page_to_itself(here: Site, path: str) -> None:
+    response = await here.get(path)
+    for name in HEADERS:
+        assert name in response.headers, name
+    policy = response.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+async def test_the_page_needs_nothing_from_elsewhere(here: Site) -> None:
+    seen, left = set(), ["/"]
+    while left:
+        path = left.pop()
+        seen.add(path)
+        response = await here.get(path)
+        assert response.status == 200, path
+        text = await response.text()
+        assert not re.search(r"https?://(?!www\.w3\.org/)", text), path
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text), path
+        assert not re.search(r"<script(?![^>]*src=)|\sstyle=|\son\w+=", text), path
+        found = [f"/{name}" for name in re.findall(r'"(static/[\w.]+)"', text)]
+        found += [f"/static/{name}" for name in re.findall(r'from "\./([\w.]+)"', text)]
+        left += [path for path in found if path not in seen]
+    assert len(seen) >= 9
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_it_can_only_be_read(here: Site, method: str) -> None:
+    for path in ("/", "/api/jobs", "/api/jobs/research/digits"):
+        response = await here.session.request(method, here.address + path)
+        assert response.status == 405
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.7:8081"]
+)
+async def test_a_name_that_somebody_points_here_gets_nothing(here: Site, host: str) -> None:
+    response = await here.get("/api/jobs", Host=host)
+    assert response.status == 403
+    assert "research" not in await response.text()
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9000", "127.0.0.1:1", "[::1]:8081"])
+async def test_names_of_this_machine_are_answered(here: Site, host: str) -> None:
+    assert (await here.get("/api/jobs", Host=host)).status == 200
+
+
+async def test_whoever_may_see_some_namespaces_sees_no_other(guarded: Site) -> None:
+    assert (await guarded.get("/api/jobs")).status == 401
+    assert (await guarded.get("/")).status == 200
+    mine = {"Authorization": "Bearer good"}
+    assert (await (await guarded.get("/api/jobs", **mine)).json())["jobs"] == []
+    assert (await guarded.get("/api/jobs/research/digits", **mine)).status == 404

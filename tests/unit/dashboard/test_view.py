@@ -1,0 +1,209 @@
+"""The dashboard's documents, as data."""
+
+from __future__ import annotations
+
+import json
+import os
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo.dashboard.contract import contract
+from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.view import MOST_JOBS, overview, page
+from fedsilo.dashboard.waiting import listed, waiting
+from tests.unit.dashboard.scenes import SPEC, Calendar, condition, consortium, job, machine, running, until
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden(name: str, document: Any) -> None:
+    """Compare with the file; `GOLDEN=write` writes it anew, to be looked at."""
+    path, text = GOLDEN / f"{name}.json", json.dumps(document, indent=1, allow_nan=False) + "\n"
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_the_overview_of_a_consortium() -> None:
+    golden("overview", overview(consortium()))
+
+
+@pytest.mark.parametrize("name", ["digits", "night-shift", "rare-classes", "scans-2026"])
+def test_the_page_of_a_job(name: str) -> None:
+    golden(name, page(consortium(), "research", name))
+
+
+def test_the_page_of_a_job_on_this_machine_has_all_receipts() -> None:
+    found = page(machine(), "federation", "digits")
+    assert found is not None
+    assert found["receipts"]["complete"]
+    assert [(item["round"], item["silo"]) for item in found["receipts"]["updates"]] == [
+        (2, "east"),
+        (2, "north"),
+        (1, "east"),
+        (1, "north"),
+    ]
+
+
+def test_a_job_that_there_is_not_has_no_page() -> None:
+    assert page(consortium(), "research", "elsewhere") is None
+    assert page(consortium(), "other", "digits") is None
+
+
+def test_of_other_namespaces_nothing_is_seen() -> None:
+    hidden = consortium().within({"elsewhere"})
+    assert overview(hidden) == {"place": "cluster", "count": 0, "jobs": [], "silos": [], "events": []}
+    assert page(hidden, "research", "digits") is None
+
+
+def test_a_new_job_has_a_page_before_anybody_wrote_its_status() -> None:
+    times = Calendar()
+    new = job("new", "uid-new", times.ago(seconds=2), {})
+    del new["status"]
+    scene = Scene(place="cluster", jobs=[new])
+    found = page(scene, "research", "new")
+    assert found is not None
+    assert found["state"] == "Pending"
+    assert found["waiting"]["text"] == "Waits for the operator to look at it"
+    assert [silo["name"] for silo in found["members"]] == ["north", "east", "south", "west"]
+    assert overview(scene)["count"] == 1
+
+
+def test_of_many_jobs_those_that_go_on_are_shown_first() -> None:
+    times = Calendar()
+    ended = [
+        job(
+            f"old-{number}",
+            f"uid-{number}",
+            times.ago(minutes=number),
+            {"conditions": [condition("Complete", "True", times.ago(minutes=1))]},
+        )
+        for number in range(MOST_JOBS + 10)
+    ]
+    found = overview(Scene(place="cluster", jobs=[*ended, running(times, "still")]))
+    assert found["count"] == MOST_JOBS + 11
+    assert len(found["jobs"]) == MOST_JOBS
+    assert [item["name"] for item in found["jobs"][:3]] == ["still", "old-0", "old-1"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "status", "text", "reason"),
+    [
+        ([condition("Accepted", "False", "t", "SiloNotFound")], {}, "Waits to be accepted", "SiloNotFound"),
+        ([condition("Accepted", "Unknown", "t", "Unverified")], {}, "Waits for its silos to admit it", ""),
+        (until("Admitted", "t"), {}, "Waits for its silos' agents to run", ""),
+        (
+            [*until("Admitted", "t"), condition("SilosReady", "False", "t", "ImageNotFound")],
+            {},
+            "Waits for its silos' agents to run",
+            "ImageNotFound",
+        ),
+        (until("Running", "t"), {}, "Is between two rounds", ""),
+        (
+            until("Running", "t"),
+            {"roundStartTime": "r", "silos": [{"name": "north", "state": "Reported"}]},
+            "Folds what the silos sent, or scores the model",
+            "",
+        ),
+        (
+            until("Running", "t"),
+            {"roundStartTime": "r", "silos": [{"name": "north", "state": "Awaited"}]},
+            "Waits for north",
+            "",
+        ),
+        (
+            [*until("Running", "t"), condition("Suspended", "True", "t")],
+            {},
+            "Suspended; finished rounds are kept",
+            "Suspended",
+        ),
+    ],
+)
+def test_where_a_job_stands(conditions: list[Any], status: dict[str, Any], text: str, reason: str) -> None:
+    found = waiting(job("digits", "u", "c", {"conditions": conditions} | status))
+    assert (found["text"], found["reason"]) == (text, reason)
+    assert found["since"] in ("t", "r", "c")
+
+
+@pytest.mark.parametrize(
+    ("answered", "failed", "quorum", "words"),
+    [
+        (
+            3,
+            0,
+            3,
+            "3 of 4 have answered, which is enough: at the deadline the round closes without the others.",
+        ),
+        (2, 0, 3, "2 of 4 have answered, 3 are needed: at the deadline the job fails with fewer."),
+        (2, 1, None, "2 of 4 have answered, all are needed: at the deadline the job fails with fewer."),
+    ],
+)
+def test_what_happens_at_the_deadline(answered: int, failed: int, quorum: int | None, words: str) -> None:
+    states = ["Reported"] * answered + ["Failed"] * failed
+    states += ["Awaited"] * (4 - len(states))
+    silos = [{"name": f"s{place}", "state": state} for place, state in enumerate(states)]
+    status = {
+        "conditions": until("Running", "t"),
+        "roundStartTime": "r",
+        "roundDeadline": "d",
+        "silos": silos,
+    }
+    found = waiting(job("digits", "u", "c", status, {"participation": {"minSilos": quorum}}))
+    assert (found["message"], found["since"], found["until"]) == (words, "r", "d")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 30, 31, 100])
+def test_the_small_curve_has_few_points_and_ends_with_the_last(rounds: int) -> None:
+    found = overview(Scene(place="cluster", jobs=[running(Calendar(), rounds=rounds)]))["jobs"][0]["spark"]
+    assert found["name"] == "accuracy"
+    assert min(rounds, 2) <= len(found["points"]) <= 31
+    assert found["points"][-1][0] == rounds
+
+
+def test_a_sentence_names_some_of_many_silos() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed([f"s{place}" for place in range(1000)]) == "s0, s1, s2, s3, s4 and 995 more"
+
+
+def test_the_contract_of_each_method_in_words() -> None:
+    sentences = {
+        "fedavg": "This job receives: models of 62,006 parameters.",
+        "ccvr": "This job receives: models of 62,006 parameters; class means for 10 classes; class covariances for 10"
+        " classes.",
+        "creff": "This job receives: models of 62,006 parameters; averaged gradients for 10 classes.",
+        "fedconcat": "This job receives: counts of samples for 10 classes; models of 62,006 parameters; a part of the"
+        " model (classifier.weight and classifier.bias).",
+    }
+    for name, sentence in sentences.items():
+        config = {"clusters": 2, "encoderRounds": 10, "classifierRounds": 10} if name == "fedconcat" else {}
+        found = contract(SPEC | {"method": {"name": name, "config": config}}, 62_006)
+        assert found["sentence"] == sentence
+    before = contract(SPEC | {"method": {"name": "fedavg"}}, None)
+    assert before["sentence"] == "This job receives: models."
+
+
+def test_what_an_unknown_method_receives_is_not_invented() -> None:
+    for spec in (SPEC | {"method": {"name": "elsewhere"}}, {"method": {"name": "elsewhere"}}, {}):
+        assert contract(spec, 5).keys() == {"unknown"}
+
+
+words = st.text(max_size=20)
+
+
+@settings(deadline=None)
+@given(words, words, st.lists(words, max_size=3))
+def test_every_text_arrives_as_it_is_and_in_json(message: str, reason: str, silos: list[str]) -> None:
+    scene = deepcopy(consortium())
+    failed = scene.jobs[2]
+    failed["status"]["conditions"][-1] |= {"message": message, "reason": reason}
+    failed["status"]["silos"] = [{"name": name, "namespace": name, "message": message} for name in silos]
+    found = json.loads(json.dumps(page(scene, "research", "night-shift")))
+    assert (found["waiting"]["message"], found["waiting"]["reason"]) == (message, reason)
+    listed_names = [silo["name"] for silo in found["members"]]
+    assert listed_names == (silos or ["north", "east", "south", "west"])
