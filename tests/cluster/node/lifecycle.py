@@ -101,6 +101,7 @@ def _start(tools: dict[str, Path]) -> None:
     _write_files(tools, resolv_conf)
     runtime.write_configuration(Path(before.store), runtime.image_name(pause))
     machine.make_cgroup()
+    machine.allow_watchers()
     network.set_up()
     node = Node(tools["etcd"], tools["kubernetes"], tools["kube-router"], runtime.CONFIG, sys.executable)
 

@@ -14,6 +14,9 @@ from tests.cluster.node import network
 from tests.cluster.node.paths import CGROUP, PODS_LOGS, RECORD, RUN, STATE, cache
 from tests.cluster.node.runtime import RUNTIME_STATE
 
+INOTIFY = "fs/inotify/max_user_instances"
+WATCHERS = 1024  # kubelet alone needs dozens, and the usual 128 are those of all programs of this user
+
 # Files and settings outside our directories that kubelet, kube-proxy, containerd and CNI write whatever one tells them.
 SYSCTLS = (
     "net/ipv4/ip_forward",
@@ -27,6 +30,7 @@ SYSCTLS = (
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
+    INOTIFY,
 )
 CGROUPS = Path("/sys/fs/cgroup")
 SUBTREE = CGROUPS / "cgroup.subtree_control"  # only where version 2 is the only one
@@ -136,6 +140,13 @@ def make_cgroup() -> None:
         for controller in (SUBTREE.parent / "cgroup.controllers").read_text().split():
             with suppress(OSError):  # kubelet names those that it misses
                 SUBTREE.write_text(f"+{controller}")
+
+
+def allow_watchers() -> None:
+    """Let kubelet watch files although other programs do so, too."""
+    path = Path("/proc/sys", INOTIFY)
+    if path.exists() and int(path.read_text()) < WATCHERS:
+        path.write_text(str(WATCHERS))
 
 
 def pods_processes() -> list[int]:
