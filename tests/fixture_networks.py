@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from torch import nn
@@ -14,6 +15,7 @@ from tests.paths import SHARED
 Fixture = Mapping[str, np.ndarray]
 
 
+@cache
 def load_fixture(name: str) -> dict[str, np.ndarray]:
     """All arrays of one file of reference numbers."""
     with np.load(SHARED / "methods" / "fixtures" / f"{name}.npz", allow_pickle=False) as archive:

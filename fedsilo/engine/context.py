@@ -12,7 +12,7 @@ from fedsilo.learning.devices import pick_device
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
-from fedsilo.manifests.job import ModelSpec
+from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.interface import ServerContext, SiloContext, SiloTask, Updates
 from fedsilo.methods.state import Tree
 
@@ -28,8 +28,7 @@ class JobContext(ServerContext):
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, the same for every silo."""
-        seed = derive_seed(self.spec.training.seed, "model")
-        return to_tree(build_model(self.spec.model, self.spec.data, seed))
+        return _initial_model(self.spec)
 
     def mean(
         self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
@@ -52,6 +51,10 @@ class LocalContext(SiloContext):
 
     shuffle: bool = True
 
+    def initial_model(self) -> Tree:
+        """The job's model with its initial weights, as at the aggregator."""
+        return _initial_model(self.spec)
+
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
         """A model on the device with these weights; the job's own architecture unless another is given."""
         model = build_model(architecture or self.spec.model, self.spec.data, seed=0)
@@ -69,3 +72,7 @@ class LocalContext(SiloContext):
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""
         return derive_seed(self.spec.training.seed, self.silo, *purpose)
+
+
+def _initial_model(spec: FederatedJobSpec) -> Tree:
+    return to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 EVALUATE = "evaluate"
 """The step that every method has: the silo scores the model on its validation examples and sends scalars."""
 
+PERSONAL = "personal"
+"""The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
+
 
 class MethodConfig(BaseModel):
     """Base of a method's `spec.method.config`: camelCase in YAML; unknown fields and endless numbers are refused."""
@@ -179,6 +182,10 @@ class SiloContext(ABC):
     train: Examples
     validation: Examples
     min_samples_per_class: int
+
+    @abstractmethod
+    def initial_model(self) -> Tree:
+        """The job's model with its initial weights, as at the aggregator."""
 
     @abstractmethod
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:

@@ -19,7 +19,15 @@ from fedsilo.learning.models import Model
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
-from tests.federate import Runner, federate, job_spec, runners, silo_of_file
+from tests.federate import (
+    LocalSilo,
+    Runner,
+    job_spec,
+    local_silos,
+    open_federation,
+    runners,
+    silo_of_file,
+)
 from tests.fixture_networks import Fixture, harness_model, load_fixture
 from tests.paths import SHARED
 
@@ -122,6 +130,36 @@ REPOSITORIES = {"niid": niid_bench, "map": map_repository, "feddynrepo": feddyn_
 """First part of a fixture's name -> how the repository that recorded it trains."""
 
 
+def recorded(
+    directory: Path,
+    method: str,
+    fixture: str,
+    rounds: int,
+    config: dict[str, Any] | None = None,
+    *,
+    stop: int | None = None,
+    **sections: Any,
+) -> tuple[Federation, list[LocalSilo]]:
+    """A job of the method with the data, the settings and the selected clients of a fixture, after its rounds.
+
+    :param stop: rounds after which to look at it, where it has more.
+    """
+    npz = load_fixture(fixture)
+    settings = REPOSITORIES[fixture.partition("_")[0]](npz)
+    spec = fixture_spec(method, fixture, rounds, method={"config": config or {}}, **settings | sections)
+    answering: dict[str, Runner] = dict(fixture_runners(spec, fixture))
+    if "selected" in npz:
+        for k, (silo, runner) in enumerate(answering.items()):
+            answering[silo] = AsRecorded(runner, npz["selected"][:, k])
+    federation, silos = open_federation(directory / "aggregator", spec), local_silos(directory, answering)
+    while not federation.ended and len(federation.history()) < (stop or rounds):
+        answered = [silo for silo in silos if silo.answer(federation)]
+        assert federation.settle() or answered
+    if federation.failure is not None:
+        raise federation.failure
+    return federation, silos
+
+
 def as_recorded(
     directory: Path,
     method: str,
@@ -130,15 +168,8 @@ def as_recorded(
     config: dict[str, Any] | None = None,
     **sections: Any,
 ) -> Federation:
-    """A job of the method with the data, the settings and the selected clients of a fixture, after its rounds."""
-    npz = load_fixture(fixture)
-    settings = REPOSITORIES[fixture.partition("_")[0]](npz)
-    spec = fixture_spec(method, fixture, rounds, method={"config": config or {}}, **settings | sections)
-    answering: dict[str, Runner] = dict(fixture_runners(spec, fixture))
-    if "selected" in npz:
-        for k, (silo, runner) in enumerate(answering.items()):
-            answering[silo] = AsRecorded(runner, npz["selected"][:, k])
-    return federate(directory, spec, answering)
+    """As `recorded`, where what the silos keep does not matter."""
+    return recorded(directory, method, fixture, rounds, config, **sections)[0]
 
 
 def recorded_silo(method: str, fixture: str) -> SiloContext:

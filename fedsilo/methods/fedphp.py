@@ -1,0 +1,60 @@
+"""FedPHP: federated averaging whose silos keep, and learn from, an inherited private model.
+
+Li, Zhan, Shao, Li, Song, "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021. The silo's
+private model teaches the downloaded one while that is trained; afterwards it takes over part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.inherited import InheritedConfig, inherit, transfer_loss
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.state import State
+
+
+class FedPHPConfig(InheritedConfig):
+    """Settings."""
+
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: kd is tau^2 KL of tempered outputs; a silo's first round has no teacher; mu_k is at most "
+        "1. released: cross-entropy against untempered outputs; the initial model teaches first; mu_k counts earlier "
+        "rounds only and is at most mu [paper; released code].",
+    )
+
+    @property
+    def released(self) -> bool:
+        """Whether everything is as in the released code."""
+        return self.variant == "released"
+
+
+class FedPHP(FedAvg):
+    """Declaration of FedPHP."""
+
+    name = "fedphp"
+    title = "Personalisation with inherited private models"
+    citation = (
+        "X.-C. Li, D.-C. Zhan, Y. Shao, B. Li, S. Song. FedPHP: Federated Personalization with Inherited Private "
+        "Models. ECML-PKDD 2021."
+    )
+    in_silo = "its private model and how many rounds it took part in"
+    Config = FedPHPConfig
+
+    def silo(self, config: FedPHPConfig) -> Mapping[str, SiloStep]:
+        """w_k from w under (1 - lambda) CE + lambda L_kt(p_k), then p_k from w_k."""
+
+        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            reply = train_model(silo, task, private, loss=transfer_loss(silo, private, config))
+            return replace(reply, private=inherit(silo, task, private, reply.tensors, config))
+
+        return {"train": train}
+
+
+METHOD = FedPHP()

@@ -1,0 +1,122 @@
+"""FedPHP against the released code, and inherited private models against the equations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.manifests.faults import ManifestFaults
+from fedsilo.methods import registry
+from fedsilo.methods.fedphp import FedPHPConfig
+from fedsilo.methods.interface import PERSONAL
+from fedsilo.methods.pieces.inherited import SELECTIONS, kept
+from fedsilo.methods.state import Tree
+from tests.federate import drive, federate, job_spec, local_silos, model_of, open_federation, runners, skewed
+from tests.fixture_networks import fixture_tree, load_fixture
+from tests.paths import needs_fixtures
+from tests.unit.methods.harness import AsRecorded, assert_close, recorded
+
+PAPER, RELEASED = FedPHPConfig(), FedPHPConfig(variant="released")
+
+
+@needs_fixtures
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
+    npz = load_fixture("map_fedphp_kd")
+    config = {"variant": "released", "transferWeight": float(npz["arg/reg_lamb"])}
+    # The schedule of mu_k is that of the whole job, of which the first rounds are looked at.
+    federation, silos = recorded(tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds)
+    assert_close(federation.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
+    for k, silo in enumerate(silos):
+        assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
+        assert silo.private.values == {SELECTIONS: rounds}
+
+
+@needs_fixtures
+def test_the_released_schedule_is_that_of_the_released_code() -> None:
+    npz = load_fixture("map_pieces")
+    expected = float(npz["q"]) * int(npz["T"])
+    found = [kept(RELEASED, before, expected) for before in range(len(npz["mu_by_previous_selections"]))]
+    np.testing.assert_allclose(found, npz["mu_by_previous_selections"], rtol=1e-12)
+
+
+def test_the_printed_schedule_counts_the_present_participation() -> None:
+    assert [kept(PAPER, before, 30) for before in (0, 9, 29, 40)] == pytest.approx([0.03, 0.3, 0.9, 1.0])
+
+
+@given(
+    before=st.integers(0, 10_000),
+    fraction=st.floats(0.001, 1),
+    rounds=st.integers(1, 10_000),
+    mu=st.floats(0, 1),
+    variant=st.sampled_from(["paper", "released"]),
+)
+def test_what_is_kept_is_a_part(before: int, fraction: float, rounds: int, mu: float, variant: str) -> None:
+    config = FedPHPConfig(inheritance=mu, variant=variant)
+    assert 0 <= kept(config, before, fraction * rounds) <= (mu if variant == "released" else 1)
+
+
+def trained(directory: Path, classes_of: dict[str, list[int]], rounds: int, **config: object) -> list[Tree]:
+    """Private models after some rounds, and the silos' common model as the last."""
+    spec = job_spec("fedphp", list(classes_of), rounds, method={"config": config})
+    silos = local_silos(directory, runners(spec, skewed(directory, classes_of), directory))
+    federation = open_federation(directory / "aggregator", spec)
+    drive(federation, silos)
+    return [*(silo.private.tree(PERSONAL) for silo in silos), model_of(federation)]
+
+
+def test_after_its_first_round_a_silos_model_is_what_it_sent(tmp_path: Path) -> None:
+    personal, common = trained(tmp_path, {"a": [0, 1]}, 1)
+    for name, array in common.items():
+        np.testing.assert_array_equal(personal[name], array)
+
+
+def test_a_silos_model_stays_between_what_it_was_and_what_it_learned(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    first, _ = trained(tmp_path / "one", {"a": [0, 1]}, 1, transferWeight=0)
+    second, common = trained(tmp_path / "two", {"a": [0, 1]}, 2, transferWeight=0)
+    for name, new in common.items():  # mu_k = 0.9 * 2 / 2
+        np.testing.assert_allclose(second[name], 0.9 * first[name] + np.float32(0.1) * new, atol=1e-6)
+
+
+def test_a_silo_that_was_never_drawn_has_no_model_of_its_own(tmp_path: Path) -> None:
+    spec = job_spec("fedphp", ["a", "b"], 2, participation={"minSilos": 1})
+    answering = runners(spec, skewed(tmp_path, {"a": [0, 1], "b": [2, 3]}), tmp_path)
+    left_out = AsRecorded(answering["silos/b"], np.array([False, False]))
+    silos = local_silos(tmp_path, answering | {"silos/b": left_out})
+    federation = open_federation(tmp_path / "aggregator", spec)
+    drive(federation, silos)
+    assert federation.failure is None
+    assert PERSONAL in silos[0].private.trees
+    assert PERSONAL not in silos[1].private.trees
+
+
+def test_without_transfer_the_common_model_is_that_of_fedavg(tmp_path: Path) -> None:
+    silos = skewed(tmp_path, {"a": [0, 1], "b": [2]})
+    found = []
+    for method, config in (("fedavg", {}), ("fedphp", {"transferWeight": 0, "transfer": "mmd"})):
+        spec = job_spec(method, ["a", "b"], 2, method={"config": config})
+        found.append(model_of(federate(tmp_path / method, spec, runners(spec, silos, tmp_path))))
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(found[1][name], array)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("transferWeight", -0.1),
+        ("transferWeight", 1.1),
+        ("temperature", 0),
+        ("temperature", float("nan")),
+        ("inheritance", 1.5),
+        ("transfer", "hints"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
+        registry.parse(registry.get("fedphp"), {field: value})
