@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
-from fedsilo.learning.models import Model
+from fedsilo.learning.models import Model, evaluating
 from fedsilo.manifests.job import TrainingSpec
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "fit",
     "has_batch_norm",
     "learning_rate",
+    "planned_steps",
+    "recompute_statistics",
 ]
 
 Loss = Callable[[Model, Tensor, Tensor], Tensor]
@@ -127,6 +129,35 @@ def cross_entropy_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether the network normalises over the batch, which one sample alone does not define."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def planned_steps(model: nn.Module, examples: Examples, plan: LocalTraining) -> int:
+    """Steps that `fit` would take.
+
+    :raises DataInvalid: too few examples for a single step.
+    """
+    return _steps(len(examples), plan, has_batch_norm(model))[1]
+
+
+def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
+    """Replace BatchNorm's running statistics by the mean over the batches of one pass, in the given order.
+
+    A last batch of one sample is left out, as in training; statistics stay as they were where no batch is left.
+    """
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    used = used_per_epoch(len(examples), batch_size, skip_single=True)
+    if not norms or used == 0 or batch_size == 1:
+        return
+    momenta = [norm.momentum for norm in norms]
+    with evaluating(model), torch.no_grad():
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean of all batches
+            norm.training = True
+        for index in torch.split(torch.arange(used, device=examples.labels.device), batch_size):
+            model(examples.batch(index)[0])
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
 
 
 def fit(

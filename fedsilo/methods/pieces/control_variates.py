@@ -19,7 +19,7 @@ from fedsilo.methods.pieces.buffers import is_statistic, zero_like
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
-    from fedsilo.learning.training import Correction, Loss
+    from fedsilo.learning.training import Correction, LocalTraining, Loss
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,20 @@ class Rule:
 
 
 def train_controlled(
-    silo: SiloContext, task: SiloTask, private: State, rule: Rule, loss: Loss | None = None
+    silo: SiloContext,
+    task: SiloTask,
+    private: State,
+    rule: Rule,
+    *,
+    loss: Loss | None = None,
+    plan: LocalTraining | None = None,
 ) -> Reply:
     """y <- y - eta (g(y) - c_k + c), from w; the reply carries y and the number of steps, and keeps c_k+.
 
     :param task: trees `model` (w) and `control` (c); setting `share` (v_k) where the rule asks for it.
     :param private: tree `control` (c_k); zero where it is not there.
+    :param loss: of a batch; cross-entropy by default.
+    :param plan: the job's local training by default.
     """
     from fedsilo.learning.models import to_tree
     from fedsilo.learning.training import cross_entropy_loss, fit
@@ -57,7 +65,7 @@ def train_controlled(
     own = private.tree("control") if "control" in private.trees else zero_like(w)
     share = float(task.settings["share"]) if rule.by_size else 1.0
     shift = {name: c[name] / share - own[name] for name in c}
-    plan = silo.local_training(task)
+    plan = plan or silo.local_training(task)
     rate = silo.spec.training.optimizer.learning_rate if rule.base_rate else plan.lr
     momentum = plan.momentum if rule.momentum else 0.0
     plan = replace(plan, momentum=momentum, weight_decay=plan.weight_decay if rule.weight_decay else 0.0)

@@ -1,7 +1,7 @@
 """Inherited private models: a silo's own model, which keeps part of itself from one participation to the next.
 
-Li et al., "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021, as Section IV of Li et
-al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes". It lies in the silo's
+Li et al., "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021, and Li et al.,
+"MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes". It lies in the silo's
 private state, beside the number of times that the silo took part, and teaches the model that the silo is given.
 """
 

@@ -15,7 +15,7 @@ from fedsilo.methods.interface import SiloContext
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
 
-Scaling = Literal["mask", "frequency", "share"]
+Scaling = Literal["mask", "frequency", "share", "sole"]
 
 
 def class_counts(silo: SiloContext) -> np.ndarray:
@@ -28,10 +28,12 @@ def class_scales(counts: np.ndarray, alpha: float, scaling: Scaling) -> np.ndarr
 
     :param alpha: factor of a class that the silo lacks.
     :param scaling: mask: 1 for every class that is there. frequency: alpha + (1 - alpha) n_c / max n. share:
-        n_c / n, without alpha, for silos that have all classes.
+        n_c / n, without alpha, for silos that have all classes. sole: 1 for a class that all examples are of.
     """
     if scaling == "mask":
         scales = np.where(counts > 0, 1.0, alpha)
+    elif scaling == "sole":
+        scales = np.where(counts == counts.sum(), 1.0, alpha)
     elif scaling == "frequency":
         scales = alpha + (1 - alpha) * counts / counts.max()
     else:

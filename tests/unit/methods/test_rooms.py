@@ -46,7 +46,7 @@ def test_no_method_is_named_outside_its_room(path: Path) -> None:
 
 def names(text: str, method: str) -> bool:
     """Whether the method is one of the text's words."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(method)}(?![a-z0-9])", text.lower()) is not None
+    return re.search(rf"(?<![a-z0-9_]){re.escape(method)}(?![a-z0-9_])", text.lower()) is not None
 
 
 def test_a_mention_would_be_found(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""MAP: restricted softmax for the common model, an inherited private model for each silo's own.
+
+Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", Algorithm 1.
+The algorithm returns the private model to the server too; here it stays in the silo, since nothing there needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+from fedsilo.methods.interface import (
+    Exchange,
+    Reply,
+    ServerContext,
+    SiloContext,
+    SiloStep,
+    SiloTask,
+    Updates,
+)
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
+from fedsilo.methods.state import State
+
+RELEASED = Afterwards(part=0.1, rate=0.2)
+
+
+@dataclass(frozen=True)
+class MAPServer(FedAvgServer):
+    """Tree: `model`."""
+
+    config: TwoStageConfig
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """The mean of the models: uniform as printed, by samples in the released code, unless the job says."""
+        rule = "samples" if self.config.released else "uniform"
+        mean = job.mean(updates, "model", weights=job.spec.aggregation.weights or rule)
+        return state.with_trees(model=mean)
+
+
+class MAP(FedAvg):
+    """Declaration of MAP."""
+
+    name = "map"
+    title = "Aggregation by restricted softmax, personalisation by inherited private models"
+    citation = (
+        "X.-C. Li, S. Song, Y. Li, B. Li, Y. Shao, Y. Yang, D.-C. Zhan. MAP: Model Aggregation and Personalization in "
+        "Federated Learning with Incomplete Classes. 2024."
+    )
+    in_silo = "its private model and how many rounds it took part in"
+    Config = TwoStageConfig
+    weights = "uniform"
+
+    def server(self, config: TwoStageConfig) -> MAPServer:
+        """The averaging half."""
+        return MAPServer(config)
+
+    def silo(self, config: TwoStageConfig) -> Mapping[str, SiloStep]:
+        """w_k from w under restricted softmax, which is sent; from w_k the silo's own under plain softmax."""
+
+        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            first, second = stages(silo, task, config, RELEASED)
+            reply = train_model(silo, task, private, loss=first_loss(silo, config), plan=first)
+            return replace(reply, private=personalise(silo, task, private, reply.tensors, second, config))
+
+        return {"train": train}
+
+
+METHOD = MAP()
