@@ -146,7 +146,7 @@ def test_the_released_code_counts_batch_norms_statistics_of_the_private_model_an
         if variant == "released":
             model = silo.model(own)
             with torch.no_grad():
-                before = model.encoder[0](silo.train.batch(torch.arange(24))[0])
+                before = model.encoder.get_submodule("0")(silo.train.batch(torch.arange(24))[0])
             np.testing.assert_allclose(own["encoder.1.running_mean"], before.mean(0), atol=1e-5)
 
 
