@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run all silos in this process, without transport and signatures: the same model, sooner; not resumable",
     )
     parser.add_argument(
+        "--workers",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="with --in-process: share the silos' work between N processes; the model stays the same",
+    )
+    parser.add_argument(
         "--dashboard",
         action="store_true",
         help="serve a page on this machine that shows the jobs while they run; its address is printed",
@@ -62,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
     Exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM.
     """
+    if args.workers and not args.in_process:
+        raise ManifestInvalid("--workers: is for a run with --in-process; add that, or leave this out")
     if args.in_process and args.resume:
         raise ManifestInvalid("--resume: a run with --in-process cannot be resumed; leave one of the two out")
     federations = [load_and_validate(file) for file in args.file]
@@ -115,7 +124,7 @@ def _run_one(
     dashboard: Dashboard | None,
 ) -> Outcome:
     from fedsilo.local.display import display_for, show_result
-    from fedsilo.local.in_process import run_in_process
+    from fedsilo.local.in_process import Means, run_in_process
     from fedsilo.local.run import run as run_federation
     from fedsilo.local.run import train_alone
 
@@ -127,7 +136,7 @@ def _run_one(
     if dashboard is not None:
         display = dashboard.beside(display, federation)
     if args.in_process:
-        outcome = run_in_process(federation, workdir, root, display)
+        outcome = run_in_process(federation, workdir, root, display, Means(args.workers))
     else:
         outcome = run_federation(federation, workdir, root, resume, display)
     alone: list[dict[str, Any]] = []
@@ -139,6 +148,12 @@ def _run_one(
     else:
         show_result(outcome.document, alone)
     return outcome
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
 
 
 def _resuming(base: Path) -> str:

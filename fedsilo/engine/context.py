@@ -57,9 +57,13 @@ class LocalContext(SiloContext):
 
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
         """A model on the device with these weights; the job's own architecture unless another is given."""
-        model = build_model(architecture or self.spec.model, self.spec.data, seed=0)
+        model = self.network(architecture or self.spec.model)
         load_tree(model, tree)
         return model.to(pick_device(self.spec.training.device))
+
+    def network(self, architecture: ModelSpec) -> Model:
+        """A new network, whose weights are of no account."""
+        return build_model(architecture, self.spec.data, seed=0)
 
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""

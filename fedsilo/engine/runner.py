@@ -63,12 +63,7 @@ def open_silo(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:
     :param root: directory that relative dataset paths start from.
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
-    return silo_context(spec, silo, load_examples(spec, silo, root))
-
-
-def silo_context(spec: FederatedJobSpec, silo: Silo, examples: tuple[Examples, Examples]) -> LocalContext:
-    """What the silo half may use, over the silo's training and validation examples."""
-    train, validation = examples
+    train, validation = load_examples(spec, silo, root)
     return LocalContext(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),

@@ -197,12 +197,14 @@ def fit(
         device=device,
     )
     losses, sizes = torch.zeros(steps, device=device), []
+    # Both: what learns may lie outside the model, and parts of the model may not learn.
+    touched = [*model.parameters(), *learning]
     model.train()
     with _own_randomness(plan.seed, device):
         for step, index in enumerate(islice(order, steps)):
             with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
                 value = loss(model, *examples.batch(index))
-            _clear_gradients(model, learning)
+            _clear_gradients(touched)
             value.backward()  # type: ignore[no-untyped-call]
             if correct is not None:
                 correct(model)
@@ -216,14 +218,13 @@ def fit(
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 # Once per pass and not per step: looking at a value makes a GPU wait.
                 _require_finite(losses[: step + 1], model, plan.lr)
-    _clear_gradients(model, learning)
+    _clear_gradients(touched)
     last = (steps - 1) // per_epoch * per_epoch
     return TrainingReport(steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
 
 
-def _clear_gradients(model: nn.Module, learning: list[nn.Parameter]) -> None:
-    # Both: what learns may lie outside the model, and parts of the model may not learn.
-    for parameter in (*model.parameters(), *learning):
+def _clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    for parameter in parameters:
         parameter.grad = None
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedsilo.engine.status import Status, StatusFile, failed_status
 from fedsilo.errors import FedsiloError
@@ -15,14 +18,26 @@ from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
 from fedsilo.manifests.loading import Federation
 
+if TYPE_CHECKING:
+    from fedsilo.simulation.job import Simulation
+
 log = logging.getLogger("fedsilo.run")
 
 LOOK = 0.25
 """Seconds between two statuses: each names every silo, and answers may come by the hundred in a second."""
 
 
-def run_in_process(federation: Federation, workdir: Workdir, data_root: Path, display: Display) -> Outcome:
-    """Run the job to its end; arguments, outcome and errors as those of `fedsilo.local.run.run`."""
+@dataclass(frozen=True)
+class Means:
+    """What the simulation computes with, see `fedsilo.simulation.opening.simulate`."""
+
+    workers: int = 0
+
+
+def run_in_process(
+    federation: Federation, workdir: Workdir, data_root: Path, display: Display, means: Means
+) -> Outcome:
+    """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run`."""
     began = time.monotonic()
     with workdir.claimed(federation, resume=False, in_process=True) as uid, stopping() as check:
         for directory in (workdir.aggregator, workdir.logs):
@@ -31,42 +46,47 @@ def run_in_process(federation: Federation, workdir: Workdir, data_root: Path, di
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
         progress = Progress(federation, workdir, starting=starting)
         with display.showing(progress):
-            error = _run(progress, uid, data_root, display, check)
+            error = _run(lambda: _open(progress, uid, data_root, means), progress, display, check)
         workdir.collect()
         document = progress.outcome(time.monotonic() - began)
         sent = [silo.get("bytes", 0) for silo in progress.silos]
         return Outcome(document, error.exit_code if error else 0, sum(sent) / len(sent))
 
 
+def _open(progress: Progress, uid: str, data_root: Path, means: Means) -> Simulation:
+    # Importing torch takes a second or two, in which a person should already see something.
+    from fedsilo.simulation.opening import open_simulation
+
+    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, means.workers, uid)
+
+
 def _run(
-    progress: Progress, uid: str, data_root: Path, display: Display, check: Callable[[], None]
+    opening: Callable[[], Simulation], progress: Progress, display: Display, check: Callable[[], None]
 ) -> FedsiloError | None:
     """Play the job, telling the progress; its failure, if it fails."""
     file = StatusFile(progress.workdir.aggregator / "status.json")
     try:
-        return _play(progress, uid, data_root, display, check, file)
+        with closing(opening()) as simulation:
+            _play(simulation, file, progress, display, check)
+            return simulation.failure
     except FedsiloError as error:
         failure = error
     except Exception as error:
         log.exception("this is a defect of fedsilo; please report it")
         failure = FedsiloError(f"{type(error).__name__}: {error}; please report it, with the log of the run")
-    file.publish(failed_status(failure.reason, str(failure)))
-    progress.tell(failed_status(failure.reason, str(failure)), progress.rounds)
+    status = failed_status(failure.reason, str(failure))
+    file.publish(status)
+    progress.tell(status, progress.rounds)
     return failure
 
 
 def _play(
+    simulation: Simulation,
+    file: StatusFile,
     progress: Progress,
-    uid: str,
-    data_root: Path,
     display: Display,
     check: Callable[[], None],
-    file: StatusFile,
-) -> FedsiloError | None:
-    # Importing torch takes a second or two, in which a person should already see something.
-    from fedsilo.simulation.opening import open_simulation
-
-    simulation = open_simulation(progress.federation, data_root, progress.workdir.aggregator, uid)
+) -> None:
     status, due = Status(simulation, {}, {}), 0.0
 
     def tell() -> None:
@@ -81,4 +101,3 @@ def _play(
             tell()
             due = time.monotonic() + LOOK
     tell()
-    return simulation.failure

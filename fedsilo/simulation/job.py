@@ -35,6 +35,9 @@ class Answering(Protocol):
     def answers(self, questions: Sequence[Question]) -> Iterable[tuple[str, Answer | Failure]]:
         """Silo and answer, in whatever order they come."""
 
+    def close(self) -> None:
+        """End what answers."""
+
 
 @dataclass(frozen=True)
 class AskedExchange:
@@ -77,6 +80,10 @@ class Simulation:
     def history(self) -> list[dict[str, Any]]:
         """One record per completed round."""
         return self._history
+
+    def close(self) -> None:
+        """End what the silos run in; a simulation that was left before its end must not leave it behind."""
+        self._answering.close()
 
     def play(self) -> Iterator[None]:
         """Go to the end of the job, with a pause after every answer and every exchange."""

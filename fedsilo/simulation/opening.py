@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.course import Course
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
-from fedsilo.learning.devices import prepare_torch
+from fedsilo.errors import ManifestInvalid
+from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.models import build_model, signature
 from fedsilo.manifests.agent import FrozenJob
 from fedsilo.manifests.digest import spec_digest
+from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.loading import Federation
 from fedsilo.methods import registry
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.job import HISTORY, Simulation
 from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo, open_silos
+from fedsilo.simulation.workers import Workers
 
 
-def simulate(federation: Federation, data_root: Path, directory: Path) -> Simulation:
+def simulate(federation: Federation, data_root: Path, directory: Path, workers: int = 0) -> Simulation:
     """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
 
     >>> done = simulate(load_and_validate(path), path.parent, Path("runs/first"))  # doctest: +SKIP
@@ -29,26 +33,29 @@ def simulate(federation: Federation, data_root: Path, directory: Path) -> Simula
 
     :param data_root: directory that relative dataset paths start from.
     :param directory: where `model.safetensors`, `model.json` and `history.jsonl` go.
+    :param workers: processes that share the silos' work; 0: this one does all of it.
     :raises FedsiloError: the job's failure.
     """
-    simulation = open_simulation(federation, data_root, directory)
-    for _ in simulation.play():
-        pass
+    with closing(open_simulation(federation, data_root, directory, workers)) as simulation:
+        for _ in simulation.play():
+            pass
     if simulation.failure is not None:
         raise simulation.failure
     return simulation
 
 
 def open_simulation(
-    federation: Federation, data_root: Path, directory: Path, uid: str | None = None
+    federation: Federation, data_root: Path, directory: Path, workers: int = 0, uid: str | None = None
 ) -> Simulation:
-    """A job that has not begun; arguments as for `simulate`.
+    """A job that has not begun, to be closed in the end; arguments as for `simulate`.
 
     :param uid: the job's identity; a new one by default.
+    :raises ManifestInvalid: workers for a job on a GPU.
     :raises DataInvalid: when the test set cannot be read.
     """
     job, spec = federation.job, federation.job.spec
-    prepare_torch(spec.training.threads)
+    # Workers come of a fork, which threads of PyTorch's do not survive: until then there is one.
+    prepare_torch(1 if workers else spec.training.threads)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.get(spec.method.name)
@@ -66,7 +73,19 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(federation.silos, frozen, SharedData(spec, data_root))
-    return Simulation(Course(method, context, evaluation), identity, spec, directory, OneByOne(silos))
+    answering = _workers(spec, silos, workers) if workers else OneByOne(silos)
+    return Simulation(Course(method, context, evaluation), identity, spec, directory, answering)
+
+
+def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: int) -> Workers:
+    if pick_device(spec.training.device).type != "cpu":
+        raise ManifestInvalid(
+            f"workers: {count}: share the cores of a CPU, and this job trains on a GPU; leave them out, or set "
+            "spec.training.device: cpu"
+        )
+    workers = Workers(silos, count, spec.training.threads)
+    prepare_torch(spec.training.threads)
+    return workers
 
 
 class OneByOne:
@@ -79,3 +98,6 @@ class OneByOne:
         """Silo and answer, in the order of the questions."""
         for question in questions:
             yield question.silo, self._silos[question.silo].answer(question)
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fedsilo.engine.runner import TaskRunner, silo_context
+from fedsilo.engine.context import LocalContext
+from fedsilo.engine.runner import TaskRunner
 from fedsilo.engine.statement import Statement, as_document, departing_blocks
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
+from fedsilo.learning.models import Model, build_model, signature
 from fedsilo.manifests.agent import FrozenJob
+from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.manifests.silo import Silo
 from fedsilo.methods import policy
 from fedsilo.methods.interface import Reply, SiloTask
@@ -64,6 +68,32 @@ class Failure:
     message: str
 
 
+class Networks:
+    """The networks of one job: built once, and copied for whoever needs one."""
+
+    def __init__(self, data: DataSpec) -> None:
+        self._data = data
+        self._built: dict[str, Model] = {}
+
+    def new(self, architecture: ModelSpec) -> Model:
+        """A network of this architecture, whose weights are of no account."""
+        key = architecture.model_dump_json()
+        if key not in self._built:
+            self._built[key] = build_model(architecture, self._data, seed=0)
+        return copy.deepcopy(self._built[key])
+
+
+@dataclass(frozen=True)
+class SharedContext(LocalContext):
+    """What a silo half may use where many silos share a process."""
+
+    networks: Networks = field(kw_only=True)
+
+    def network(self, architecture: ModelSpec) -> Model:
+        """A new network, whose weights are of no account."""
+        return self.networks.new(architecture)
+
+
 class SimulatedSilo:
     """One silo of one job.
 
@@ -76,6 +106,11 @@ class SimulatedSilo:
         self._job = job
         self._minimum = policy.min_samples_per_class(job.spec, silo)
         self._admitted: list[Contract] = []
+
+    @property
+    def samples(self) -> int:
+        """Examples that it trains on."""
+        return 0 if isinstance(self.runner, Failure) else len(self.runner.context.train)
 
     def answer(self, question: Question) -> Answer | Failure:
         """Have the method answer, and let go only what contract and policy allow."""
@@ -121,7 +156,19 @@ class SimulatedSilo:
 
 def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[str, SimulatedSilo]:
     """Every silo with its examples, by reference; one whose data are wrong says so when it is asked."""
-    return {str(silo): SimulatedSilo(silo, job, _runner(silo, job, data)) for silo in silos}
+    networks = Networks(job.spec.data)
+    model = signature(networks.new(job.spec.model))
+
+    def runner(silo: Silo) -> TaskRunner | Failure:
+        try:
+            train, validation = data.examples(silo)
+        except Exception as error:
+            return failure_of(error, f"of {silo}")
+        minimum = policy.min_samples_per_class(job.spec, silo)
+        context = SharedContext(job.spec, model, str(silo), train, validation, minimum, networks=networks)
+        return TaskRunner(context)
+
+    return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
 
 
 def failure_of(error: Exception, task: str) -> Failure:
@@ -130,10 +177,3 @@ def failure_of(error: Exception, task: str) -> Failure:
         return Failure(error.reason, str(error))
     log.error("task %s", task, exc_info=error)
     return Failure("TrainerError", f"{type(error).__name__}: {error}"[:2000])
-
-
-def _runner(silo: Silo, job: FrozenJob, data: SharedData) -> TaskRunner | Failure:
-    try:
-        return TaskRunner(silo_context(job.spec, silo, data.examples(silo)))
-    except Exception as error:
-        return failure_of(error, f"of {silo}")

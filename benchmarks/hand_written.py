@@ -1,0 +1,135 @@
+"""Federated averaging as one would write it by hand in PyTorch, for comparison: no checks, nothing kept, one file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedsilo.data.loaders import load_whole
+from fedsilo.data.partitions import partition
+from fedsilo.engine.schedule import participants as draw
+from fedsilo.engine.schedule import schedule
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.manifests.loading import Federation
+from fedsilo.methods import registry
+from fedsilo.wire import write_tensors
+
+Weights = dict[str, Tensor]
+
+
+class LeNet5(nn.Module):
+    """LeCun et al. (1998), with ReLU and max-pooling: 61,706 parameters for 28x28 and ten classes."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(400, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+        )
+        self.classifier = nn.Linear(84, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = self.classifier(self.encoder(x))
+        return logits
+
+
+def lenet5(input_shape: tuple[int, ...], classes: int) -> LeNet5:
+    """The network as a job may name it."""
+    return LeNet5(input_shape[0], classes)
+
+
+class Clients:
+    """Data, batches and rounds of the job, so that the loop has the same."""
+
+    def __init__(self, federation: Federation) -> None:
+        spec = federation.job.spec
+        self.names = [str(silo) for silo in federation.silos]
+        self.training = spec.training
+        dataset = federation.silos[0].spec.datasets[0]
+        arrays = load_whole(dataset, spec.data, root=Path.cwd())
+        assert dataset.partition is not None
+        self.features, self.labels = torch.tensor(arrays.features), torch.tensor(arrays.labels)
+        parts = partition(arrays.labels, dataset.partition)
+        self.parts = {name: torch.tensor(part) for name, part in zip(self.names, parts, strict=True)}
+        method = registry.get(spec.method.name)
+        exchanges = schedule(spec, method.phases(spec, registry.config_of(method, spec)))
+        self.rounds = [draw(spec, exchange, self.names) for exchange in exchanges]
+
+    def initial(self) -> LeNet5:
+        """The network with the job's initial weights."""
+        torch.manual_seed(derive_seed(self.training.seed, "model"))
+        return LeNet5(1, 10)
+
+
+def train(clients: Clients, model: LeNet5, name: str, round: int) -> None:
+    """One local epoch of SGD."""
+    part, plan = clients.parts[name], clients.training
+    optimizer = torch.optim.SGD(
+        model.parameters(), plan.optimizer.learning_rate, momentum=plan.optimizer.momentum
+    )
+    seed = derive_seed(plan.seed, name, "batches", "train", round)
+    order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))
+    for index in torch.split(order, plan.batch_size):
+        rows = part[index]
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(clients.features[rows].float() / 255), clients.labels[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+def hand_written(clients: Clients, output: Path, workers: int) -> list[float]:
+    """Train and write the model; the time at which each round was complete.
+
+    :param workers: processes that share the clients' work; 0: this one does all of it.
+    """
+    torch.set_num_threads(1)
+    model, times = clients.initial(), []
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    pool = multiprocessing.get_context("fork").Pool(workers, _begin, (clients, model)) if workers else None
+    for number, drawn in enumerate(clients.rounds, start=1):
+        jobs = [(name, number, weights) for name in drawn]
+        if pool is None:
+            _begin(clients, model)
+        trained = pool.imap(_train, jobs) if pool else map(_train, jobs)
+        total = sum(len(clients.parts[name]) for name in drawn)
+        mean = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+        for name, found in zip(drawn, trained, strict=True):
+            for key, tensor in found.items():
+                mean[key] += tensor * (len(clients.parts[name]) / total)
+        weights = mean
+        times.append(time.time())
+    if pool:
+        pool.terminate()
+    write_tensors({name: tensor.numpy() for name, tensor in weights.items()}, output)
+    return times
+
+
+_state: list[tuple[Clients, LeNet5]] = []
+
+
+def _begin(clients: Clients, model: LeNet5) -> None:
+    torch.set_num_threads(1)
+    _state[:] = [(clients, model)]
+
+
+def _train(job: tuple[str, int, Weights]) -> Weights:
+    (clients, model), (name, round, weights) = _state[0], job
+    model.load_state_dict(weights)
+    train(clients, model, name, round)
+    # Copies: what a pool sends is otherwise shared memory, which the next client's training changes.
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}

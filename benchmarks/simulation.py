@@ -1,0 +1,215 @@
+"""Rounds per second: a hand-written loop, the simulation in its forms, and separate processes, on the same job.
+
+    python -m benchmarks.simulation                              # 10 silos, invented images
+    python -m benchmarks.simulation --mnist mnist.npz --silos 100 --sampled 10 --rounds 10
+
+FedAvg with LeNet-5 (61,706 parameters), images of 28x28, two classes per silo, batches of 32, one local epoch. Every
+way runs in a process of its own, has the same batches and ends with the same model, which is checked; `in all` counts
+from the start of that process, imports and data included. Run it on a machine that does nothing else, from the
+repository's root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.hand_written import Clients, hand_written
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import Federation
+from fedsilo.manifests.silo import Silo
+
+WAYS = ("hand-written", "hand-written, workers", "simulation", "simulation, workers", "processes")
+TOLERANCE = 1e-5
+"""Largest difference of a weight from the hand-written loop's, of which some sum in another order."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every way runs.
+
+    :param images: samples of each silo, where they are invented.
+    :param mnist: an `.npz` file with `images` and `labels` instead.
+    """
+
+    silos: int
+    sampled: int
+    rounds: int
+    images: int
+    mnist: str | None
+    workers: int
+
+
+def images(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Invented images, a loader that manifests name: noise round a pattern for each class."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(samples) % classes
+    patterns = rng.integers(0, 128, (classes, 28, 28), dtype=np.uint8)
+    noise = rng.integers(0, 128, (samples, 28, 28), dtype=np.uint8)
+    return patterns[labels] + noise, labels
+
+
+def documents(job: Job) -> list[dict[str, Any]]:
+    """The job's manifest."""
+    if job.mnist:
+        with np.load(job.mnist) as arrays:
+            keys = ("train_images", "train_labels") if "train_images" in arrays else ("images", "labels")
+        config: dict[str, Any] = {"path": str(Path(job.mnist).resolve())}
+        config |= dict(zip(("features", "labels"), keys, strict=True))
+        source: dict[str, Any] = {"loader": "npz", "config": config}
+    else:
+        config = {"samples": job.silos * job.images, "classes": 10}
+        source = {"loader": "python:benchmarks.simulation:images", "config": config}
+    parts = {"scheme": "labels", "silos": job.silos, "config": {"labelsPerSilo": 2}}
+    names = [f"s{index}" for index in range(job.silos)]
+    silos = [
+        {
+            "apiVersion": "fedsilo.io/v1alpha1",
+            "kind": "Silo",
+            "metadata": {"namespace": "silos", "name": name},
+            "spec": {"datasets": [{"name": "images", **source, "partition": parts | {"index": index}}]},
+        }
+        for index, name in enumerate(names)
+    ]
+    spec = {
+        "method": {"name": "fedavg"},
+        "model": {"name": "python:benchmarks.hand_written:lenet5"},
+        "data": {"dataset": "images", "classes": 10, "inputShape": [1, 28, 28], "validationFraction": 0},
+        "training": {
+            "rounds": job.rounds,
+            "device": "cpu",
+            "optimizer": {"learningRate": 0.02, "momentum": 0.9, "weightDecay": 0.0},
+        },
+        "silos": {"refs": [{"namespace": "silos", "name": name} for name in names]},
+        "participation": {"fraction": job.sampled / job.silos, "roundDeadline": "10m"},
+        "evaluation": {"every": job.rounds, "testDataset": "test"},
+        "aggregator": {"datasets": [{"name": "test", **_test()}]},
+    }
+    metadata = {"namespace": "federation", "name": "images"}
+    return [
+        *silos,
+        {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", "metadata": metadata, "spec": spec},
+    ]
+
+
+def _test() -> dict[str, Any]:
+    """A small test set, scored once: what is measured is training."""
+    return {"loader": "python:benchmarks.simulation:images", "config": {"samples": 100, "classes": 10}}
+
+
+def federation(job: Job) -> Federation:
+    """The job as a manifest's file would give it."""
+    *silos, last = documents(job)
+    members = tuple(Silo.model_validate(silo) for silo in silos)
+    return Federation("simulation.yaml", FederatedJob.model_validate(last), members)
+
+
+def measure(way: str, job: Job, directory: Path) -> list[float]:
+    """Run the job one way in this process; the time at which each round was complete."""
+    directory.mkdir(parents=True)
+    if way == "processes":
+        return _processes(job, directory)
+    workers = job.workers if way.endswith("workers") else 0
+    if way.startswith("hand-written"):
+        return hand_written(Clients(federation(job)), directory / "model.safetensors", workers)
+    return _simulation(job, directory, workers)
+
+
+def _simulation(job: Job, directory: Path, workers: int) -> list[float]:
+    from contextlib import closing
+
+    from fedsilo.simulation.opening import open_simulation
+
+    times: list[float] = []
+    with closing(open_simulation(federation(job), Path.cwd(), directory, workers)) as simulation:
+        for _ in simulation.play():
+            if len(simulation.history()) > len(times):
+                times.append(time.time())
+        if simulation.failure is not None:
+            raise simulation.failure
+    return times
+
+
+def _processes(job: Job, directory: Path) -> list[float]:
+    file, workdir = directory / "job.yaml", directory / "run"
+    file.write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")
+    command = [sys.executable, "-m", "fedsilo.cli.main", "run", "-f", str(file), "--workdir", str(workdir)]
+    times: list[float] = []
+    history = workdir / "aggregator" / "history.jsonl"
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None:
+            lines = history.read_bytes().count(b"\n") if history.exists() else 0
+            times += [time.time()] * (lines - len(times))
+            time.sleep(0.01)
+    if run.returncode != 0:
+        raise SystemExit(f"separate processes ended with exit code {run.returncode}")
+    (workdir / "model.safetensors").rename(directory / "model.safetensors")
+    return times
+
+
+def compare(ways: Sequence[str], job: Job, options: Sequence[str]) -> None:
+    """Run every way in a process of its own and print the table."""
+    print(f"{'way':24}{'rounds/s':>10}{'of hand':>9}{'start s':>9}{'in all s':>9}{'in all r/s':>11}")
+    first = 0.0
+    with tempfile.TemporaryDirectory(prefix="fedsilo-") as root:
+        models = [Path(root) / str(number) / "model.safetensors" for number in range(len(ways))]
+        for way, model in zip(ways, models, strict=True):
+            command = [sys.executable, "-m", "benchmarks.simulation", *options, "--one", way]
+            began = time.time()
+            ran = subprocess.run(
+                [*command, "--into", str(model.parent)], check=True, stdout=subprocess.PIPE, text=True
+            )
+            total, times = time.time() - began, json.loads(ran.stdout.splitlines()[-1])
+            rate = (len(times) - 1) / (times[-1] - times[0])
+            first = first or rate
+            start = times[0] - began - 1 / rate
+            difference = _difference(models[0], model)
+            agrees = "" if difference <= TOLERANCE else f"   differs by {difference:.1e}"
+            print(
+                f"{way:24}{rate:10.2f}{rate / first:9.2f}{start:9.1f}{total:9.1f}{job.rounds / total:11.2f}{agrees}",
+                flush=True,
+            )
+
+
+def _difference(one: Path, other: Path) -> float:
+    from fedsilo.wire import open_blob
+
+    trees = [open_blob(path).tree() for path in (one, other)]
+    return max(float(np.abs(trees[0][name] - trees[1][name]).max()) for name in trees[0])
+
+
+def main() -> None:
+    """Print the table, or one way's times as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--silos", type=int, default=10)
+    parser.add_argument("--sampled", type=int, help="silos of a round; all by default")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--images", type=int, default=320, help="invented samples of each silo")
+    parser.add_argument("--mnist", help=".npz file with images and labels, instead of invented ones")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    job = Job(args.silos, args.sampled or args.silos, args.rounds, args.images, args.mnist, args.workers)
+    if args.one:
+        print(json.dumps(measure(args.one, job, args.into)))
+    else:
+        compare(args.ways, job, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()
