@@ -50,18 +50,20 @@ def run(args: argparse.Namespace) -> int:
     job = get_job(kubectl, args.job)
     model = _model_of(job, args.job)
     image = args.image or _aggregator_image(kubectl, job)
-    part = target.with_name(f"{target.name}.part")
+    part, described = (file.with_name(f"{file.name}.part") for file in (target, description))
     try:
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
             beside = str(Path(model["path"]).with_name("model.json"))
             text = pod.content(beside)
             copy = pod.copy(model["path"], part)
         _require_digest(copy, text, model["sha256"], reference(job))
-        with part.open("r+b") as file:
-            description.write_bytes(text)
+        with part.open("r+b") as file, described.open("wb") as words:
+            words.write(text)
             publish(file, part, target)
+            publish(words, described, description)
     finally:
         part.unlink(missing_ok=True)
+        described.unlink(missing_ok=True)
     print(f"{target}: {copy.size:,} bytes, sha256 {copy.sha256} as the status of job {reference(job)} says")
     return 0
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 from fedsilo.errors import ManifestInvalid
 from fedsilo.process import Arguments, run_until_done, version
 from fedsilo_operator.runtime.operator import WORKERS
+from fedsilo_operator.settings import API_SERVER_PORTS
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE_NAME = "fedsilo-operator"
@@ -40,6 +41,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--aggregator-image", required=True, help="image of aggregators")
     parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
     parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
+    parser.add_argument(
+        "--api-server-ports",
+        type=_ports,
+        default=API_SERVER_PORTS,
+        metavar="PORT,...",
+        help="ports of the API server, which network policies leave open (default: 443,6443)",
+    )
     parser.add_argument("--namespace", help="the operator's own (default: POD_NAMESPACE, else the pod's)")
     parser.add_argument(
         "--identity", default=socket.gethostname(), help="name as leader (default: host name)"
@@ -50,6 +58,20 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--health-port", type=int, default=PORT, help="port of /healthz and /readyz")
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    """Ports, separated by commas.
+
+    :raises argparse.ArgumentTypeError: when one is none.
+    """
+    ports = [part.strip() for part in text.split(",")]
+    for port in ports:
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise argparse.ArgumentTypeError(
+                f"{port!r} is no port; give numbers from 1 to 65535 like 443,6443"
+            )
+    return tuple(map(int, ports))
 
 
 async def _until_told(args: argparse.Namespace) -> None:
@@ -94,6 +116,7 @@ async def _operate(args: argparse.Namespace) -> None:
             trainer_image=args.trainer_image,
             namespace=namespace,
             master=await load_master(server, namespace),
+            api_server_ports=args.api_server_ports,
         )
         store = Store()
         cluster = WriteThrough(server, store)

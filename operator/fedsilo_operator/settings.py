@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+API_SERVER_PORTS = (443, 6443)
+"""Usual ports of API servers: behind the Service `kubernetes`, and as network policies see it after translation."""
 
 
 @dataclass(frozen=True)
@@ -11,6 +15,7 @@ class Settings:
 
     :param aggregator_image: image of an aggregator whose job names none; likewise guard and trainer.
     :param namespace: the operator's own.
+    :param api_server_ports: ports to which an aggregator may connect, to report into its job's status.
     :param master: secret from which the keys of all jobs derive, 32 bytes.
     """
 
@@ -19,3 +24,4 @@ class Settings:
     trainer_image: str
     namespace: str
     master: bytes = field(repr=False)
+    api_server_ports: Sequence[int] = API_SERVER_PORTS

@@ -20,6 +20,7 @@ from typing import Any
 
 from fedsilo.cli.cluster.facts import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
+from fedsilo.wire.problems import one_line
 
 PATIENCE = 15
 """Seconds that the API server has for one answer."""
@@ -126,7 +127,7 @@ class Kubectl:
                     output, errors = process.communicate(given or None, timeout=_QUIET)
                 except subprocess.TimeoutExpired as waiting:
                     given, said = b"", waiting.stderr or said
-                    sys.stderr.write(said[shown:].decode(errors="replace"))
+                    sys.stderr.write(_harmless(said[shown:]))
                     sys.stderr.flush()
                     shown = len(said)
                 except BaseException:
@@ -134,6 +135,11 @@ class Kubectl:
                     raise
                 else:
                     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _harmless(said: bytes) -> str:
+    """What kubectl says while it waits, such as a login that asks for something; it may not steer the terminal."""
+    return "\n".join(one_line(line) for line in said.decode(errors="replace").split("\n"))
 
 
 def _output(arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> bytes:

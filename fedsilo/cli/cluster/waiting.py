@@ -28,6 +28,9 @@ from fedsilo.cli.cluster.silos import SiloView, views
 PROMPT = 30
 """Seconds in which an operator that runs has looked at a new job."""
 
+_DOUBTS = ("Unverified", "Unreadable")
+"""Reasons for which the operator itself cannot tell whether a job can run."""
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -117,7 +120,7 @@ def _failed(scene: Scene) -> str | None:
             f"Correct the manifest, {again}."
         )
     done = f"after {scene.rounds}" if scene.status.get("round") else "before its first round was complete"
-    doubt = f" {scene.message('Accepted')}" if scene.condition("Accepted")["reason"] == "Unverified" else ""
+    doubt = f" {scene.message('Accepted')}" if scene.condition("Accepted")["reason"] in _DOUBTS else ""
     return (
         f"{scene.subject} failed {begin} {done}. {scene.message('Failed')}{doubt} A failed job stays failed: "
         f"read `kubectl fedsilo logs {scene.place}`, mend the cause, {again}."

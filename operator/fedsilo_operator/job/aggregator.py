@@ -33,7 +33,7 @@ from fedsilo_operator.workloads.aggregator import Participant
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
 
 
-def standing(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
+def standing(seen: JobObservation, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """What is there from the first step to the last, and restored when it is not."""
     told, observed = service_address(seen), observed_address(seen)
     if told != observed and observed is not None:
@@ -46,7 +46,10 @@ def standing(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
     yield from _put(seen, objects.role(seen.job))
     yield from _put(seen, objects.role_binding(seen.job))
     from_anywhere = job.spec.aggregator.url is not None
-    yield from _put(seen, objects.network_policy(seen.job, from_anywhere=from_anywhere))
+    ports = settings.api_server_ports
+    yield from _put(
+        seen, objects.network_policy(seen.job, from_anywhere=from_anywhere, api_server_ports=ports)
+    )
 
 
 def configuration(

@@ -58,7 +58,7 @@ def _go_on(
     ]
     if FINALIZER not in _finalizers(seen.job):
         actions.append(Apply(_with_finalizers(seen.job, [FINALIZER])))
-    lasting = [*aggregator.standing(seen, job)]
+    lasting = [*aggregator.standing(seen, job, settings)]
     if course.started:
         # First of all what says who takes part: whatever happens next, the job starts with them.
         lasting += aggregator.configuration(seen, job, course.members, settings)

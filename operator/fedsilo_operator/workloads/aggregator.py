@@ -47,9 +47,6 @@ from fedsilo_operator.workloads.pod import (
 AGGREGATOR = "aggregator"
 CONFIG_FILE, TRUST_FILE = "config.json", "trust.json"
 
-API_PORTS = (443, 6443)
-"""Ports of API servers: behind the Service `kubernetes`, and as network policies see it after translation."""
-
 FINAL = (2, 3, 4, 5, 6, 7)
 """Exit codes after which another try cannot help (`fedsilo.errors`)."""
 
@@ -123,8 +120,8 @@ def role_binding(job: Object) -> Object:
     )
 
 
-def network_policy(job: Object, *, from_anywhere: bool) -> Object:
-    """In: guards of this job. Out: the API server.
+def network_policy(job: Object, *, from_anywhere: bool, api_server_ports: Sequence[int]) -> Object:
+    """In: guards of this job. Out: the API server, which a NetworkPolicy can only know by its ports.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """
@@ -136,7 +133,7 @@ def network_policy(job: Object, *, from_anywhere: bool) -> Object:
         "podSelector": {"matchLabels": _pods(job)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [incoming],
-        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in API_PORTS]}],
+        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in api_server_ports]}],
     }
     return _child(NETWORK_POLICY, job, spec=spec)
 

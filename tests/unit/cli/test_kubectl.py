@@ -132,7 +132,9 @@ def test_what_kubectl_refuses_is_one_line_and_an_exit_code(
 def test_a_login_that_asks_the_person_is_heard(tmp_path: Path) -> None:
     """Its question is shown while kubectl still waits for the answer."""
     program = tmp_path / "kubectl"
-    program.write_text("#!/bin/sh\necho 'enter code ABCD' >&2\nread answer\necho '{\"items\": []}'\n")
+    program.write_text(
+        "#!/bin/sh\nprintf 'enter code ABCD\\n\\033[2Jand wait\\n' >&2\nread answer\necho '{\"items\": []}'\n"
+    )
     program.chmod(0o755)
     environment = {**os.environ, "KUBECTL": str(program)}
     code = "import sys; from fedsilo.cli.main import main; sys.exit(main(['status']))"
@@ -147,6 +149,7 @@ def test_a_login_that_asks_the_person_is_heard(tmp_path: Path) -> None:
         assert process.stdout
         assert process.stderr
         assert process.stderr.readline() == b"enter code ABCD\n"
+        assert process.stderr.readline() == b"\\x1b[2Jand wait\n", "nothing that steers a terminal"
         process.stdin.write(b"yes\n")
         process.stdin.flush()
         assert process.stdout.read() == b"there are no jobs in this namespace\n"

@@ -109,6 +109,19 @@ def test_the_model_and_its_description_arrive_whole(
     volume.require_removed()
 
 
+def test_no_description_is_there_before_its_model(
+    volume: Volume, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume.streams(0, part(0))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsilo.cli.model.publish", interrupted)
+    assert fetch(here) == 130
+    assert names(here) == []
+
+
 def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:
     volume.streams(0, part(0))
     assert fetch(here) == 0

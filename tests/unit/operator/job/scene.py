@@ -117,6 +117,7 @@ class Scene:
 
     def __init__(self, job: Object | None = None, silos: Iterable[Object] | None = None) -> None:
         self.now = START
+        self.settings = SETTINGS
         self.cluster = FakeCluster(now=lambda: self.now)
         self.cluster.put(manifest() if job is None else job)
         for one in (silo(NORTH), silo(SOUTH)) if silos is None else silos:
@@ -140,7 +141,7 @@ class Scene:
     def plan(self) -> Plan:
         """What would be done now."""
         seen = self.seen()
-        return Plan() if seen is None else plan(seen, self.now, SETTINGS)
+        return Plan() if seen is None else plan(seen, self.now, self.settings)
 
     def step(self) -> Plan:
         """One reconcile, a second after the last."""
@@ -151,7 +152,7 @@ class Scene:
         decided = [Plan()]
 
         def decide(refused: tuple[Refusal, ...]) -> Plan:
-            decided.append(plan(replace(seen, refused=refused), self.now, SETTINGS))
+            decided.append(plan(replace(seen, refused=refused), self.now, self.settings))
             return decided[-1]
 
         with suppress(Refused):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedsilo_operator.objects import (
     Object,
     says,
 )
-from tests.unit.operator.job.scene import NORTH, SOUTH, Scene, manifest, public_key
+from tests.unit.operator.job.scene import NORTH, SETTINGS, SOUTH, Scene, manifest, public_key
 
 GOLDEN = Path(__file__).with_name("golden")
 VOLUMES = [
@@ -150,3 +151,10 @@ def test_only_the_aggregator_has_a_token(scene: Scene) -> None:
     pod = the(scene, JOB)["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert pod["serviceAccountName"] == "digits-aggregator"
+
+
+def test_the_aggregator_reaches_the_ports_that_the_operator_was_told() -> None:
+    scene = Scene()
+    scene.settings = replace(SETTINGS, api_server_ports=(16443,))
+    scene.settle()
+    assert the(scene, NETWORK_POLICY)["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 16443}]}]
