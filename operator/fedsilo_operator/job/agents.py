@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJob
+from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.silos import Member
 from fedsilo_operator.job.trust import bundle, service_address
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import SILO_AGENT, Object, Ref, is_deleted, ref_of, silo_of, uid_of

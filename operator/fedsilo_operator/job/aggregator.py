@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from fedsilo.manifests.job import FederatedJob
 from fedsilo_operator.job.conditions import Course
+from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.silos import Member
 from fedsilo_operator.job.trust import bundle, keys_of, observed_address, replaced_master, service_address
 from fedsilo_operator.objects import (
     CLAIM,

@@ -9,10 +9,10 @@ from fedsilo.manifests.job import FederatedJob
 from fedsilo.process import version
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
+from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silos import (
     Choice,
-    Member,
     admission,
     admitted,
     lost_quorum,

@@ -9,7 +9,8 @@ from typing import Any
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
-from fedsilo_operator.job.silos import GONE, LEFT_OUT, Member
+from fedsilo_operator.job.member import Member
+from fedsilo_operator.job.silos import GONE, LEFT_OUT
 from fedsilo_operator.objects import Object, Ref, condition, says, silo_of
 from fedsilo_operator.reasons import ALARMING, Reason
 

@@ -1,0 +1,65 @@
+"""One silo of a job: what it says, and how far its agent is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedsilo_operator.objects import Object, Ref, condition, holds
+from fedsilo_operator.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Member:
+    """A silo of the job.
+
+    :param public_key: None while the silo has published none.
+    :param agent: None while there is none.
+    :param exists: whether there is such a Silo now; without one no agent is made.
+    :param hindrance: reason and message, where the operator may not make or change the agent, or does not trust it.
+    """
+
+    ref: Ref
+    public_key: str | None = None
+    agent: Object | None = None
+    exists: bool = True
+    hindrance: tuple[Reason, str] | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the agent, if there is one, says what the operator told it."""
+        return self.hindrance is None or self.hindrance[0] != Reason.TRUST_BROKEN
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the silo takes part if the job starts."""
+        return self.trusted and self.agent is not None and holds(self.agent, "Admitted")
+
+    @property
+    def refusal(self) -> tuple[str, str] | None:
+        """Reason and message of what the silo has against the job."""
+        found = condition(self.agent, "Admitted") if self.agent is not None else None
+        return (found["reason"], found["message"]) if found and found["status"] == "False" else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether the silo's word stands unless somebody changes something; a person's may be awaited."""
+        return self.trusted and self._has_spoken
+
+    @property
+    def _has_spoken(self) -> bool:
+        return self.admitted or (self.refusal is not None and self.refusal[0] != Reason.APPROVAL_PENDING)
+
+    @property
+    def failed(self) -> str | None:
+        """Why the agent has failed, if it has."""
+        found = condition(self.agent, "Failed") if self.agent is not None else None
+        return str(found["message"]) if found and found["status"] == "True" else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent runs, or has run to its end."""
+        return self.hindrance is None and _runs_or_ran(self.agent)
+
+
+def _runs_or_ran(agent: Object | None) -> bool:
+    return agent is not None and (holds(agent, "Ready") or holds(agent, "Finished"))
