@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster test-chaos lint format lock vectors reference crds charts cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -27,10 +27,7 @@ test: setup  ## run the tests that need no cluster
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --ignore tests/cluster/test_chaos.py
-
-test-chaos: cluster-up images  ## kill and delete everything that belongs to jobs on that Kubernetes, one after the other
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster/test_chaos.py
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster
 
 lint: setup  ## style, types and layers
 	@$(BIN)/ruff format --check .
