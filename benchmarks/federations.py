@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from fedsilo.engine.record import curve
 from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
 from fedsilo_aggregator.report import as_job_status
 from fedsilo_operator.cluster.connection import MERGE, Connection
@@ -208,6 +209,8 @@ class Aggregators:
             "roundDeadline": began,
             "metrics": {"accuracy": random.random(), "loss": random.random()},
             "training": {"loss": random.random()},
+            "curve": curve([_line(number + 1) for number in range(done)]),
+            "parameters": 62_006,
             "refused": {},
             "model": {"path": "model.safetensors", "sha256": "0" * 64} if self.finishing else None,
             "silos": [
@@ -217,10 +220,17 @@ class Aggregators:
                     "lastRound": done,
                     "samples": 1000,
                     "bytes": 250_000 * (done + (number < answered)),
+                    "update": f"{done:064x}",
                 }
                 for number, name in enumerate(names)
             ],
         }
+
+
+def _line(number: int) -> Object:
+    """A round of the history, as far as a learning curve needs it."""
+    figures = {"metrics": {"accuracy": number / 1000, "loss": 1 / number}, "training": {"loss": 1 / number}}
+    return {"round": number, **figures}
 
 
 def _has_model(job: Object) -> bool:
