@@ -65,7 +65,8 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
 
     import uvloop
 
-    from fedsilo.engine.status import Sinks, StatusFile, failed_status
+    from fedsilo.engine import curves
+    from fedsilo.engine.status import Sinks, StatusFile, StatusSink, failed_status
     from fedsilo_aggregator.opening import open_federation
     from fedsilo_aggregator.service import Service
     from fedsilo_aggregator.serving import leaving_on_sigterm, serve, server_context
@@ -76,16 +77,17 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     except FedsiloError as error:
         file.publish(failed_status(error.reason, str(error)))
         raise
+    sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, federation.history, args.dir)]
     service = Service(federation, config.keys())
     tls = server_context(args.tls_cert, args.tls_key)
 
     async def serving() -> str | None:
         async with leaving_on_sigterm():
             if not args.report:
-                await serve(service, file, args.host, args.port, tls)
+                await serve(service, Sinks(sinks), args.host, args.port, tls)
                 return None
             async with reporting(config.job.metadata, args.claim) as report:
-                await serve(service, Sinks((file, report)), args.host, args.port, tls)
+                await serve(service, Sinks((*sinks, report)), args.host, args.port, tls)
                 return await report.settled()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

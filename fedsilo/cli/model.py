@@ -18,6 +18,9 @@ from fedsilo.cli.cluster.reading import Copy, reader_pod, reading
 from fedsilo.durable import publish
 from fedsilo.errors import JobFailed, ManifestInvalid, Problem
 
+CURVES = "curves.tfevents"
+"""The learning curves, where the job asked for them; beside the model."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job, and where the model goes."""
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the model to FILE and its description beside it, as .json.
+    """Write the model to FILE and its description beside it, as .json; learning curves too, where there are any.
 
     :raises ManifestInvalid: when the job is not complete, or a file is in the way.
     :raises JobFailed: when the job has failed.
@@ -45,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     """
     target: Path = args.output
     description = target.with_suffix(".json")
-    _require_room(target, description)
+    curves = target.with_suffix(".tfevents")
+    _require_room(target, description, curves)
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     model = _model_of(job, args.job)
@@ -55,12 +59,15 @@ def run(args: argparse.Namespace) -> int:
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
             beside = str(Path(model["path"]).with_name("model.json"))
             text = pod.content(beside)
+            drawn = pod.content(str(Path(model["path"]).with_name(CURVES))) if _has_curves(job) else None
             copy = pod.copy(model["path"], part)
         _require_digest(copy, text, model["sha256"], reference(job))
         with part.open("r+b") as file, described.open("wb") as words:
             words.write(text)
             publish(file, part, target)
             publish(words, described, description)
+        if drawn is not None:
+            curves.write_bytes(drawn)
     finally:
         part.unlink(missing_ok=True)
         described.unlink(missing_ok=True)
@@ -68,12 +75,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _require_room(target: Path, description: Path) -> None:
-    if target == description:
-        raise ManifestInvalid(f"{target}: the description takes this name; end the model's in .safetensors")
+def _has_curves(job: Object) -> bool:
+    return bool((job["spec"].get("output") or {}).get("tensorboard"))
+
+
+def _require_room(target: Path, *beside: Path) -> None:
+    if target in beside:
+        raise ManifestInvalid(f"{target}: another file takes this name; end the model's in .safetensors")
     if not target.parent.is_dir():
         raise ManifestInvalid(f"{target.parent}: there is no such directory; make it first")
-    for file in (target, description):
+    for file in (target, *beside):
         if file.exists():
             raise ManifestInvalid(f"{file}: is there already; remove it or name another file with -o")
 

@@ -95,6 +95,7 @@ class Course:
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
             "training": mean_metrics(updates),
+            "silos": {silo: dict(updates.metrics(silo)) for silo in updates.silos},
         }
         with self._blaming("aggregate"):
             return self._half.aggregate(self._context, state, exchange, updates), found

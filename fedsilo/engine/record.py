@@ -68,6 +68,7 @@ def round_record(
         "bytes": _added(before.get("bytes", {}), sizes),
         "failed": before.get("failed", {}) | dict(closed.failed),
         "missing": sorted({*before.get("missing", ()), *closed.awaited}),
+        "seconds": round(before.get("seconds", 0.0) + closed.elapsed, 3),
     }
 
 

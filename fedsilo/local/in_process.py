@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.engine.status import Status, StatusFile, failed_status
+from fedsilo.engine import curves
+from fedsilo.engine.status import Sinks, Status, StatusFile, failed_status
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.progress import Outcome, Progress
@@ -88,10 +89,12 @@ def _play(
     check: Callable[[], None],
 ) -> None:
     status, due = Status(simulation, {}, {}), 0.0
+    spec, directory = progress.federation.job.spec, progress.workdir.aggregator
+    sinks = Sinks((file, *curves.wanted(spec, simulation.history, directory)))
 
     def tell() -> None:
         document = status.document("")
-        file.publish(document)
+        sinks.publish(document)
         progress.tell(document, simulation.history())
         display.update(progress)
 

@@ -7,7 +7,7 @@ aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    what each process said
-model.safetensors, model.json, history.jsonl      the result
+model.safetensors, model.json, history.jsonl, curves.tfevents      the result
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedsilo.manifests.loading import Federation
 from fedsilo.manifests.silo import Silo
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
-RESULTS = ("model.safetensors", "model.json", "history.jsonl")
+RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents")
 
 
 @dataclass(frozen=True)

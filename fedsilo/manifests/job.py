@@ -232,6 +232,14 @@ class AggregatorSpec(Fields):
         return self
 
 
+class OutputSpec(Fields):
+    """What the job leaves beside its model."""
+
+    tensorboard: Flag = Field(
+        default=False, description="Learning curves as a file for TensorBoard, curves.tfevents."
+    )
+
+
 class AgentsSpec(Fields):
     """What the job decides about the agents in the silos."""
 
@@ -258,6 +266,7 @@ class FederatedJobSpec(Fields):
     privacy: PrivacySpec = Field(default=PrivacySpec(), description="Limits that the job sets itself.")
     aggregator: AggregatorSpec = Field(default=AggregatorSpec(), description="Where the aggregator runs.")
     agents: AgentsSpec = Field(default=AgentsSpec(), description="What the job decides about the agents.")
+    output: OutputSpec | None = Field(default=None, description="What the job leaves beside its model.")
     suspend: Flag = Field(default=False, description="Stops the pods and keeps the rounds; false goes on.")
     backoff_limit: Integer = Field(
         default=6, ge=0, le=1000, description="Restarts of a pod before the job fails."

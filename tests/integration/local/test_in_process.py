@@ -12,13 +12,24 @@ from tests.integration.local.runs import end, run, start, until
 
 
 def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
-    manifest = write(tmp_path / "job.yaml", silos("north", "south"), participation={"minSilos": 2})
+    manifest = write(
+        tmp_path / "job.yaml",
+        silos("north", "south"),
+        participation={"minSilos": 2},
+        output={"tensorboard": True},
+    )
     apart = run(manifest, tmp_path / "apart")
     together = run(manifest, tmp_path / "together", "--in-process", "--workers", "2")
     assert (apart.code, together.code) == (0, 0), together.err
     assert together.document["model"]["sha256"] == apart.document["model"]["sha256"]
-    for name in ("model.safetensors", "model.json", "history.jsonl", "aggregator/status.json"):
-        assert (together.workdir / name).exists(), name
+    for name in (
+        "model.safetensors",
+        "model.json",
+        "history.jsonl",
+        "curves.tfevents",
+        "aggregator/status.json",
+    ):
+        assert (together.workdir / name).exists() and (apart.workdir / name).exists(), name
     assert together.document.keys() == apart.document.keys()
     for field in ("phase", "method", "rounds", "metrics", "silos"):
         assert together.document[field] == apart.document[field]

@@ -66,6 +66,11 @@ class FakeKubectl:
         self._answers.append((pattern, list(answers)))
         self._save()
 
+    def instead(self, pattern: str, answer: dict[str, Any]) -> None:
+        """As `answer`, before whatever was said so far."""
+        self._answers.insert(0, (pattern, [answer]))
+        self._save()
+
     def json(self, pattern: str, *objects: Any) -> None:
         """As `answer`, with objects."""
         self.answer(pattern, *({"out": json.dumps(item)} for item in objects))

@@ -122,6 +122,17 @@ def test_no_description_is_there_before_its_model(
     assert names(here) == []
 
 
+def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, here: Path) -> None:
+    found = complete()
+    found["spec"]["output"] = {"tensorboard": True}
+    volume.kubectl.instead("get federatedjobs.*", {"out": json.dumps(found)})
+    volume.kubectl.answer(rf"{EXEC} cat /model/curves.tfevents", {"out": "events"})
+    volume.streams(0, part(0))
+    assert fetch(here) == 0
+    assert (here / "digits.tfevents").read_text() == "events"
+    assert names(here) == ["digits.json", "digits.safetensors", "digits.tfevents"]
+
+
 def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:
     volume.streams(0, part(0))
     assert fetch(here) == 0
