@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -55,6 +55,9 @@ crds: setup  ## write manifests/crds/ anew
 
 charts: setup  ## write anew what the charts share with manifests/ and models, and their READMEs
 	@$(BIN)/python -m charts.generate
+
+metrics: setup  ## write the table of docs/metrics.md anew
+	@$(BIN)/python -m tests.metrics_page
 
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
 	@$(BIN)/python -m tests.cluster.node up

@@ -7,18 +7,18 @@ job failed, 143 after SIGTERM. Started again it goes on where it was; after the 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import AggregatorConfig, load_config
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))
 
@@ -37,16 +37,22 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8443, help="port to listen on")
     parser.add_argument("--report", action="store_true", help="report into the FederatedJob's status")
     parser.add_argument("--claim", help="with --report: the PersistentVolumeClaim that holds the directory")
+    parser.add_argument(
+        "--metrics-port", type=int, help="port of /healthz, /readyz and /metrics (default: none)"
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
     if args.exit_with_parent:
         exit_with_parent()
     # Imported here and below so that `--help` and a bad configuration do not wait for torch.
     config = load_config(args.config)
+    about(namespace=config.job.metadata.namespace, job=config.job.metadata.name)
     from fedsilo_aggregator.opening import claimed
 
     with claimed(args.dir):
@@ -66,7 +72,9 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     import uvloop
 
     from fedsilo.engine import curves
-    from fedsilo.engine.status import Sinks, StatusFile, StatusSink, failed_status
+    from fedsilo.engine.status import Sinks, Status, StatusFile, StatusSink, failed_status
+    from fedsilo.probes import probing
+    from fedsilo_aggregator.metrics import exposition
     from fedsilo_aggregator.opening import open_federation
     from fedsilo_aggregator.service import Service
     from fedsilo_aggregator.serving import leaving_on_sigterm, serve, server_context
@@ -79,15 +87,17 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
         raise
     sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, federation.history, args.dir)]
     service = Service(federation, config.keys())
+    status = Status(federation, service.refused, service.served)
+    metrics = exposition(config.job, service, status)
     tls = server_context(args.tls_cert, args.tls_key)
 
     async def serving() -> str | None:
-        async with leaving_on_sigterm():
+        async with leaving_on_sigterm(), probing(metrics, args.metrics_port):
             if not args.report:
-                await serve(service, Sinks(sinks), args.host, args.port, tls)
+                await serve(service, status, Sinks(sinks), args.host, args.port, tls)
                 return None
             async with reporting(config.job.metadata, args.claim) as report:
-                await serve(service, Sinks((*sinks, report)), args.host, args.port, tls)
+                await serve(service, status, Sinks((*sinks, report)), args.host, args.port, tls)
                 return await report.settled()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from fedsilo.engine.federation import Federation
 from fedsilo.errors import Problem
+from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
 from fedsilo.wire.problems import STATUS, one_line
 from fedsilo_aggregator.uploads import FULL, UploadRange, Uploads
@@ -81,7 +82,10 @@ class Service:
             problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
         self.refused[problem.code] += 1
         sender = request.get(SILO, "-")
-        log.warning("refused %s %s from %s: %s", request.method, request.raw_path, sender, one_line(problem))
+        with concerning(silo=_name(request)):
+            log.warning(
+                "refused %s %s from %s: %s", request.method, request.raw_path, sender, one_line(problem)
+            )
         return problem_response(problem)
 
     @web.middleware
@@ -151,10 +155,17 @@ class Service:
         if self.federation.accepted(task) is None:
             self.federation.expected(task, silo)
             assert self.federation.current is not None
-            log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
+            with concerning(silo=_name(request)):
+                log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.federation.current.fail(silo, reason, message)
             self.change()
         return web.Response(status=204)
+
+
+def _name(request: web.Request) -> str | None:
+    """The silo's, once it has proven who it is."""
+    reference = request.get(SILO)
+    return None if reference is None else reference.rpartition("/")[2]
 
 
 def problem_response(problem: Problem) -> web.Response:

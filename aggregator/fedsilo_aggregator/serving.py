@@ -16,6 +16,7 @@ from aiohttp import web
 
 from fedsilo.engine.round import Verdict
 from fedsilo.engine.status import Status, StatusSink
+from fedsilo.logs import about
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.service import Service
 from fedsilo_aggregator.uploads import FULL
@@ -66,23 +67,26 @@ async def leaving_on_sigterm() -> AsyncIterator[None]:
             os._exit(TERMINATED)
 
 
-async def serve(service: Service, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext) -> None:
+async def serve(
+    service: Service, status: Status, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext
+) -> None:
     """Serve until the job has ended and its silos know."""
     runner = web.AppRunner(service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=CUT)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
         log.info("serving job %s on %s:%d", service.federation.identity.name, host, port)
-        await drive(service, sink)
+        await drive(service, status, sink)
     finally:
         await runner.cleanup()
 
 
-async def drive(service: Service, sink: StatusSink) -> None:
+async def drive(service: Service, status: Status, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     federation, message = service.federation, ""
-    status = Status(federation, service.refused, service.served)
     while not federation.ended:
+        if federation.current is not None:
+            about(round=federation.current.exchange.round)
         # Serving time is the time in which silos can answer: neither folding nor a full disk counts.
         before = time.monotonic()
         await service.changed(TICK)

@@ -16,6 +16,7 @@ from fedsilo.cli.cluster.federation import get_job, of_job, silo_refs
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
 from fedsilo.cli.cluster.pods import COMPONENTS, Part, parts, why_no_pod, why_silent
 from fedsilo.errors import ManifestInvalid
+from fedsilo.logs import as_text
 from fedsilo.manifests.words import closest
 
 
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the pods go on")
     parser.add_argument(
         "-p", "--previous", action="store_true", help="the pod before the present one, that of a restart"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="lines as they were written, one JSON object each"
     )
     add_cluster_arguments(parser)
 
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     for line in silent:
         print(f"fedsilo: {line}", file=sys.stderr)
     sys.stdout.flush()
-    Reader(kubectl, follow=args.follow).read(voices)
+    Reader(kubectl, follow=args.follow, raw=args.json).read(voices)
     return 0
 
 
@@ -96,9 +100,10 @@ def _choose(
 class Reader:
     """Copies logs to standard output: one after another, or all at once as they are written."""
 
-    def __init__(self, kubectl: Kubectl, *, follow: bool) -> None:
+    def __init__(self, kubectl: Kubectl, *, follow: bool, raw: bool) -> None:
         self._kubectl = kubectl
         self._follow = follow
+        self._raw = raw
         self._writing = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
 
@@ -125,11 +130,17 @@ class Reader:
             mark = voice.mark.encode()
             for line in _lines(process.stdout):
                 with self._writing:
-                    sys.stdout.buffer.write(mark + line)
+                    sys.stdout.buffer.write(mark + (line if self._raw else _for_people(line)))
                     sys.stdout.buffer.flush()
             said = process.stderr.read()
         if process.returncode > 0:
             print(f"fedsilo: {voice.mark}{failure(arguments, said)}", file=sys.stderr)
+
+
+def _for_people(line: bytes) -> bytes:
+    if not line.startswith(b"{"):
+        return line
+    return as_text(line.decode(errors="replace").rstrip("\n")).encode() + b"\n"
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:

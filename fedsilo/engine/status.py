@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from fedsilo.engine.round import OpenRound
 from fedsilo.engine.store import JobIdentity
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import EVALUATE, Exchange
+
+OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
+"""What may become of a silo in a round, and where the round's record names those silos."""
 
 DRIFT = timedelta(seconds=10)
 """By so much a round's deadline may be off before it is told anew: it moves while no silo can be served."""
@@ -114,12 +118,14 @@ class Account:
 
     :param sent: bytes of its accepted updates.
     :param update: digest of the last of them, scores apart.
+    :param rounds: completed rounds by what became of the silo in them: `accepted`, `failed`, `missing`.
     """
 
     last_round: int = 0
     samples: int | None = None
     sent: int = 0
     update: str | None = None
+    rounds: Counter[str] = field(default_factory=Counter)
 
 
 class Status:
@@ -184,6 +190,9 @@ class Status:
     def _add_up(self) -> None:
         history = self._federation.history()
         for line in history[self._seen :]:
+            for outcome, part in OUTCOMES.items():
+                for silo in line[part]:
+                    self._accounts[silo].rounds[outcome] += 1
             for silo, count in line["bytes"].items():
                 self._accounts[silo].sent += count
             for silo, samples in line["samples"].items():
@@ -222,6 +231,11 @@ class Status:
             "roundStartTime": timestamp(self._times.start),
             "roundDeadline": timestamp(self._times.deadline),
         }
+
+    def accounts(self) -> Mapping[str, Account]:
+        """What each silo has contributed to the completed rounds."""
+        self._add_up()
+        return self._accounts
 
     def _silo(self, silo: str) -> dict[str, Any]:
         account, current = self._accounts[silo], self._federation.current

@@ -7,7 +7,6 @@ only a machine that holds them all can do; a real federation cannot and need not
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.logs import start_logging
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.loading import Federation, load
 from fedsilo.process import exit_with_parent, run_until_done
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(name, type=Path)
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     if args.exit_with_parent:
         exit_with_parent()
     return run_until_done(lambda: _run(args.manifest, args.root, args.output))

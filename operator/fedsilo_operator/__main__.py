@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from fedsilo.errors import ManifestInvalid
+from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, version
 from fedsilo_operator.runtime.operator import WORKERS
 from fedsilo_operator.settings import API_SERVER_PORTS
@@ -28,7 +28,7 @@ PORT = 8080
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     return run_until_done(lambda: asyncio.run(_until_told(_arguments(argv))))
 
 
@@ -55,7 +55,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=WORKERS, help="objects that each controller works on at once"
     )
-    parser.add_argument("--health-port", type=int, default=PORT, help="port of /healthz and /readyz")
+    parser.add_argument(
+        "--health-port", type=int, default=PORT, help="port of /healthz, /readyz and /metrics"
+    )
+    parser.add_argument(
+        "--metrics-from",
+        type=_labels,
+        metavar="LABEL=VALUE,...",
+        help="aggregators and guards serve metrics; namespaces with these labels may ask aggregators (default: none)",
+    )
+    add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
 
@@ -74,8 +83,16 @@ def _ports(text: str) -> tuple[int, ...]:
     return tuple(map(int, ports))
 
 
+def _labels(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and sign for name, sign, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form label=value,label=value")
+    return {name: value for name, _, value in pairs}
+
+
 async def _until_told(args: argparse.Namespace) -> None:
     """Operate until a signal comes."""
+    start_logging(args.log_format)
     work = asyncio.ensure_future(_operate(args))
     told = False
 
@@ -96,13 +113,14 @@ async def _until_told(args: argparse.Namespace) -> None:
 
 async def _operate(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
+    from fedsilo.probes import probes
     from fedsilo_operator.cluster.api_server import api_server
     from fedsilo_operator.job.controller import JobController
     from fedsilo_operator.keys import load_master
+    from fedsilo_operator.metrics import exposition
     from fedsilo_operator.objects import Ref
     from fedsilo_operator.runtime.controller import Reconciler
     from fedsilo_operator.runtime.election import Election
-    from fedsilo_operator.runtime.health import health
     from fedsilo_operator.runtime.operator import Operator
     from fedsilo_operator.runtime.store import Store, WriteThrough
     from fedsilo_operator.settings import Settings
@@ -117,6 +135,7 @@ async def _operate(args: argparse.Namespace) -> None:
             namespace=namespace,
             master=await load_master(server, namespace),
             api_server_ports=args.api_server_ports,
+            metrics_from=args.metrics_from,
         )
         store = Store()
         cluster = WriteThrough(server, store)
@@ -127,7 +146,13 @@ async def _operate(args: argparse.Namespace) -> None:
         # A process that starts again under the same name is another one: its lease must run out first.
         election = Election(server, Ref(namespace, LEASE_NAME), f"{args.identity}_{uuid4().hex[:8]}")
         operator = Operator(cluster, store, controllers, election, args.workers)
-        async with health(lambda: operator.unsynced, args.health_port):
+
+        def unready() -> str:
+            # Leading or not: a standby takes over at once.
+            missing = operator.unsynced
+            return f"not listed yet: {', '.join(missing)}" if missing else ""
+
+        async with probes(unready, exposition(operator, store), args.health_port):
             await operator.run()
 
 

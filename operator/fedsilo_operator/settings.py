@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 API_SERVER_PORTS = (443, 6443)
@@ -17,6 +17,8 @@ class Settings:
     :param namespace: the operator's own.
     :param api_server_ports: ports to which an aggregator may connect, to report into its job's status.
     :param master: secret from which the keys of all jobs derive, 32 bytes.
+    :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
+        aggregators nor guards serve any.
     """
 
     aggregator_image: str
@@ -25,3 +27,4 @@ class Settings:
     namespace: str
     master: bytes = field(repr=False)
     api_server_ports: Sequence[int] = API_SERVER_PORTS
+    metrics_from: Mapping[str, str] | None = None

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from fedsilo.errors import ManifestInvalid, PolicyRefused
+from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, run_until_done, version
 
 log = logging.getLogger("fedsilo.isolation")
@@ -60,7 +61,7 @@ class Place(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))
 
@@ -68,11 +69,13 @@ def main(argv: list[str] | None = None) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = Arguments(prog="fedsilo-isolation", description="Wait until this pod's network is closed.")
     parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (JSON)")
+    add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
     places = tempting_places(*aggregator(args.agent))
     await_closed(places)
     log.info("the network is closed: no answer from %s", ", ".join(map(str, places)))

@@ -19,7 +19,9 @@ from tests.cluster.kubectl import Kubectl, Namespace, until
 from tests.cluster.node.apiserver import api_server
 from tests.cluster.node.binaries import programs
 from tests.cluster.node.client import healthy
+from tests.metrics_page import documented
 from tests.paths import ROOT
+from tests.scraping import scrape
 
 SYSTEM = "fedsilo-system"
 
@@ -102,6 +104,11 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
         api.run("apply", "--server-side", "-f", str(ROOT / "examples" / "quickstart.yaml"))
         until(lambda: all(silo["status"].get("publicKey") for silo in _all(api, "silos")), "keys of silos")
         until(lambda: len(_all(api, "jobs.batch")) >= 4, "trainers and guards")
+        leads, stands_by = scrape(first.port), scrape(second.port)
+        assert leads.declared == stands_by.declared == documented()["operator"]
+        assert (leads.value("federated_leader"), stands_by.value("federated_leader")) == (1, 0)
+        assert leads.values("federated_job_state", job_name="digits")
+        assert not stands_by.values("federated_job_state")
 
         first.ended_by(signal.SIGKILL)
         before = time.monotonic()

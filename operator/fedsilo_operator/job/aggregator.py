@@ -46,10 +46,7 @@ def standing(seen: JobObservation, job: FederatedJob, settings: Settings) -> Ite
     yield from _put(seen, objects.role(seen.job))
     yield from _put(seen, objects.role_binding(seen.job))
     from_anywhere = job.spec.aggregator.url is not None
-    ports = settings.api_server_ports
-    yield from _put(
-        seen, objects.network_policy(seen.job, from_anywhere=from_anywhere, api_server_ports=ports)
-    )
+    yield from _put(seen, objects.network_policy(seen.job, settings, from_anywhere=from_anywhere))
 
 
 def configuration(
@@ -75,7 +72,7 @@ def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: 
     if due and not seen.leftover and not seen.occupied and not _in_the_way(seen, JOB.name):
         yield from _volume(seen, job)
         yield from _secret(seen, job, settings)
-        yield Apply(objects.workload(seen.job, job, settings.aggregator_image))
+        yield Apply(objects.workload(seen.job, job, settings))
 
 
 def suspended(seen: JobObservation) -> Iterator[Action]:

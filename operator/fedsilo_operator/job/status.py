@@ -17,6 +17,9 @@ from fedsilo_operator.reasons import ALARMING, Reason
 ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
 """Conditions in the order in which a job comes to them."""
 
+PHASES = ("Pending", "Admitting", "Starting", "Running", "Suspended", "Complete", "Failed", "Terminating")
+"""All that a job's phase may be."""
+
 LONGEST, ALL = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the whole."""

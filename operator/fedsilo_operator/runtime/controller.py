@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Never, Protocol
 
+from fedsilo.logs import concerning
+from fedsilo.metrics import Distribution
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, Event, Refused
-from fedsilo_operator.objects import Kind, Object
+from fedsilo_operator.objects import (
+    FEDERATED_JOB,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    SILO,
+    SILO_KIND,
+    Kind,
+    Object,
+    labels_of,
+)
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.refusals import Said
 from fedsilo_operator.runtime.queue import Key, Queue
@@ -21,8 +33,15 @@ REFUSED_AGAIN = 60.0
 """Seconds, at least, after which to try again what the API server refused: a person must do something first."""
 
 
+SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+"""Bounds by which durations of reconciles are counted."""
+
 PERSISTENT = 5
 """Failures in a row, half a minute of them, after which a person should know: news and restarts are quicker."""
+
+
+RESULTS = ("success", "refused", "retry", "defect")
+"""How a reconcile ends: well, refused by the API server, to be tried again, or with an error nobody foresaw."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,8 @@ class Controller:
     def __init__(self, reconciler: Reconciler, cluster: Cluster, store: Store) -> None:
         self.reconciler = reconciler
         self.queue = Queue()
+        self.results: Counter[str] = Counter()
+        self.durations = Distribution(SECONDS)
         self._cluster = cluster
         self._store = store
         self._complained: dict[Key, str] = {}
@@ -90,13 +111,26 @@ class Controller:
             key, waited = await self.queue.get()
             began = time.monotonic()
             try:
-                await self._handle(key)
+                with concerning(**self._facts(key)):
+                    self.results[await self._handle(key)] += 1
             finally:
                 self.queue.done(key)
             took = time.monotonic() - began
+            self.durations.add(took)
             log.debug("%s: %s: reconciled in %.4f s, waited %.4f s", self.reconciler.name, key, took, waited)
 
-    async def _handle(self, key: Key) -> None:
+    def _facts(self, key: Key) -> dict[str, str]:
+        """What a reconcile is about, for the log."""
+        if key.kind == FEDERATED_JOB:
+            return {"namespace": key.ref.namespace, "job": key.ref.name}
+        if key.kind == SILO_KIND:
+            return {"silo": key.ref.name}
+        labels = labels_of(self._store.get(key.kind, key.ref) or {"metadata": {}})
+        names = {"namespace": JOB_NAMESPACE, "job": JOB_NAME, "silo": SILO}
+        return {name: labels[label] for name, label in names.items() if label in labels}
+
+    async def _handle(self, key: Key) -> str:
+        """Reconcile one key; one of `RESULTS`."""
         name = self.reconciler.name
         try:
             again = await self.reconciler.reconcile(key)
@@ -105,18 +139,21 @@ class Controller:
             self.queue.retry(key, at_least=REFUSED_AGAIN)
             if not isinstance(error, Said):
                 await self._complain(key, str(error))
+            return "refused"
         except ClusterError as error:
             log.info("%s: %s: trying again: %s: %s", name, key, type(error).__name__, error)
             if self.queue.retry(key) >= PERSISTENT:
                 await self._complain(key, str(error))
+            return "retry"
         except Exception:
             log.exception("%s: %s: this is a defect of fedsilo; please report it", name, key)
             self.queue.retry(key)
-        else:
-            self.queue.forget(key)
-            self._complained.pop(key, None)
-            if again is not None:
-                self.queue.add_after(key, again)
+            return "defect"
+        self.queue.forget(key)
+        self._complained.pop(key, None)
+        if again is not None:
+            self.queue.add_after(key, again)
+        return "success"
 
     async def _complain(self, key: Key, message: str) -> None:
         """Record once, where a person looks, what the API server does not do."""

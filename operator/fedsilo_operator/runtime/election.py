@@ -49,8 +49,15 @@ class Election:
         self._ref = lease
         self._identity = identity
         self._leading = False
+        self.transitions = 0
+        """How often the lease has changed hands, as it said when it was read last."""
         self._renewed = 0.0
         """When the request began with which the lease was renewed last, on our clock."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process may act."""
+        return self._leading
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
@@ -109,22 +116,25 @@ class Election:
 
     async def _get(self) -> Object:
         try:
-            return await self._cluster.get(LEASE, self._ref)
+            lease = await self._cluster.get(LEASE, self._ref)
+            self.transitions = (lease.get("spec") or {}).get("leaseTransitions", 0)
+            return lease
         except NotFound:
             # Empty, so that its creator owns no field of it: the first apply would conflict with that one.
             return await self._cluster.create(_lease(self._ref, {}, {}))
 
     async def _take(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
-        now = _now()
+        now, transitions = _now(), spec.get("leaseTransitions", 0) + 1
         await self._write(
             lease,
             holderIdentity=self._identity,
             leaseDurationSeconds=DURATION,
             acquireTime=now,
             renewTime=now,
-            leaseTransitions=spec.get("leaseTransitions", 0) + 1,
+            leaseTransitions=transitions,
         )
+        self.transitions = transitions
         self._leading = True
         log.info("leading as %s", self._identity)
 

@@ -31,23 +31,28 @@ class Operator:
         election: Election | None = None,
         workers: int = WORKERS,
     ) -> None:
-        self._election = election
+        self.election = election
         self._workers = workers
-        self._controllers = [Controller(reconciler, cluster, store) for reconciler in reconcilers]
-        self._reflectors: dict[tuple[Kind, str], Reflector] = {}
-        for controller in self._controllers:
+        self.controllers = [Controller(reconciler, cluster, store) for reconciler in reconcilers]
+        self.reflectors: dict[tuple[Kind, str], Reflector] = {}
+        for controller in self.controllers:
             for watch in controller.reconciler.watches():
                 place = watch.kind, watch.labels
-                if place not in self._reflectors:
-                    self._reflectors[place] = Reflector(cluster, *place, store.shelf(*place))
-                self._reflectors[place].on_change(controller.listener(watch))
+                if place not in self.reflectors:
+                    self.reflectors[place] = Reflector(cluster, *place, store.shelf(*place))
+                self.reflectors[place].on_change(controller.listener(watch))
 
     @property
     def unsynced(self) -> list[str]:
         """Kinds whose first list is not in yet; with none, the operator is ready to lead."""
         return sorted(
-            {kind.plural for (kind, _), found in self._reflectors.items() if not found.synced.is_set()}
+            {kind.plural for (kind, _), found in self.reflectors.items() if not found.synced.is_set()}
         )
+
+    @property
+    def leading(self) -> bool:
+        """Whether this operator acts."""
+        return self.election is None or self.election.leading
 
     async def run(self) -> Never:
         """Run until cancelled; the lease is then given back.
@@ -55,20 +60,20 @@ class Operator:
         :raises LeaseLost: when another may lead.
         """
         try:
-            await _together(self._lead(), *(reflector.run() for reflector in self._reflectors.values()))
+            await _together(self._lead(), *(reflector.run() for reflector in self.reflectors.values()))
         finally:
-            if self._election is not None:
-                await self._election.release()
+            if self.election is not None:
+                await self.election.release()
 
     async def _lead(self) -> Never:
-        for reflector in self._reflectors.values():
+        for reflector in self.reflectors.values():
             await reflector.synced.wait()
         holding = []
-        if self._election is not None:
-            await self._election.acquire()
-            holding = [self._election.hold()]
+        if self.election is not None:
+            await self.election.acquire()
+            holding = [self.election.hold()]
         await _together(
-            *holding, *(controller.work() for controller in self._controllers for _ in range(self._workers))
+            *holding, *(controller.work() for controller in self.controllers for _ in range(self._workers))
         )
 
 

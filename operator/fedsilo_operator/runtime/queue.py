@@ -64,14 +64,22 @@ class Queue:
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: dict[Key, float] = {}
         """Since when each one waits for a worker."""
-        self._working: set[Key] = set()
+        self._working: dict[Key, float] = {}
+        """Since when each one is worked on."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._bucket = Bucket(RETRIES_PER_SECOND, BURST)
+        self.added = 0
+        self.retried = 0
+        """How often a key began to wait for a worker, and how often one was to come back after a failure."""
 
     def __len__(self) -> int:
         """How many keys wait to be worked on now."""
         return len(self._waiting)
+
+    def longest(self) -> float:
+        """Seconds for which a worker has been busy with its key, of all the longest; 0 when none is."""
+        return asyncio.get_running_loop().time() - min(self._working.values()) if self._working else 0.0
 
     def add(self, key: Key) -> None:
         """Look at it as soon as a worker is free; that makes an appointment for later needless."""
@@ -79,6 +87,7 @@ class Queue:
         if timer is not None:
             timer.cancel()
         if key not in self._waiting:
+            self.added += 1
             self._waiting[key] = asyncio.get_running_loop().time()
             if key not in self._working:
                 self._ready.put_nowait(key)
@@ -98,6 +107,7 @@ class Queue:
 
     def retry(self, key: Key, at_least: float = 0.0) -> int:
         """Look at it again after a failure; how often in a row it has failed now."""
+        self.retried += 1
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         wait = min(MOST, max(at_least, FIRST * 2.0 ** min(failures, 30)))
@@ -113,11 +123,11 @@ class Queue:
         """The next key, which is this worker's alone until `done`, and the seconds that it has waited for one."""
         key = await self._ready.get()
         since = self._waiting.pop(key)
-        self._working.add(key)
-        return key, asyncio.get_running_loop().time() - since
+        self._working[key] = asyncio.get_running_loop().time()
+        return key, self._working[key] - since
 
     def done(self, key: Key) -> None:
         """The worker is through with it."""
-        self._working.discard(key)
+        self._working.pop(key, None)
         if key in self._waiting:
             self._ready.put_nowait(key)

@@ -29,6 +29,8 @@ class Reflector:
         self._version: str | None = None
         self.synced = asyncio.Event()
         """Set when the first list is in."""
+        self.restarts = 0
+        """How often it had to list anew or to try again; a watch that ends in its time is none."""
 
     def on_change(self, listener: Changed) -> None:
         """Tell this one too."""
@@ -53,8 +55,10 @@ class Reflector:
             except Gone as error:
                 log.info("%s: listing again: %s", self._kind.plural, error)
                 self._version = None
+                self.restarts += 1
             except ClusterError as error:
                 log.warning("%s: trying again: %s", self._kind.plural, error)
+                self.restarts += 1
             # A watch ends every few minutes, which is no failure; one that brings nothing and ends at once is.
             failures = 0 if heard or loop.time() - began > MOST else failures + 1
             await asyncio.sleep(min(MOST, FIRST * 2.0 ** min(failures, 30)) * random.uniform(0.5, 1))

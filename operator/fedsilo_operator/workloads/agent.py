@@ -27,6 +27,9 @@ from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
     CONFIG,
     DATA,
+    LOG_FORMAT,
+    METRICS,
+    METRICS_PORT,
     PORT,
     SECRETS,
     VOLUME,
@@ -125,7 +128,10 @@ def trainer_policy(site: Site) -> Object:
 
 
 def guard_policy(site: Site) -> Object:
-    """Out to the job's aggregator. One outside the cluster has no labels to know it by: there, to its port."""
+    """Out to the job's aggregator; one outside the cluster has no labels to know it by: there, to its port.
+
+    Nothing in: who may look at its metrics, the institution says by a policy of its own.
+    """
     job, trust = site.agent.spec.job, site.agent.spec.trust
     if trust.address is not None:
         peer = {
@@ -167,10 +173,14 @@ def guard_image(silo: Silo, settings: Settings) -> str:
 
 def guard_job(site: Site, settings: Settings) -> Object:
     """The silo's image with the silo's key, on the trainer's node: they share a volume."""
+    watched = settings.metrics_from is not None
     container = Container(
         name=GUARD,
         image=guard_image(site.silo, settings),
-        arguments=[*_arguments(), "--key", f"{SECRETS}/key.pem"],
+        arguments=[
+            *(*_arguments(), "--key", f"{SECRETS}/key.pem"),
+            *(("--metrics-port", str(METRICS_PORT)) if watched else ()),
+        ],
         mounts=[
             _config(site),
             _place(site, _PLACES.inbox),
@@ -180,6 +190,7 @@ def guard_job(site: Site, settings: Settings) -> Object:
             Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
         ],
         resources=GUARD_RESOURCES,
+        ports=METRICS if watched else {},
     )
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_with(site, TRAINER)]}}
     trust = site.agent.spec.trust
@@ -203,7 +214,7 @@ def _isolation(site: Site, settings: Settings) -> Container:
         name=ISOLATION,
         image=guard_image(site.silo, settings),
         command=["fedsilo-isolation"],
-        arguments=["--agent", f"{CONFIG}/agent.json"],
+        arguments=["--agent", f"{CONFIG}/agent.json", *LOG_FORMAT],
         mounts=[_config(site)],
         resources={what: amounts for what, amounts in resources.items() if amounts},
     )
@@ -228,7 +239,8 @@ def _job(site: Site, component: str, container: Container, **more: Any) -> Objec
 
 
 def _arguments() -> list[str]:
-    return ["--agent", f"{CONFIG}/agent.json", "--silo", f"{CONFIG}/silo.json", "--volume", VOLUME]
+    documents = ["--agent", f"{CONFIG}/agent.json", "--silo", f"{CONFIG}/silo.json"]
+    return [*documents, "--volume", VOLUME, *LOG_FORMAT]
 
 
 def _config(site: Site) -> Mount:

@@ -30,10 +30,14 @@ from fedsilo_operator.objects import (
     ref_of,
     uid_of,
 )
+from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
     CONFIG,
     DATA,
+    LOG_FORMAT,
+    METRICS,
+    METRICS_PORT,
     PORT,
     SECRETS,
     VOLUME,
@@ -120,8 +124,8 @@ def role_binding(job: Object) -> Object:
     )
 
 
-def network_policy(job: Object, *, from_anywhere: bool, api_server_ports: Sequence[int]) -> Object:
-    """In: guards of this job. Out: the API server, which a NetworkPolicy can only know by its ports.
+def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> Object:
+    """In: guards of this job, and who may look at metrics. Out: the API server, known by its ports only.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """
@@ -129,11 +133,15 @@ def network_policy(job: Object, *, from_anywhere: bool, api_server_ports: Sequen
     if not from_anywhere:
         guards = {"matchLabels": {COMPONENT: "guard", JOB_UID: uid_of(job)}}
         incoming["from"] = [{"namespaceSelector": {}, "podSelector": guards}]
+    watching = []
+    if settings.metrics_from is not None:
+        source = {"namespaceSelector": {"matchLabels": dict(settings.metrics_from)}}
+        watching = [{"from": [source], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}]
     spec = {
         "podSelector": {"matchLabels": _pods(job)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [incoming],
-        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in api_server_ports]}],
+        "ingress": [incoming, *watching],
+        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in settings.api_server_ports]}],
     }
     return _child(NETWORK_POLICY, job, spec=spec)
 
@@ -209,11 +217,8 @@ def claim_ref(job: Object) -> Ref:
     return Ref(ref.namespace, claim_name(ref, uid_of(job)))
 
 
-def workload(job: Object, parsed: FederatedJob, image: str) -> Object:
-    """The Job that runs the aggregator.
-
-    :param image: the operator's release, for a job that names no image.
-    """
+def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
+    """The Job that runs the aggregator."""
     spec = parsed.spec.aggregator
     claim = claim_ref(job).name
     mounts = [
@@ -230,12 +235,19 @@ def workload(job: Object, parsed: FederatedJob, image: str) -> Object:
         *("--tls-cert", f"{SECRETS}/tls.crt"),
         *("--tls-key", f"{SECRETS}/tls.key"),
         *("--report", "--claim", claim),
+        *LOG_FORMAT,
     ]
+    ports = {"https": PORT}
+    if settings.metrics_from is not None:
+        arguments += ["--metrics-port", str(METRICS_PORT)]
+        ports |= METRICS
     resources: dict[str, Any] = {
         what: {name: str(amount) for name, amount in amounts.items()}
         for what, amounts in spec.resources.items()
     }
-    container = Container(AGGREGATOR, spec.image or image, arguments, mounts, resources, ports=(PORT,))
+    container = Container(
+        AGGREGATOR, spec.image or settings.aggregator_image, arguments, mounts, resources, ports
+    )
     pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
     return batch_job(
         _ref(job), _labels(job), pod, owner=job, backoff_limit=parsed.spec.backoff_limit, final=FINAL

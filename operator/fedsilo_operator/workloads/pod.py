@@ -17,6 +17,14 @@ GRACE = 20
 PORT = 8443
 """Where an aggregator serves."""
 
+LOG_FORMAT = ("--log-format", "json")
+"""On a cluster programs read the logs first."""
+
+METRICS_PORT = 8080
+"""Where aggregators and guards answer who watches them."""
+
+METRICS = {"metrics": METRICS_PORT}
+
 SCRATCH = "1Gi"
 """Size of `/tmp`: a pod that fills it is evicted, before it fills its node's disk."""
 
@@ -45,6 +53,7 @@ class Container:
     """A container of a pod.
 
     :param resources: as in core/v1.
+    :param ports: by name.
     :param command: instead of the image's own entry point.
     """
 
@@ -53,7 +62,7 @@ class Container:
     arguments: Sequence[str]
     mounts: Sequence[Mount]
     resources: Mapping[str, Any] = field(default_factory=dict)
-    ports: Sequence[int] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
     command: Sequence[str] = ()
 
 
@@ -100,7 +109,9 @@ def _container(container: Container) -> dict[str, Any]:
     if container.resources:
         content["resources"] = dict(container.resources)
     if container.ports:
-        content["ports"] = [{"containerPort": port, "protocol": "TCP"} for port in container.ports]
+        content["ports"] = [
+            {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in container.ports.items()
+        ]
     return content
 
 

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
 import uvloop
 
 from fedsilo.engine.volume import Volume
+from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.manifests.agent import SiloAgent
 from fedsilo.manifests.loading import load_document
 from fedsilo.manifests.silo import Silo
+from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard, decline
+from fedsilo_agent.guard.metrics import exposition
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))
 
@@ -40,15 +42,21 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML), with the silo's policy")
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
     parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
+    parser.add_argument(
+        "--metrics-port", type=int, help="port of /healthz, /readyz and /metrics (default: none)"
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
     if args.exit_with_parent:
         exit_with_parent()
     agent = load_document(args.agent, SiloAgent)
+    about(namespace=agent.spec.job.namespace, job=agent.spec.job.name, silo=agent.spec.silo.name)
     admission = Admission(agent, load_document(args.silo, Silo))
     volume = Volume(args.volume)
     volume.prepare_guard()
@@ -57,7 +65,10 @@ def _run(args: argparse.Namespace) -> None:
     peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, admission.reference, key)
 
     async def guarding() -> None:
-        async with AggregatorClient(peer) as client:
+        async with (
+            AggregatorClient(peer) as client,
+            probing(exposition(agent, volume, client), args.metrics_port),
+        ):
             try:
                 guard = Guard(admission, volume, key, client)
             except AuditBroken as broken:

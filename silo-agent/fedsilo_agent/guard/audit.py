@@ -22,6 +22,18 @@ from fedsilo.errors import PolicyRefused
 
 log = logging.getLogger("fedsilo.guard")
 
+EVENTS = (
+    "signature",
+    "departure",
+    "acknowledged",
+    "not-accepted",
+    "refused",
+    "task-refused",
+    "failed",
+    "finished",
+)
+"""All that is ever written."""
+
 GENESIS = "0" * 64
 
 
@@ -45,7 +57,7 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append one event durably; from any thread."""
+        """Append one of `EVENTS` durably; from any thread."""
         with self._lock:
             self._append(event, facts)
 

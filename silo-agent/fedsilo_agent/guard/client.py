@@ -64,6 +64,10 @@ class AggregatorClient:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._session: aiohttp.ClientSession | None = None
+        self.answered: float | None = None
+        """When the aggregator answered last (Unix time), whatever it was."""
+        self.received = 0
+        """Bytes of blobs."""
 
     async def __aenter__(self) -> AggregatorClient:
         context = ssl.create_default_context(cadata=self._peer.ca)
@@ -136,7 +140,7 @@ class AggregatorClient:
         async with self._request("GET", f"{self._base}/blobs/{link.digest}", headers=headers) as response:
             with part.open("ab" if response.status == 206 else "wb") as file:
                 async for piece in response.content.iter_chunked(CHUNK):
-                    file.write(piece)
+                    self.received += file.write(piece)
                     if file.tell() > link.length:
                         break
         size = part.stat().st_size
@@ -192,8 +196,11 @@ class AggregatorClient:
         pause, said, silent_until = FIRST_PAUSE, "", 0.0
         while True:
             try:
-                return await once()
+                answer = await once()
+                self.answered = time.time()
+                return answer
             except Problem as problem:
+                self.answered = time.time()
                 if problem.code not in RETRIED:
                     raise
                 reason = str(problem)

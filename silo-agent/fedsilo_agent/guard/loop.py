@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from fedsilo.durable import read_json, write_json
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
+from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task, task_digest
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditLog
@@ -121,6 +122,10 @@ class Guard:
                 await asyncio.sleep(UNTRUSTED_PAUSE)
 
     async def _answer(self, given: Given) -> None:
+        with concerning(round=given.task.round):
+            await self._work(given)
+
+    async def _work(self, given: Given) -> None:
         task = given.task
         update = self._volume.outbox / f"{task.task}.update"
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
+from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_agent.trainer.isolation import isolate
 
@@ -33,7 +34,7 @@ LOOK = 0.05
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))
 
@@ -51,11 +52,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--hide", type=Path, action="append", default=[], help="with --isolate: one more directory not to see"
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
     return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
     volume = Volume(args.volume)
     volume.prepare_trainer()
     hidden = [volume.guard, volume.audit, *args.hide]
@@ -85,7 +88,9 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
     desk = Desk(volume, ())
     desk.clear_failures()
     try:
-        spec = load_document(args.agent, SiloAgent).spec.job.spec
+        agent = load_document(args.agent, SiloAgent).spec
+        about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
+        spec = agent.job.spec
         silo = load_document(args.silo, Silo)
         method = registry.get(spec.method.name)
         phases = method.phases(spec, registry.config_of(method, spec))
@@ -112,6 +117,7 @@ def _work(desk: Desk, runner: TaskRunner) -> None:
 def _answer(desk: Desk, runner: TaskRunner, task: str) -> None:
     try:
         order = desk.order()
+        about(round=order.task.round)
         private = desk.private(order)
         reply = runner.run(order.task, private)
         desk.hand_over(order, reply, private)

@@ -23,7 +23,7 @@ from fedsilo.manifests.silo import Silo
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which a test gives up waiting; each wait ends as soon as its condition holds."""
 
 
@@ -44,19 +44,25 @@ def federation(
     deadline: str = "5m",
     quorum: int = 2,
     policy: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+    output: Mapping[str, Any] | None = None,
 ) -> Federation:
-    """Two silos that average a small network; the silos score the last model themselves."""
+    """Two silos that average a small network; the silos score the last model themselves.
+
+    :param data: what a trainer finds, where there is one; tests mostly answer in its place.
+    """
     names = ("north", "south")
     job = {
         "metadata": {"name": "attacked", "namespace": "federation"},
         "spec": {
             "method": {"name": "fedavg"},
             "model": {"name": "mlp", "config": {"hidden": list(hidden)}},
-            "data": {"dataset": "digits", "classes": 3, "inputShape": [4]},
+            "data": {"dataset": "digits", **(data or {"classes": 3, "inputShape": [4]})},
             "training": {"rounds": rounds},
             "silos": {"refs": [{"namespace": f"silo-{name}", "name": name} for name in names]},
             "participation": {"roundDeadline": deadline, "minSilos": quorum},
             "evaluation": {"every": rounds},
+            "output": output,
         },
     }
     silos = [
@@ -128,11 +134,18 @@ class Site:
         log = self.workdir.logs / "aggregator.log"
         return Process("fedsilo_aggregator", [*arguments, *more], log, before)
 
-    def guard(self, name: str = "north") -> Process:
+    def guard(self, name: str = "north", more: Sequence[str] = ()) -> Process:
         directory = self.workdir.silo(name)
         arguments = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
         arguments += ["--volume", str(directory), "--key", str(self.workdir.volume(name).guard / "key.pem")]
-        return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log")
+        return Process("fedsilo_agent.guard", [*arguments, *more], self.workdir.logs / f"{name}.log")
+
+    def trainer(self, name: str = "north", more: Sequence[str] = ()) -> Process:
+        directory = self.workdir.silo(name)
+        arguments = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
+        arguments += ["--volume", str(directory)]
+        log = self.workdir.logs / f"{name}-trainer.log"
+        return Process("fedsilo_agent.trainer", [*arguments, *more], log)
 
     def status(self) -> Any:
         path = self.workdir.aggregator / "status.json"

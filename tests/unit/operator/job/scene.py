@@ -46,6 +46,7 @@ SETTINGS = Settings(
     trainer_image="registry.example/fedsilo-trainer:0.1.0",
     namespace="fedsilo-system",
     master=b"m" * 32,
+    metrics_from={"fedsilo.io/metrics": "true"},
 )
 
 

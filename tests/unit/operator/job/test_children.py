@@ -13,6 +13,7 @@ import yaml
 from cryptography import x509
 
 from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.job import FederatedJob
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import (
@@ -24,6 +25,7 @@ from fedsilo_operator.objects import (
     Object,
     says,
 )
+from fedsilo_operator.workloads import aggregator
 from tests.unit.operator.job.scene import NORTH, SETTINGS, SOUTH, Scene, manifest, public_key
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -84,6 +86,22 @@ def test_golden(scene: Scene) -> None:
     by_name = {kind.name: objects for kind, objects in scene.everything().items()}
     found = yaml.safe_dump_all([reviewed(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100)
     assert found == (GOLDEN / "aggregator.yaml").read_text()
+
+
+def test_an_aggregator_serves_metrics_only_where_they_are_wanted(scene: Scene) -> None:
+    seen = scene.seen()
+    assert seen is not None
+    job, parsed = seen.job, FederatedJob.model_validate(seen.job)
+    for wanted in ({"team": "watch"}, None):
+        settings = replace(SETTINGS, metrics_from=wanted)
+        made = aggregator.workload(job, parsed, settings)
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        assert ("--metrics-port" in container["args"]) == (wanted is not None)
+        assert len(container["ports"]) == (1 if wanted is None else 2)
+        _, *watching = aggregator.network_policy(job, settings, from_anywhere=False)["spec"]["ingress"]
+        assert [rule["from"] for rule in watching] == (
+            [] if wanted is None else [[{"namespaceSelector": {"matchLabels": wanted}}]]
+        )
 
 
 def test_the_aggregator_understands_its_configuration(scene: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,16 @@ def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since(
     world.agent["metadata"] |= {"resourceVersion": "77", "managedFields": []}
     world.agent["status"] = {"phase": "Starting"}
     assert made(world) == before
+
+
+def test_a_guard_serves_metrics_only_where_they_are_wanted() -> None:
+    owner = agent()
+    site = Site(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
+    for wanted in ({"a": "b"}, None):
+        made = children.guard_job(site, replace(SETTINGS, metrics_from=wanted))
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        assert ("ports" in container) == ("--metrics-port" in container["args"]) == (wanted is not None)
+        assert children.guard_policy(site)["spec"]["ingress"] == [], "whom it answers, the institution says"
 
 
 @pytest.mark.parametrize("name", [TRAINER, GUARD, "isolation"])

@@ -1,0 +1,111 @@
+"""The rounds of one job as metrics: from its history, its open round, and what its silos have asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from fedsilo.engine.status import OUTCOMES, Status
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series
+from fedsilo.wire.problems import STATUS
+from fedsilo_aggregator.service import Service
+
+SILO = (*JOB, "silo")
+
+DURATION = Series(
+    "federated_round_duration_seconds",
+    "histogram",
+    (*JOB, "method"),
+    "Completed rounds by the time that they were open to the silos, as a deadline counts it.",
+    (1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
+)
+SILOS = Series(
+    "federated_round_silos",
+    "gauge",
+    (*JOB, "state"),
+    "Silos drawn for the open round: answered, awaited, failed.",
+)
+QUORUM = Series("federated_round_quorum", "gauge", JOB, "Answers without which the open round is lost.")
+ELAPSED = Series(
+    "federated_round_elapsed_seconds", "gauge", JOB, "For how long the open round has been open to the silos."
+)
+DEADLINE = Series(
+    "federated_round_deadline_seconds", "gauge", JOB, "For how long a round may be open to the silos."
+)
+AWAITED = Series("federated_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
+UPDATES = Series(
+    "federated_silo_updates_total",
+    "counter",
+    (*SILO, "result"),
+    "Completed rounds by what became of the silo in them: accepted, failed, missing at the deadline.",
+)
+REPORT = Series(
+    "federated_silo_last_report_timestamp_seconds",
+    "gauge",
+    SILO,
+    "When the silo's guard was heard of last (Unix time); it asks every 25 s. None before the first time.",
+)
+BYTES = Series(
+    "federated_silo_bytes_total",
+    "counter",
+    (*SILO, "direction"),
+    "Bytes of accepted updates of completed rounds (received), and of models fetched from this process (sent).",
+)
+REJECTED = Series(
+    "federated_rejected_updates_total",
+    "counter",
+    (*JOB, "reason"),
+    "Requests and updates that were refused, by problem code (docs/wire.md).",
+)
+
+DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED)
+
+
+def exposition(job: FederatedJob, service: Service, status: Status) -> Exposition:
+    """The aggregator's metrics."""
+
+    def read() -> Iterator[Sample]:
+        labels = (job.metadata.namespace, job.metadata.name)
+        yield Sample(DURATION, (*labels, job.spec.method.name), _durations(service))
+        yield from _open_round(labels, service)
+        yield from _silos(labels, service, status)
+        # All from the start: of a counter that begins with 1, Prometheus sees no increase.
+        for reason in STATUS:
+            yield Sample(REJECTED, (*labels, reason), service.refused[reason])
+
+    return Exposition(DECLARED, read)
+
+
+def _durations(service: Service) -> Distribution:
+    found = Distribution(DURATION.bounds)
+    for line in service.federation.history():
+        found.add(line["seconds"])
+    return found
+
+
+def _open_round(labels: tuple[str, str], service: Service) -> Iterator[Sample]:
+    current = service.federation.current
+    if current is None:
+        return
+    found = current.round
+    counts = {"answered": len(found.answered), "awaited": len(found.awaited), "failed": len(found.failed)}
+    for state, count in counts.items():
+        yield Sample(SILOS, (*labels, state), count)
+    yield Sample(QUORUM, labels, found.quorum)
+    yield Sample(ELAPSED, labels, found.elapsed)
+    yield Sample(DEADLINE, labels, found.deadline)
+
+
+def _silos(labels: tuple[str, str], service: Service, status: Status) -> Iterator[Sample]:
+    current, now = service.federation.current, time.time() - time.monotonic()
+    awaited = current.round.awaited if current and not service.federation.ended else ()
+    for reference, account in status.accounts().items():
+        silo = (*labels, reference.rpartition("/")[2])
+        yield Sample(AWAITED, silo, reference in awaited)
+        for result in OUTCOMES:
+            yield Sample(UPDATES, (*silo, result), account.rounds[result])
+        if reference in service.seen:
+            yield Sample(REPORT, silo, now + service.seen[reference])
+        yield Sample(BYTES, (*silo, "received"), account.sent)
+        yield Sample(BYTES, (*silo, "sent"), service.served[reference])

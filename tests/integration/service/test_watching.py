@@ -1,0 +1,159 @@
+"""A federation as those see it who watch it: metrics while a round is open, and logs to the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.integration.service.site import Process, Site, federation, free_port, until
+from tests.metrics_page import documented
+from tests.scraping import Scrape, scrape
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+JOB = {"job_namespace": "federation", "job_name": "attacked"}
+NORTH = {**JOB, "silo": "north"}
+
+DIGITS = {"classes": 10, "inputShape": [8, 8]}
+JSON = ("--log-format", "json")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was served while south's trainer was held up in round 1, and the logs of all when the job was over."""
+
+    site: Site
+    aggregator: Scrape
+    guard: Scrape
+    logs: dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    site = Site(
+        tmp_path_factory.mktemp("job"), federation(rounds=2, data=DIGITS, output={"tensorboard": True})
+    )
+    ports = {name: free_port() for name in ("aggregator", "guard")}
+    started: dict[str, Process] = {}
+    with ExitStack() as stack:
+
+        def start(name: str, process: Process) -> None:
+            started[name] = process
+            stack.callback(process.kill)
+
+        start("aggregator", site.start_aggregator(more=[*JSON, "--metrics-port", str(ports["aggregator"])]))
+        for silo in ("north", "south"):
+            start(f"{silo}-trainer", site.trainer(silo, JSON))
+        drops = [site.workdir.volume(silo).drop / "signature.json" for silo in ("north", "south")]
+        until(lambda: all(drop.exists() for drop in drops), "the trainers to be ready")
+        os.kill(started["south-trainer"].pid, signal.SIGSTOP)
+        start("north", site.guard("north", [*JSON, "--metrics-port", str(ports["guard"])]))
+        start("south", site.guard("south", JSON))
+        until(lambda: reported(site) == {"north": "Reported", "south": "Awaited"}, "north's first answer")
+        seen = scrape(ports["aggregator"]), scrape(ports["guard"])
+        os.kill(started["south-trainer"].pid, signal.SIGCONT)
+        assert started["aggregator"].exit_code() == 0, site.log()
+        for name in ("north", "south", "north-trainer", "south-trainer"):
+            assert started[name].exit_code() == 0, site.log(name)
+    logs = {name: [json.loads(line) for line in site.log(name).splitlines()] for name in started}
+    yield Watched(site, *seen, logs)
+
+
+def reported(site: Site) -> dict[str, str]:
+    return {silo["name"]: silo["state"] for silo in site.status().get("silos", ())}
+
+
+def test_every_metric_of_the_page_is_served_and_no_other(watched: Watched) -> None:
+    assert watched.aggregator.declared == documented()["aggregator"]
+    assert watched.guard.declared == documented()["guard"]
+
+
+def test_an_open_round_says_who_is_awaited(watched: Watched) -> None:
+    found = watched.aggregator
+    states = found.values("federated_round_silos", **JOB)
+    assert states == {("answered",): 1, ("awaited",): 1, ("failed",): 0}
+    assert found.values("federated_silo_awaited", **JOB) == {("north",): 0, ("south",): 1}
+    assert found.value("federated_round_quorum", **JOB) == 2
+    elapsed, deadline = (
+        found.value(f"federated_round_{what}_seconds", **JOB) for what in ("elapsed", "deadline")
+    )
+    assert 0 < elapsed < deadline == 300
+    heard = found.values("federated_silo_last_report_timestamp_seconds", **JOB)
+    assert set(heard) == {("north",), ("south",)}
+    assert all(time.time() - 120 < moment <= time.time() for moment in heard.values())
+    # Models that were fetched count at once, updates when their round is complete.
+    assert found.value("federated_silo_bytes_total", **NORTH, direction="sent") > 0
+    assert found.value("federated_silo_bytes_total", **NORTH, direction="received") == 0
+    assert found.value("federated_round_duration_seconds_count", **JOB) == 0
+
+
+def test_a_guard_counts_what_left_by_its_audit_log(watched: Watched) -> None:
+    found, log = watched.guard, watched.site.workdir.silo("north") / "audit" / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    first = next(line for line in lines if line["event"] == "departure")
+    sent = found.values("federated_payload_bytes_total", **NORTH, direction="sent")
+    assert sent == {("model",): first["kinds"]["model"]["bytes"]}
+    received = found.value("federated_payload_bytes_total", **NORTH, direction="received", kind="blob")
+    assert received == watched.aggregator.value("federated_silo_bytes_total", **NORTH, direction="sent")
+    assert found.value("federated_audit_events_total", **NORTH, event="departure") == 1
+    assert found.value("federated_guard_round", **NORTH) == 1
+    answered = found.value("federated_guard_last_answer_timestamp_seconds", **NORTH)
+    assert time.time() - 120 < answered <= time.time()
+
+
+def test_every_line_is_one_json_object_about_the_job(watched: Watched) -> None:
+    for name, lines in watched.logs.items():
+        assert lines, name
+        about = {"namespace": "federation", "job": "attacked"}
+        if name != "aggregator":
+            about["silo"] = name.partition("-")[0]
+        for line in lines:
+            assert datetime.fromisoformat(line["time"]).utcoffset() is not None
+            assert line["time"].endswith("Z")
+            assert line["level"] in ("INFO", "WARNING"), line
+            assert line["logger"].startswith("fedsilo")
+            assert isinstance(line["message"], str)
+            assert about.items() <= line.items(), (name, line)
+            assert line.keys() <= {"time", "level", "logger", "message", "namespace", "job", "silo", "round"}
+
+
+def test_a_line_about_a_round_says_which(watched: Watched) -> None:
+    answered = [line for line in watched.logs["north-trainer"] if "answered with" in line["message"]]
+    assert [line["round"] for line in answered] == [1, 2, 2]
+    departures = [line for line in watched.logs["north"] if " departure:" in line["message"]]
+    assert [line["round"] for line in departures] == [1, 2, 2]
+
+
+def test_the_curves_lie_beside_the_model(watched: Watched) -> None:
+    """Tensorboard's own reader finds what the history says."""
+    directory = watched.site.workdir.aggregator
+    assert {"model.safetensors", "curves.tfevents"} <= {path.name for path in directory.iterdir()}
+    found = EventAccumulator(str(directory))
+    found.Reload()
+    (second,) = (line for line in history(watched.site) if line["round"] == 2)
+    assert [point.step for point in found.Scalars("training/loss")] == [1, 2]
+    (score,) = found.Scalars("evaluation/accuracy")
+    assert (score.step, score.value) == (2, pytest.approx(second["metrics"]["accuracy"]))
+    last = found.Scalars("silos loss/north")[-1]
+    assert last.value == pytest.approx(second["silos"]["silo-north/north"]["loss"])
+    assert found.Scalars("bytes/south")[-1].value == second["bytes"]["silo-south/south"]
+
+
+def history(site: Site) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (site.workdir.aggregator / "history.jsonl").read_text().splitlines()]
+
+
+def test_the_history_says_how_long_rounds_were_open(watched: Watched) -> None:
+    assert [line["seconds"] > 0 for line in history(watched.site)] == [True, True]

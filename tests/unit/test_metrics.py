@@ -1,0 +1,101 @@
+"""Metrics: what is declared is served, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedsilo.metrics import Distribution, Exposition, Sample, Series
+from fedsilo.probes import probes
+from tests.metrics_page import PAGE, PROCESSES, page
+
+GAUGE = Series("a_gauge", "gauge", ("silo",), "A gauge.")
+COUNTER = Series("a_counter_total", "counter", (), "A counter.")
+HISTOGRAM = Series("a_histogram_seconds", "histogram", (), "A histogram.", (1.0, 5.0))
+
+
+def exposition(*samples: Sample) -> Exposition:
+    return Exposition((GAUGE, COUNTER, HISTOGRAM), lambda: samples)
+
+
+def test_the_page_is_not_stale() -> None:
+    assert PAGE.read_text() == page(), "run make metrics"
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_names_are_those_of_the_conventions(process: str) -> None:
+    declared = PROCESSES[process]
+    assert len({series.name for series in declared}) == len(declared)
+    for series in declared:
+        assert series.name.startswith(("federated_", "workqueue_"))
+        assert series.name.endswith("_total") == (series.kind == "counter"), series.name
+        assert not {"job", "namespace", "instance", "pod", "le"} & set(series.labels), series.name
+        assert series.help.endswith("."), series.name
+        assert bool(series.bounds) == (series.kind == "histogram")
+        assert list(series.bounds) == sorted(series.bounds)
+
+
+def test_no_metric_means_two_things() -> None:
+    names = [series.name for declared in PROCESSES.values() for series in declared]
+    assert len(names) == len(set(names))
+
+
+def test_what_has_no_value_is_declared_all_the_same() -> None:
+    assert exposition().text().decode() == (
+        "# HELP a_gauge A gauge.\n# TYPE a_gauge gauge\n"
+        "# HELP a_counter_total A counter.\n# TYPE a_counter_total counter\n"
+        "# HELP a_histogram_seconds A histogram.\n# TYPE a_histogram_seconds histogram\n"
+    )
+
+
+def test_values_are_read_when_asked_for() -> None:
+    value = 1.0
+
+    def read() -> Iterator[Sample]:
+        yield Sample(GAUGE, ('a "quoted"\nname',), value)
+
+    asked = Exposition((GAUGE,), read)
+    for value in (2.0, 3.0):
+        (family,) = text_string_to_metric_families(asked.text().decode())
+        assert [(one.labels, one.value) for one in family.samples] == [({"silo": 'a "quoted"\nname'}, value)]
+
+
+def test_a_histogram_counts_cumulatively() -> None:
+    found = Distribution(HISTOGRAM.bounds)
+    for value in (0.5, 1.0, 2.0, 9.0):
+        found.add(value)
+    text = exposition(Sample(HISTOGRAM, (), found)).text().decode()
+    (family,) = (one for one in text_string_to_metric_families(text) if one.type == "histogram")
+    assert {(one.name, one.labels.get("le")): one.value for one in family.samples} == {
+        ("a_histogram_seconds_bucket", "1.0"): 2,
+        ("a_histogram_seconds_bucket", "5.0"): 3,
+        ("a_histogram_seconds_bucket", "+Inf"): 4,
+        ("a_histogram_seconds_count", None): 4,
+        ("a_histogram_seconds_sum", None): 12.5,
+    }
+
+
+def test_a_series_that_is_not_declared_is_a_defect() -> None:
+    with pytest.raises(KeyError):
+        exposition(Sample(Series("other", "gauge", (), "Other."), (), 1)).text()
+
+
+async def test_ready_is_who_misses_nothing() -> None:
+    missing = ["pods", "silos"]
+    unready: Callable[[], str] = lambda: ", ".join(missing)  # noqa: E731
+    served = exposition(Sample(COUNTER, (), 3))
+    async with probes(unready, served, port=0) as port, aiohttp.ClientSession() as session:
+
+        async def ask(path: str) -> tuple[int, str]:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                return response.status, await response.text()
+
+        assert await ask("/healthz") == (200, "ok\n")
+        assert await ask("/readyz") == (503, "pods, silos\n")
+        missing.clear()
+        assert await ask("/readyz") == (200, "ok\n")
+        assert (await ask("/metrics"))[1] == served.text().decode()
+        assert (await ask("/other"))[0] == 404
