@@ -3,7 +3,7 @@
 Helm never upgrades what lies in a chart's `crds/`, so the CustomResourceDefinitions are templates like everything else.
 They and the admission policies are those of `manifests/`, with the release's labels. The schema of a silo's values
 takes from the models what it says of datasets, agent and policy. Each README lists the values with the comments of
-`values.yaml`.
+`values.yaml`. Alerts and dashboard are files of the chart, which `manifests/monitoring` has as objects.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Final
 
 import yaml
 
+from charts.dashboard import dashboard
 from fedsilo.manifests.silo import SiloSpec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -30,6 +32,26 @@ LABELS: Final = """\
 """
 KEPT: Final = """\
   {{- include "fedsilo.crd.metadata" . | nindent 2 }}
+"""
+
+RULES: Final = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: fedsilo
+  namespace: fedsilo-system
+spec:
+"""
+DASHBOARD: Final = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: fedsilo-dashboard
+  namespace: fedsilo-system
+  labels:
+    grafana_dashboard: "1"
+data:
+  fedsilo.json: |
 """
 
 Schema = dict[str, Any]
@@ -50,6 +72,8 @@ def files() -> dict[Path, str]:
         **_templates("crds", KEPT),
         **_templates("admission", LABELS),
         schema: with_models(schema.read_text()),
+        CHARTS / "fedsilo" / "files" / "dashboard.json": dashboard(),
+        **_monitoring(),
         **{page: _readme(page) for page in readmes},
     }
 
@@ -60,6 +84,15 @@ def _templates(folder: str, metadata: str) -> dict[Path, str]:
         CHARTS / "fedsilo" / "templates" / folder / path.name: template(path.read_text(), metadata)
         for path in paths
         if path.name != "kustomization.yaml"
+    }
+
+
+def _monitoring() -> dict[Path, str]:
+    folder = ROOT / "manifests" / "monitoring"
+    rules = (CHARTS / "fedsilo" / "files" / "rules.yaml").read_text()
+    return {
+        folder / "rules.yaml": RULES + indent(rules, "  "),
+        folder / "dashboard.yaml": DASHBOARD + indent(dashboard(), "    "),
     }
 
 

@@ -64,3 +64,13 @@ containers:
       capabilities:
         drop: [ALL]
 {{- end }}
+
+{{- /* A peer of a NetworkPolicy: pods of the namespaces that may ask for metrics. */ -}}
+{{- define "fedsilo-silo.metrics.from" -}}
+namespaceSelector:
+  matchLabels:
+    {{- range splitList "," .Values.metrics.from }}
+    {{- $pair := splitn "=" 2 . }}
+    {{ $pair._0 }}: {{ $pair._1 | quote }}
+    {{- end }}
+{{- end }}

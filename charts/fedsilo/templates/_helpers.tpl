@@ -42,3 +42,13 @@ annotations:
   helm.sh/hook-weight: {{ .weight | quote }}
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{- /* A peer of a NetworkPolicy: pods of the namespaces that may ask for metrics. */ -}}
+{{- define "fedsilo.metrics.from" -}}
+namespaceSelector:
+  matchLabels:
+    {{- range splitList "," .Values.metrics.from }}
+    {{- $pair := splitn "=" 2 . }}
+    {{ $pair._0 }}: {{ $pair._1 | quote }}
+    {{- end }}
+{{- end }}

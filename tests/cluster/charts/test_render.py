@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from itertools import product
@@ -32,12 +33,18 @@ Right = tuple[str, str, str, str]
 
 NORTH = quickstart("north")[1]
 
+WATCHED: Values = {
+    "labels": {"release": "one"},
+    **{name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboard")},
+}
+
 FULL: dict[Path, Values] = {
     OPERATOR: {
         "replicas": 3,
         "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
         "imagePullSecrets": ["one", "two"],
         "jobNamespaces": ["research", "teaching"],
+        "metrics": WATCHED,
         "crds": {"keep": False},
     },
     SILO: NORTH
@@ -53,6 +60,7 @@ FULL: dict[Path, Values] = {
             "guardImage": "registry.example/guard:1",
         },
         "policy": {"maxBytesPerRound": 100_000_000, "maxRounds": 10, "manualApproval": True},
+        "metrics": {"from": "team=watch", "labels": {"release": "one"}, "podMonitor": {"enabled": True}},
         "quota": {"requests.cpu": 8, "requests.memory": "16Gi"},
         "imagePullSecrets": ["one"],
     },
@@ -74,6 +82,43 @@ def test_the_operator_is_that_of_the_kustomize_base() -> None:
     assert charted.keys() == based.keys()
     for identity, item in based.items():
         assert charted[identity] == item, identity
+
+
+def test_what_watches_the_operator_is_that_of_the_kustomize_component(tmp_path: Path) -> None:
+    base = os.path.relpath(ROOT / "manifests", tmp_path)
+    content = {"resources": [base], "components": [f"{base}/monitoring"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    values = {"metrics": WATCHED | {"labels": {}}}
+    charted = {_identity(item): _plain(item) for item in render(OPERATOR, values) if not is_hook(item)}
+    based = {_identity(item): _plain(item) for item in _kustomized(tmp_path) if item["kind"] != "Namespace"}
+    assert charted.keys() == based.keys()
+    for identity, item in based.items():
+        assert charted[identity] == item, identity
+
+
+def test_labels_lead_a_prometheus_to_monitors_and_rules() -> None:
+    kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    watching = [
+        item for chart in (OPERATOR, SILO) for item in render(chart, FULL[chart]) if item["kind"] in kinds
+    ]
+    assert len(watching) == 4
+    assert all(item["metadata"]["labels"]["release"] == "one" for item in watching)
+    (of_jobs,) = (item for item in watching if item["metadata"]["name"] == "fedsilo-aggregators")
+    assert of_jobs["spec"]["namespaceSelector"] == {"matchNames": ["research", "teaching"]}
+
+
+def test_guards_are_asked_only_by_whom_the_institution_names() -> None:
+    policies = [item for item in render(SILO, NORTH) if item["kind"] == "NetworkPolicy" and not is_hook(item)]
+    assert [item["metadata"]["name"] for item in policies] == ["north-default-deny"]
+    (opened,) = (
+        item
+        for item in render(SILO, NORTH | {"metrics": {"from": "team=watch,use=metrics"}})
+        if item["kind"] == "NetworkPolicy" and item["metadata"]["name"] == "north-metrics"
+    )
+    (rule,) = opened["spec"]["ingress"]
+    labels = {"team": "watch", "use": "metrics"}
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": labels}}]
+    assert [port["port"] for port in rule["ports"]] == [8080]
 
 
 @pytest.mark.parametrize("name", ["north", "east", "south", "west"])
@@ -142,7 +187,7 @@ def test_images(tag: str, digest: str) -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     version = f"@{digest}" if digest else f":{tag or '0.1.0'}"
     assert container["image"] == f"r/operator{version}"
-    assert container["args"] == [f"--{role}-image=r/{role}{version}" for role in roles[1:]]
+    assert container["args"][:3] == [f"--{role}-image=r/{role}{version}" for role in roles[1:]]
 
 
 @pytest.mark.parametrize("quota", [{}, {"services": 0, "requests.nvidia.com/gpu": 4}])
@@ -179,8 +224,8 @@ def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_dema
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def _kustomized() -> list[Object]:
-    command = [str(programs("kubernetes") / "kubectl"), "kustomize", str(ROOT / "manifests")]
+def _kustomized(folder: Path = ROOT / "manifests") -> list[Object]:
+    command = [str(programs("kubernetes") / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
 

@@ -14,7 +14,14 @@ from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, merged, nest
 
 DIGEST = f"sha256:{'a' * 64}"
 
-BASE: dict[Path, Values] = {OPERATOR: {}, SILO: {"datasets": quickstart("north")[1]["datasets"]}}
+BASE: dict[Path, Values] = {
+    OPERATOR: {"metrics": {"serviceMonitor": {"enabled": True}}},
+    SILO: {
+        "datasets": quickstart("north")[1]["datasets"],
+        "metrics": {"from": "a=b", "podMonitor": {"enabled": True}},
+    },
+}
+"""What is there already: some values are about objects that are not there by default."""
 
 CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
     OPERATOR: {
@@ -34,6 +41,14 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "imagePullSecrets": (["login"], "- name: login"),
         "resources": ({"limits": {"memory": "2Gi"}}, "memory: 2Gi"),
         "jobNamespaces": (["research"], "namespace: research"),
+        "metrics.enabled": (False, ""),
+        "metrics.from": ("team=watch,a.b/c=d", "--metrics-from=team=watch,a.b/c=d"),
+        "metrics.interval": ("7s", "interval: 7s"),
+        "metrics.labels": ({"release": "prometheus"}, "release: prometheus"),
+        "metrics.serviceMonitor.enabled": (False, ""),
+        "metrics.podMonitor.enabled": (True, "kind: PodMonitor"),
+        "metrics.rules.enabled": (True, "alert: FedsiloRoundStalled"),
+        "metrics.dashboard.enabled": (True, 'grafana_dashboard: "1"'),
         "crds.keep": (False, ""),
     },
     SILO: {
@@ -57,6 +72,10 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "policy.trainerImages": ([f"r/t@{DIGEST}"], f'trainerImages: ["r/t@{DIGEST}"]'),
         "policy.maxRounds": (7, "maxRounds: 7"),
         "policy.manualApproval": (True, "manualApproval: true"),
+        "metrics.from": ("team=watch,a.b/c=d", 'a.b/c: "d"'),
+        "metrics.interval": ("7s", "interval: 7s"),
+        "metrics.labels": ({"release": "prometheus"}, "release: prometheus"),
+        "metrics.podMonitor.enabled": (False, ""),
         "quota": ({"pods": 12}, 'pods: "12"'),
         "testImage": ("r/python:3", "image: r/python:3"),
         "imagePullSecrets": (["login"], "- name: login"),
@@ -85,6 +104,14 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         ),
         "resources": ({"limits": {"memory": "lots"}}, "at '/resources/limits/memory': 'lots' does not match"),
         "jobNamespaces": (["A"], "at '/jobNamespaces/0': 'A' does not match"),
+        "metrics.enabled": ("yes", "at '/metrics/enabled': got string, want boolean"),
+        "metrics.from": ("", "at '/metrics/from': '' does not match"),
+        "metrics.interval": ("30", "at '/metrics/interval': '30' does not match"),
+        "metrics.labels": ({"a": 1}, "at '/metrics/labels/a': got number, want string"),
+        "metrics.serviceMonitor.enabled": (1, "at '/metrics/serviceMonitor/enabled': got number"),
+        "metrics.podMonitor.enabled": ("", "at '/metrics/podMonitor/enabled': got string"),
+        "metrics.rules.enabled": ([], "at '/metrics/rules/enabled': got array"),
+        "metrics.dashboard.enabled": ("on", "at '/metrics/dashboard/enabled': got string"),
         "crds.keep": ("no", "at '/crds/keep': got string, want boolean"),
     },
     SILO: {
@@ -108,6 +135,10 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         "policy.trainerImages": (["r/t:1"], "at '/policy/trainerImages/0': 'r/t:1' does not match"),
         "policy.maxRounds": (1.5, "at '/policy/maxRounds': got number, want null or integer"),
         "policy.manualApproval": ("yes", "at '/policy/manualApproval': got string, want boolean"),
+        "metrics.from": ("a:b", "at '/metrics/from': 'a:b' does not match"),
+        "metrics.interval": ("often", "at '/metrics/interval': 'often' does not match"),
+        "metrics.labels": (["a"], "at '/metrics/labels': got array, want object"),
+        "metrics.podMonitor.enabled": ("on", "at '/metrics/podMonitor/enabled': got string"),
         "quota": ({"pods": True}, "at '/quota/pods': got boolean, want number or string"),
         "testImage": (None, "at '': missing property 'testImage'"),
         "imagePullSecrets": (["A"], "at '/imagePullSecrets/0': 'A' does not match"),
@@ -124,6 +155,10 @@ TOGETHER: list[tuple[Values, str]] = [
     ({"quota": {"requests.memory": "8Gi"}}, "set agent.resources.requests.memory"),
     ({"quota": {"cpu": 4}, "agent": {"resources": None}}, "set agent.resources.requests.cpu"),
     ({"policy": {"approvals": []}}, "at '/policy': additional properties 'approvals' not allowed"),
+    (
+        {"metrics": {"from": ""}},
+        "metrics.podMonitor: nobody may ask the guards; name in metrics.from who may",
+    ),
     ({"datasets": [{"name": "x", "loader": "npz", "volume": {"pvc": "y"}}]}, "properties 'pvc' not allowed"),
 ]
 """Values of a silo that are wrong beside each other, or deep inside."""
@@ -171,6 +206,12 @@ def test_values_that_do_not_go_together_are_refused(values: Values, text: str) -
     assert text in Helm().refusal("template", "north", str(SILO), values=merged(BASE[SILO], values))
 
 
+def test_aggregators_that_serve_nothing_cannot_be_watched() -> None:
+    values = {"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}
+    said = Helm().refusal("template", "north", str(OPERATOR), values=values)
+    assert "metrics.podMonitor: aggregators serve no metrics; set metrics.enabled, too" in said
+
+
 @pytest.mark.parametrize("name", ["a" * 41, "1st", "a.b"])
 def test_the_name_of_a_release_that_is_none_of_a_silo_is_refused(name: str) -> None:
     said = Helm().refusal("template", name, str(SILO), values=BASE[SILO])
@@ -187,6 +228,7 @@ def groups(content: Values, prefix: str = "") -> Iterator[str]:
             "quota",
             "agent.resources",
             "agent.nodeSelector",
+            "metrics.labels",
         ):
             yield from groups(value, path)
 

@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.cluster.node.errors import ClusterError
-from tests.cluster.node.paths import say
+from tests.cluster.node.paths import cache, say
 
 PACKAGES = {
     "buildah": "buildah",
@@ -52,12 +53,30 @@ def ensure(*commands: str) -> None:
     _apt("install", "--yes", "--no-install-recommends", *missing)
 
 
-def _apt(*arguments: str) -> None:
+def unpacked(package: str) -> Path:
+    """A package's files in the cache, not installed: some packages start a service that nobody wants here.
+
+    :raises ClusterError: when apt-get cannot.
+    """
+    place = cache() / "packages" / package
+    if not place.exists():
+        say(f"fetching Debian package {package}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=place.parent) as folder:
+            _apt("update")
+            _apt("download", package, folder=Path(folder))
+            (archive,) = Path(folder).glob("*.deb")
+            subprocess.run(["dpkg-deb", "--extract", str(archive), f"{folder}/files"], check=True)
+            (Path(folder) / "files").rename(place)
+    return place
+
+
+def _apt(*arguments: str, folder: Path | None = None) -> None:
     # Machines often install something by themselves shortly after their start, and hold the lock meanwhile.
     command = ["apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-15:])

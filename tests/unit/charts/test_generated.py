@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.generate import CHARTS, KEPT, LABELS, MARKER, documented, files, template, with_models
+from charts.generate import CHARTS, KEPT, LABELS, MARKER, ROOT, documented, files, template, with_models
 from fedsilo.manifests.silo import SiloAgentTemplate, SiloPolicy
 from fedsilo.process import version
 
@@ -20,7 +20,7 @@ def read(chart: str, name: str) -> Any:
     return yaml.safe_load((CHARTS / chart / name).read_text())
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(CHARTS)))
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_are_not_stale(path: Path) -> None:
     assert path.read_text() == files()[path], f"{path.name} is stale: run make charts"
 
