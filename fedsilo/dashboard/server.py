@@ -90,12 +90,14 @@ async def serving(
 def application(feed: Feed, access: Access) -> web.Application:
     """Routes of the dashboard; their paths are relative, so that a proxy may put a prefix before them."""
 
+    drawn = Drawn(feed)
+
     async def jobs(request: web.Request) -> web.Response:
-        return await _document(request, feed, access, overview)
+        return await _document(request, drawn, access, overview)
 
     async def job(request: web.Request) -> web.Response:
         place = request.match_info["namespace"], request.match_info["name"]
-        return await _document(request, feed, access, lambda scene: page(scene, *place))
+        return await _document(request, drawn, access, lambda scene: page(scene, *place))
 
     app = web.Application(middlewares=[_hardened])
     app.router.add_get("/api/jobs", jobs)
@@ -105,27 +107,58 @@ def application(feed: Feed, access: Access) -> web.Application:
     return app
 
 
+class Drawn:
+    """Documents of the present version: many who look at the same share one."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self._version = -1
+        self._scene = feed.look()
+        self._documents: dict[tuple[str, frozenset[str] | None], tuple[str, bytes]] = {}
+
+    def scene(self) -> Scene:
+        """The scene of the present version."""
+        if self._version != self.feed.version:
+            self._version, self._scene, self._documents = self.feed.version, self.feed.look(), {}
+        return self._scene
+
+    def document(
+        self, path: str, allowed: Collection[str] | None, view: Callable[[Scene], Document | None]
+    ) -> tuple[str, bytes] | None:
+        """Tag and content of a document, None where there is none.
+
+        :param allowed: see `Access`.
+        """
+        scene = self.scene()
+        key = path, None if allowed is None else frozenset(allowed)
+        if key not in self._documents:
+            found = view(scene if allowed is None else scene.within(allowed))
+            if found is None:
+                return None
+            content = json.dumps(found, sort_keys=True, allow_nan=False).encode()
+            self._documents[key] = f'"{hashlib.sha256(content).hexdigest()[:32]}"', content
+        return self._documents[key]
+
+
 async def _document(
-    request: web.Request, feed: Feed, access: Access, view: Callable[[Scene], Document | None]
+    request: web.Request, drawn: Drawn, access: Access, view: Callable[[Scene], Document | None]
 ) -> web.Response:
     """The document, at once or, where the asker has the present one and says `Prefer: wait`, as soon as it changes."""
     loop = asyncio.get_running_loop()
     until = loop.time() + _patience(request)
     known = request.headers.get(hdrs.IF_NONE_MATCH)
     while True:
-        version, scene = feed.version, feed.look()
-        allowed = await access.namespaces(request, scene)
-        document = view(scene if allowed is None else scene.within(allowed))
+        allowed = await access.namespaces(request, drawn.scene())
+        version, document = drawn.feed.version, drawn.document(request.path, allowed, view)
         if document is None:
             raise web.HTTPNotFound(text="there is no such job\n")
-        content = json.dumps(document, sort_keys=True, allow_nan=False).encode()
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        tag, content = document
         headers = {hdrs.ETAG: tag, hdrs.CACHE_CONTROL: "no-store"}
         if tag != known:
             response = web.Response(body=content, content_type="application/json", headers=headers)
             response.enable_compression()
             return response
-        if not await feed.newer(version, until - loop.time()):
+        if not await drawn.feed.newer(version, until - loop.time()):
             return web.Response(status=304, headers=headers)
         await asyncio.sleep(PACE)
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -64,9 +65,21 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="LABEL=VALUE,...",
         help="aggregators and guards serve metrics; namespaces with these labels may ask aggregators (default: none)",
     )
+    parser.add_argument(
+        "--dashboard-port", type=int, default=0, help="port of the dashboard, on 127.0.0.1 (default: none)"
+    )
+    parser.add_argument(
+        "--dashboard-tls",
+        type=Path,
+        metavar="DIRECTORY",
+        help="serve it to the network with tls.crt and tls.key, for those whose token may list FederatedJobs",
+    )
     add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.dashboard_tls is not None and not args.dashboard_port:
+        parser.error("--dashboard-tls: needs --dashboard-port, the port to serve at")
+    return args
 
 
 def _ports(text: str) -> tuple[int, ...]:
@@ -115,6 +128,7 @@ async def _operate(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
     from fedsilo.probes import probes
     from fedsilo_operator.cluster.api_server import api_server
+    from fedsilo_operator.dashboard.serving import dashboard
     from fedsilo_operator.job.controller import JobController
     from fedsilo_operator.keys import load_master
     from fedsilo_operator.metrics import exposition
@@ -152,7 +166,12 @@ async def _operate(args: argparse.Namespace) -> None:
             missing = operator.unsynced
             return f"not listed yet: {', '.join(missing)}" if missing else ""
 
-        async with probes(unready, exposition(operator, store), args.health_port):
+        async with AsyncExitStack() as served:
+            probed = probes(unready, exposition(operator, store), args.health_port)
+            await served.enter_async_context(probed)
+            if args.dashboard_port:
+                shown = dashboard(cluster, store, args.dashboard_port, args.dashboard_tls)
+                await served.enter_async_context(shown)
             await operator.run()
 
 

@@ -58,6 +58,8 @@ ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
+SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
 
 KINDS = {
     (kind.api, kind.name): kind
@@ -77,6 +79,8 @@ KINDS = {
         ROLE_BINDING,
         NETWORK_POLICY,
         LEASE,
+        TOKEN_REVIEW,
+        SUBJECT_ACCESS_REVIEW,
     )
 }
 

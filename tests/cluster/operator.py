@@ -40,7 +40,8 @@ def _with_local_images(item: Object) -> Object:
     (container,) = item["spec"]["template"]["spec"]["containers"]
     container["image"] = reference("operator")
     container["imagePullPolicy"] = "IfNotPresent"
-    container["args"] = [f"--{role}-image={reference(role)}" for role in ROLES]
+    rest = [argument for argument in container["args"] if "-image=" not in argument]
+    container["args"] = [*(f"--{role}-image={reference(role)}" for role in ROLES), *rest]
     return item
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedsilo.wire import issue_server, make_authority
 from tests.cluster.kubectl import Kubectl, Namespace, until
 from tests.cluster.node.apiserver import api_server
 from tests.cluster.node.binaries import programs
@@ -29,7 +34,7 @@ SYSTEM = "fedsilo-system"
 class Process:
     """One operator, ended with the test."""
 
-    def __init__(self, name: str, kubeconfig: Path, folder: Path) -> None:
+    def __init__(self, name: str, kubeconfig: Path, folder: Path, *options: str) -> None:
         with socket.socket() as free:
             free.bind(("", 0))
             self.port = free.getsockname()[1]
@@ -39,7 +44,7 @@ class Process:
         command = [sys.executable, "-m", "fedsilo_operator", *images, "--namespace", SYSTEM]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--identity", name, "--health-port", str(self.port)],
+                [*command, "--identity", name, "--health-port", str(self.port), *options],
                 env={**os.environ, "KUBECONFIG": str(kubeconfig)},
                 stderr=log,
             )
@@ -76,8 +81,8 @@ def account(api: Kubectl, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def operator(name: str, account: Path, folder: Path) -> Iterator[Process]:
-    started = Process(name, account, folder)
+def operator(name: str, account: Path, folder: Path, *options: str) -> Iterator[Process]:
+    started = Process(name, account, folder, *options)
     try:
         until(started.ready, f"{name} ready")
         yield started
@@ -136,6 +141,49 @@ def test_a_cluster_without_definitions_is_waited_for_in_words(tmp_path: Path) ->
         finally:
             started.process.kill()
             started.process.wait()
+
+
+def test_the_dashboard_is_for_those_whose_token_may_list_jobs(
+    api: Kubectl, account: Path, tmp_path: Path
+) -> None:
+    authority = make_authority()
+    certificate, key = issue_server(authority, ["127.0.0.1"])
+    (tmp_path / "tls.crt").write_bytes(certificate)
+    (tmp_path / "tls.key").write_bytes(key)
+    trust = ssl.create_default_context(cadata=authority.cert_pem.decode())
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+
+    def ask(who: str | None) -> tuple[int, set[str]]:
+        request = urllib.request.Request(f"https://127.0.0.1:{port}/api/jobs")
+        if who is not None:
+            request.add_header("Authorization", f"Bearer {who}")
+        try:
+            with urllib.request.urlopen(request, context=trust, timeout=10) as response:
+                return response.status, {job["namespace"] for job in json.load(response)["jobs"]}
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, set()
+
+    api.run("apply", "--server-side", "-f", str(ROOT / "examples" / "quickstart.yaml"))
+    resources = "tokenreviews.authentication.k8s.io,subjectaccessreviews.authorization.k8s.io"
+    api.run("create", "clusterrole", "reviews", "--verb=create", f"--resource={resources}")
+    operator_ = f"--serviceaccount={SYSTEM}:fedsilo-operator"
+    api.run("create", "clusterrolebinding", "reviews", "--clusterrole=reviews", operator_)
+    tokens = {}
+    for name in ("reader", "stranger"):
+        api.run("create", "serviceaccount", name, "-n", SYSTEM)
+        tokens[name] = api.run("create", "token", name, "-n", SYSTEM).strip()
+    jobs = "--resource=federatedjobs.fedsilo.io"
+    api.run("create", "role", "reader", "-n", "federation", "--verb=list", jobs)
+    reader = f"--serviceaccount={SYSTEM}:reader"
+    api.run("create", "rolebinding", "reader", "-n", "federation", "--role=reader", reader)
+    options = ("--dashboard-port", str(port), "--dashboard-tls", str(tmp_path))
+    with operator("shown", account, tmp_path, *options):
+        assert ask(None) == (401, set())
+        assert ask("no token of this cluster") == (401, set())
+        assert ask(tokens["stranger"]) == (403, set())
+        assert ask(tokens["reader"]) == (200, {"federation"})
 
 
 def _all(api: Kubectl, kind: str) -> list[dict[str, dict[str, str]]]:

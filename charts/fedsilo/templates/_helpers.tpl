@@ -17,6 +17,11 @@ app.kubernetes.io/name: fedsilo-operator
 {{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end -}}
 {{- end }}
 
+{{- /* Not empty when the dashboard is served to the network. */ -}}
+{{- define "fedsilo.dashboard" -}}
+{{- if and .Values.dashboard.enabled .Values.dashboard.tlsSecret }}true{{ end -}}
+{{- end }}
+
 {{- define "fedsilo.crd.metadata" -}}
 labels:
   {{- include "fedsilo.labels" . | nindent 2 }}

@@ -45,6 +45,7 @@ FULL: dict[Path, Values] = {
         "imagePullSecrets": ["one", "two"],
         "jobNamespaces": ["research", "teaching"],
         "metrics": WATCHED,
+        "dashboard": {"tlsSecret": "certificate"},
         "crds": {"keep": False},
     },
     SILO: NORTH
@@ -188,6 +189,28 @@ def test_images(tag: str, digest: str) -> None:
     version = f"@{digest}" if digest else f":{tag or '0.1.0'}"
     assert container["image"] == f"r/operator{version}"
     assert container["args"][:3] == [f"--{role}-image=r/{role}{version}" for role in roles[1:]]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("secret", ["", "certificate"])
+def test_the_dashboard_is_off_the_network_unless_it_has_a_certificate(enabled: bool, secret: str) -> None:
+    values = {"dashboard": {"enabled": enabled, "tlsSecret": secret}}
+    items = [item for item in render(OPERATOR, values) if not is_hook(item)]
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    served = enabled and bool(secret)
+    assert [argument for argument in container["args"] if "dashboard" in argument] == [
+        *(["--dashboard-port=8081"] if enabled else []),
+        *(["--dashboard-tls=/etc/fedsilo/dashboard"] if served else []),
+    ]
+    assert [port["name"] for port in container["ports"]] == ["health", *(["dashboard"] if served else [])]
+    named = [item["kind"] for item in items if item["metadata"]["name"] == "fedsilo-dashboard"]
+    assert sorted(named) == (["ClusterRole", "ClusterRoleBinding", "Service"] if served else [])
+    (policy,) = (item for item in items if item["kind"] == "NetworkPolicy")
+    let_in = [rule["from"][0]["namespaceSelector"]["matchLabels"] for rule in policy["spec"]["ingress"]]
+    assert let_in == [{"fedsilo.io/metrics": "true"}, *([{"fedsilo.io/dashboard": "true"}] if served else [])]
+    reviews = {right[1] for right in _rights(items) if right[3] == "create" and right[1].endswith("reviews")}
+    assert reviews == ({"tokenreviews", "subjectaccessreviews"} if served else set())
 
 
 @pytest.mark.parametrize("quota", [{}, {"services": 0, "requests.nvidia.com/gpu": 4}])

@@ -49,6 +49,8 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.podMonitor.enabled": (True, "kind: PodMonitor"),
         "metrics.rules.enabled": (True, "alert: FedsiloRoundStalled"),
         "metrics.dashboard.enabled": (True, 'grafana_dashboard: "1"'),
+        "dashboard.enabled": (False, ""),
+        "dashboard.tlsSecret": ("wildcard", "secretName: wildcard"),
         "crds.keep": (False, ""),
     },
     SILO: {
@@ -112,6 +114,8 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.podMonitor.enabled": ("", "at '/metrics/podMonitor/enabled': got string"),
         "metrics.rules.enabled": ([], "at '/metrics/rules/enabled': got array"),
         "metrics.dashboard.enabled": ("on", "at '/metrics/dashboard/enabled': got string"),
+        "dashboard.enabled": (1, "at '/dashboard/enabled': got number, want boolean"),
+        "dashboard.tlsSecret": ("A", "at '/dashboard/tlsSecret': 'A' does not match"),
         "crds.keep": ("no", "at '/crds/keep': got string, want boolean"),
     },
     SILO: {

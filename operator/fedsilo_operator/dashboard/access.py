@@ -1,0 +1,135 @@
+"""Who may see which jobs: whoever the API server knows and lets list them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from fedsilo.dashboard.scene import Scene
+from fedsilo_operator.cluster.interface import ClusterError
+from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Object
+
+REMEMBERED = 60.0
+"""Seconds for which an answer of the API server counts: rights that are taken away end so late."""
+
+MOST = 1000
+"""Answers that are remembered, and so many questions of strangers."""
+
+EVERYWHERE = ""
+
+log = logging.getLogger("fedsilo")
+
+
+class Reviewer(Protocol):
+    """What is asked of the API server."""
+
+    async def create(self, obj: Object) -> Object:
+        """Make a review, which answers the question that it is.
+
+        :raises ClusterError: when there is no answer.
+        """
+
+
+@dataclass(frozen=True)
+class User:
+    """Who a token belongs to, as authentication.k8s.io/v1 says."""
+
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    extra: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Reviewed:
+    """Bearer tokens by TokenReview, the right to list FederatedJobs, in all namespaces or some, by SubjectAccessReview.
+
+    :param now: seconds of a clock that never goes back.
+    """
+
+    def __init__(self, reviewer: Reviewer, now: Callable[[], float] = time.monotonic) -> None:
+        self._reviewer = reviewer
+        self._now = now
+        self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
+
+    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+        """See `fedsilo.dashboard.server.Access`."""
+        token = _bearer(request)
+        digest = hashlib.sha256(token.encode()).digest()
+        try:
+            user: User | None = await self._answer((digest,), lambda: self._user(token))
+            if user is None:
+                raise _stranger("the cluster does not know this token")
+            if await self._may(user, EVERYWHERE):
+                return None
+            there = {job["metadata"]["namespace"] for job in scene.jobs}
+            allowed = {namespace for namespace in sorted(there) if await self._may(user, namespace)}
+        except ClusterError as error:
+            log.warning("dashboard: who may see the jobs cannot be found out: %s", error)
+            raise web.HTTPServiceUnavailable(text="the cluster does not answer who you are\n") from error
+        if not allowed:
+            raise web.HTTPForbidden(text="You may not list FederatedJobs where there are any.\n")
+        return allowed
+
+    async def _may(self, user: User, namespace: str) -> bool:
+        allowed: bool = await self._answer((user, namespace), lambda: self._review(user, namespace))
+        return allowed
+
+    async def _answer(self, question: tuple[Any, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The remembered answer, or a new one."""
+        found = self._known.get(question)
+        if found is None or found[0] < self._now():
+            found = self._now() + REMEMBERED, await ask()
+            self._known[question] = found
+            self._known.move_to_end(question)
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
+        return found[1]
+
+    async def _user(self, token: str) -> User | None:
+        status = await self._status(TOKEN_REVIEW, {"token": token})
+        if not status.get("authenticated"):
+            return None
+        user = status["user"]
+        extra = tuple((name, tuple(values)) for name, values in sorted((user.get("extra") or {}).items()))
+        return User(user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), extra)
+
+    async def _review(self, user: User, namespace: str) -> bool:
+        group, version = FEDERATED_JOB.api.split("/")
+        about = {
+            "group": group,
+            "version": version,
+            "resource": FEDERATED_JOB.plural,
+            "verb": "list",
+            "namespace": namespace,
+        }
+        who = {"user": user.name, "uid": user.uid, "groups": list(user.groups)}
+        extra = {name: list(values) for name, values in user.extra}
+        status = await self._status(
+            SUBJECT_ACCESS_REVIEW, {**who, "extra": extra, "resourceAttributes": about}
+        )
+        return bool(status.get("allowed"))
+
+    async def _status(self, kind: Any, spec: Object) -> Object:
+        # A review has no name; the empty one is as if there were none.
+        review = {"apiVersion": kind.api, "kind": kind.name, "metadata": {"name": ""}, "spec": spec}
+        return (await self._reviewer.create(review)).get("status") or {}
+
+
+def _bearer(request: web.Request) -> str:
+    """The request's token (RFC 6750, section 2.1)."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise _stranger("a bearer token is needed")
+    return token
+
+
+def _stranger(why: str) -> web.HTTPUnauthorized:
+    return web.HTTPUnauthorized(text=f"{why}\n", headers={"WWW-Authenticate": 'Bearer realm="fedsilo"'})

@@ -1,0 +1,77 @@
+"""The dashboard beside the controllers: on a loopback address, or over TLS to whoever has a token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Never
+
+from fedsilo.dashboard.server import Access, Local, serving
+from fedsilo.errors import ManifestInvalid
+from fedsilo_operator.cluster.interface import Cluster
+from fedsilo_operator.dashboard.access import Reviewed
+from fedsilo_operator.dashboard.source import Source
+from fedsilo_operator.runtime.store import Store
+
+LOOK = 60.0
+"""Seconds between two looks whether there is a newer certificate."""
+
+log = logging.getLogger("fedsilo")
+
+
+@asynccontextmanager
+async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None) -> AsyncIterator[int]:
+    """Serve the dashboard until the end of the block; the port, for who asked for any (0).
+
+    :param tls: directory with `tls.crt` and `tls.key`. With it, the network is served and a token asked for; without,
+        only 127.0.0.1, which in a pod is reached by `kubectl port-forward`.
+    :raises ManifestInvalid: when the certificate cannot be used.
+    """
+    source = Source(cluster, store)
+    context = None if tls is None else _context(tls)
+    access: Access = Local() if tls is None else Reviewed(cluster)
+    host = "127.0.0.1" if tls is None else "0.0.0.0"
+    async with serving(source.feed, access, host, port, context) as found:
+        tasks = [asyncio.create_task(source.run())]
+        if context is not None and tls is not None:
+            tasks.append(asyncio.create_task(_renewed(context, tls)))
+        try:
+            yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _context(folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, folder)
+    return context
+
+
+def _load(context: ssl.SSLContext, folder: Path) -> None:
+    try:
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise ManifestInvalid(
+            f"{folder}: tls.crt and tls.key cannot be used ({error}); give a Secret of type kubernetes.io/tls"
+        ) from error
+
+
+async def _renewed(context: ssl.SSLContext, folder: Path) -> Never:
+    """Take a newer certificate for new connections; the kubelet changes the files when the Secret changes."""
+    known = (folder / "tls.crt").read_bytes()
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            found = (folder / "tls.crt").read_bytes()
+            if found != known:
+                _load(context, folder)
+                known = found
+                log.info("dashboard: a newer certificate is in use")
+        except (OSError, ManifestInvalid) as error:
+            log.warning("dashboard: the certificate stays as it is: %s", error)

@@ -1,0 +1,71 @@
+"""Jobs from the operator's caches, which a standby has too; their Events are asked for while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Never
+
+from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.scene import Scene
+from fedsilo_operator.cluster.interface import Cluster, ClusterError
+from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Object, ref_of
+from fedsilo_operator.runtime.store import Store
+
+PERIOD = 5.0
+"""Seconds between two questions for Events, while a page waits for news."""
+
+MOST_NAMESPACES = 20
+"""Namespaces whose Events are asked for: those of the newest jobs."""
+
+ABOUT_JOBS = f"involvedObject.kind={FEDERATED_JOB.name}"
+
+log = logging.getLogger("fedsilo")
+
+
+class Source:
+    """A feed of the cluster's jobs.
+
+    Only Events about jobs are asked for. Those about agents lie in the namespaces of institutions, and whoever may list
+    jobs need not be allowed to read there.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._events: list[Object] = []
+        self.feed = Feed(self.scene)
+        for kind in (FEDERATED_JOB, SILO_AGENT):
+            store.shelf(kind, "").listeners.append(lambda _before, _after: self.feed.stir())
+
+    def scene(self) -> Scene:
+        """All jobs as they are known now."""
+        jobs, agents = self._store.select(FEDERATED_JOB), self._store.select(SILO_AGENT)
+        return Scene(place="cluster", jobs=jobs, agents=agents, events=self._events)
+
+    async def run(self) -> Never:
+        """Keep the Events up to date until cancelled."""
+        while True:
+            if self.feed.watchers:
+                await self._ask()
+            await asyncio.sleep(PERIOD)
+
+    async def _ask(self) -> None:
+        found: list[Object] = []
+        for namespace in _newest(self._store.select(FEDERATED_JOB)):
+            try:
+                listing = await self._cluster.list(EVENT, namespace=namespace, fields=ABOUT_JOBS)
+            except ClusterError as error:
+                log.debug("dashboard: Events of %s: %s", namespace, error)
+            else:
+                found += listing.items
+        if found != self._events:
+            self._events = found
+            self.feed.stir()
+
+
+def _newest(jobs: Iterable[Object]) -> list[str]:
+    """Namespaces of jobs, those with the newest first."""
+    ordered = sorted(jobs, key=lambda job: job["metadata"].get("creationTimestamp") or "", reverse=True)
+    return list(dict.fromkeys(ref_of(job).namespace for job in ordered))[:MOST_NAMESPACES]
