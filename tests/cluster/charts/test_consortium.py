@@ -35,10 +35,8 @@ def images() -> Values:
 def released(kubectl: Kubectl, operator: Namespace) -> Iterator[Namespace]:
     """The operator as a release, in place of the one that the other tests share."""
     uninstall(kubectl)
-    HELM.run(
-        *("install", "fedsilo", str(OPERATOR), "-n", SYSTEM, "--create-namespace", "--wait"), values=images()
-    )
     try:
+        release("install", "--create-namespace", **images())
         yield operator
     finally:
         HELM.run("uninstall", "fedsilo", "-n", SYSTEM, "--wait")
@@ -66,9 +64,19 @@ def federation(kubectl: Kubectl, released: Namespace) -> Iterator[Federation]:
         print(found.story())
         raise
     finally:
+        found.home.run("delete", "federatedjobs", "--all", "--wait", timeout=90)
         for name in SILOS:
             HELM.run("uninstall", name, "-n", quickstart(name)[0], "--ignore-not-found")
         found.remove()
+
+
+def release(verb: str, *options: str, **values: Any) -> None:
+    """Install or upgrade the operator, and wait until it is ready."""
+    HELM.run(
+        *(verb, "fedsilo", str(OPERATOR), "-n", SYSTEM, "--wait", "--timeout", "2m", *options),
+        values=values,
+        timeout=150,
+    )
 
 
 def silo(verb: str, name: str, **values: Any) -> None:
@@ -83,10 +91,7 @@ def test_an_upgrade_of_operator_and_silos_costs_a_running_job_no_round(
     kubectl.apply(federation.job)
     federation.round_reached(3)
     before = {place.name: pods(place) for place in federation.namespaces}
-    HELM.run(
-        *("upgrade", "fedsilo", str(OPERATOR), "-n", SYSTEM, "--wait"),
-        values=images() | {"resources": {"requests": {"cpu": "60m", "memory": "128Mi"}}},
-    )
+    release("upgrade", **images(), resources={"requests": {"cpu": "60m", "memory": "128Mi"}})
     policy = quickstart("north")[1]["policy"]
     silo("upgrade", "north", policy=policy | {"maxRounds": 500})
     assert federation.status()["round"] < federation.status()["rounds"], (
