@@ -29,8 +29,16 @@ from benchmarks.hand_written import Clients, hand_written
 from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.loading import Federation
 from fedsilo.manifests.silo import Silo
+from fedsilo.simulation.means import Means
 
-WAYS = ("hand-written", "hand-written, workers", "simulation", "simulation, workers", "processes")
+WAYS = (
+    "hand-written",
+    "hand-written, workers",
+    "simulation",
+    "simulation, workers",
+    "simulation, batches",
+    "processes",
+)
 TOLERANCE = 1e-5
 """Largest difference of a weight from the hand-written loop's, of which some sum in another order."""
 
@@ -40,6 +48,7 @@ class Job:
     """What every way runs.
 
     :param images: samples of each silo, where they are invented.
+    :param batch: silos that are trained at once in batches.
     :param mnist: an `.npz` file with `images` and `labels` instead.
     """
 
@@ -49,6 +58,7 @@ class Job:
     images: int
     mnist: str | None
     workers: int
+    batch: int
 
 
 def images(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,16 +133,16 @@ def measure(way: str, job: Job, directory: Path) -> list[float]:
     workers = job.workers if way.endswith("workers") else 0
     if way.startswith("hand-written"):
         return hand_written(Clients(federation(job)), directory / "model.safetensors", workers)
-    return _simulation(job, directory, workers)
+    return _simulation(job, directory, Means(workers, job.batch if way.endswith("batches") else 0))
 
 
-def _simulation(job: Job, directory: Path, workers: int) -> list[float]:
+def _simulation(job: Job, directory: Path, means: Means) -> list[float]:
     from contextlib import closing
 
     from fedsilo.simulation.opening import open_simulation
 
     times: list[float] = []
-    with closing(open_simulation(federation(job), Path.cwd(), directory, workers)) as simulation:
+    with closing(open_simulation(federation(job), Path.cwd(), directory, means)) as simulation:
         for _ in simulation.play():
             if len(simulation.history()) > len(times):
                 times.append(time.time())
@@ -200,11 +210,14 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=320, help="invented samples of each silo")
     parser.add_argument("--mnist", help=".npz file with images and labels, instead of invented ones")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=10, help="silos of one batch")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    job = Job(args.silos, args.sampled or args.silos, args.rounds, args.images, args.mnist, args.workers)
+    job = Job(
+        args.silos, args.sampled or args.silos, args.rounds, args.images, args.mnist, args.workers, args.batch
+    )
     if args.one:
         print(json.dumps(measure(args.one, job, args.into)))
     else:

@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --in-process: share the silos' work between N processes; the model stays the same",
     )
     parser.add_argument(
+        "--batch-clients",
+        type=_count,
+        default=0,
+        metavar="K",
+        help="with --in-process: train K silos at once, where the method permits it; equal up to rounding",
+    )
+    parser.add_argument(
         "--dashboard",
         action="store_true",
         help="serve a page on this machine that shows the jobs while they run; its address is printed",
@@ -69,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
     Exit codes are those of `fedsilo.errors`, 130 and 143 after SIGINT and SIGTERM.
     """
-    if args.workers and not args.in_process:
-        raise ManifestInvalid("--workers: is for a run with --in-process; add that, or leave this out")
+    if (args.workers or args.batch_clients) and not args.in_process:
+        option = "--workers" if args.workers else "--batch-clients"
+        raise ManifestInvalid(f"{option}: is for a run with --in-process; add that, or leave this out")
     if args.in_process and args.resume:
         raise ManifestInvalid("--resume: a run with --in-process cannot be resumed; leave one of the two out")
     federations = [load_and_validate(file) for file in args.file]
@@ -124,9 +132,10 @@ def _run_one(
     dashboard: Dashboard | None,
 ) -> Outcome:
     from fedsilo.local.display import display_for, show_result
-    from fedsilo.local.in_process import Means, run_in_process
+    from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import run as run_federation
     from fedsilo.local.run import train_alone
+    from fedsilo.simulation.means import Means
 
     stream = sys.stderr if args.json else sys.stdout
     root = file.resolve().parent
@@ -136,7 +145,7 @@ def _run_one(
     if dashboard is not None:
         display = dashboard.beside(display, federation)
     if args.in_process:
-        outcome = run_in_process(federation, workdir, root, display, Means(args.workers))
+        outcome = run_in_process(federation, workdir, root, display, Means(args.workers, args.batch_clients))
     else:
         outcome = run_federation(federation, workdir, root, resume, display)
     alone: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.silo import DatasetSpec, Silo
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, Method, Reply, SiloTask
+from fedsilo.methods.interface import EVALUATE, JointStep, Method, Reply, SiloTask
 from fedsilo.methods.policy import min_samples_per_class
 from fedsilo.methods.state import State
 
@@ -31,6 +31,11 @@ class TaskRunner:
         self.method: Method = registry.get(context.spec.method.name)
         self._config = registry.config_of(self.method, context.spec)
         self._steps = self.method.silo(self._config)
+
+    def joint_step(self, step: str) -> JointStep | None:
+        """The step, where the method can do it for several silos at once."""
+        found = self._steps.get(step)
+        return found if isinstance(found, JointStep) else None
 
     def run(self, task: SiloTask, private: State) -> Reply:
         """Answer one task.

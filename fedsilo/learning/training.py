@@ -136,7 +136,7 @@ def planned_steps(model: nn.Module, examples: Examples, plan: LocalTraining) -> 
 
     :raises DataInvalid: too few examples for a single step.
     """
-    return _steps(len(examples), plan, has_batch_norm(model))[1]
+    return steps_of(len(examples), plan, has_batch_norm(model))[1]
 
 
 def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
@@ -186,7 +186,7 @@ def fit(
     learning = list(model.parameters() if parameters is None else parameters)
     optimizer = torch.optim.SGD(learning, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
     skip_single = has_batch_norm(model)
-    per_epoch, steps = _steps(len(examples), plan, skip_single)
+    per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = batches(
         len(examples),
         plan.batch_size,
@@ -228,7 +228,7 @@ def _clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
         parameter.grad = None
 
 
-def _steps(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
+def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
     """Steps of one pass and of the whole plan."""
     used = used_per_epoch(n, plan.batch_size, drop_last=plan.drop_last, skip_single=skip_single)
     if used == 0 or (skip_single and plan.batch_size == 1):

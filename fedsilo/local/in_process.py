@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
 from fedsilo.manifests.loading import Federation
+from fedsilo.simulation.means import Means
 
 if TYPE_CHECKING:
     from fedsilo.simulation.job import Simulation
@@ -26,13 +26,6 @@ log = logging.getLogger("fedsilo.run")
 
 LOOK = 0.25
 """Seconds between two statuses: each names every silo, and answers may come by the hundred in a second."""
-
-
-@dataclass(frozen=True)
-class Means:
-    """What the simulation computes with, see `fedsilo.simulation.opening.simulate`."""
-
-    workers: int = 0
 
 
 def run_in_process(
@@ -58,7 +51,7 @@ def _open(progress: Progress, uid: str, data_root: Path, means: Means) -> Simula
     # Importing torch takes a second or two, in which a person should already see something.
     from fedsilo.simulation.opening import open_simulation
 
-    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, means.workers, uid)
+    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, means, uid)
 
 
 def _run(

@@ -23,7 +23,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import State
 
 
@@ -76,7 +76,7 @@ class FedAvg(Method):
 
     def silo(self, config: Any) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
-        return {"train": train_model}
+        return {"train": PlainTraining()}
 
 
 METHOD = FedAvg()

@@ -30,7 +30,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.pieces import clusters, concatenation, distributions
 from fedsilo.methods.pieces.clusters import ClusterConfig
-from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import Scalar, State
 from fedsilo.wire import ModelSignature
 
@@ -149,7 +149,7 @@ class FedConcat(Method):
         """Counts, the cluster's model, the classifier on the fixed encoders' features."""
         return {
             "distribution": distributions.disclose,
-            "train": train_model,
+            "train": PlainTraining(),
             "classify": concatenation.LocalClassifier(config.variant, config.classifier_weight_decay),
         }
 

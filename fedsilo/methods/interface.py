@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -235,6 +235,17 @@ class Reply:
 
 SiloStep = Callable[[SiloContext, SiloTask, State], Reply]
 """One step of a silo half: from the silo's context, the task and the private state to the reply."""
+
+
+@runtime_checkable
+class JointStep(Protocol):
+    """A step that can also be done for several silos of one process at once, for research with many of them."""
+
+    def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
+        """The reply of one silo."""
+
+    def together(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
+        """The replies of several, equal to their own up to rounding; such a step keeps nothing between rounds."""
 
 
 @dataclass(frozen=True)

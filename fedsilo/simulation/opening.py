@@ -19,13 +19,15 @@ from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.loading import Federation
 from fedsilo.methods import registry
+from fedsilo.simulation.batches import Batches
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.job import HISTORY, Simulation
+from fedsilo.simulation.job import HISTORY, Answering, Simulation
+from fedsilo.simulation.means import ALONE, Means
 from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo, open_silos
 from fedsilo.simulation.workers import Workers
 
 
-def simulate(federation: Federation, data_root: Path, directory: Path, workers: int = 0) -> Simulation:
+def simulate(federation: Federation, data_root: Path, directory: Path, means: Means = ALONE) -> Simulation:
     """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
 
     >>> done = simulate(load_and_validate(path), path.parent, Path("runs/first"))  # doctest: +SKIP
@@ -33,10 +35,10 @@ def simulate(federation: Federation, data_root: Path, directory: Path, workers: 
 
     :param data_root: directory that relative dataset paths start from.
     :param directory: where `model.safetensors`, `model.json` and `history.jsonl` go.
-    :param workers: processes that share the silos' work; 0: this one does all of it.
+    :param means: what the silos' work is done with; this process alone by default.
     :raises FedsiloError: the job's failure.
     """
-    with closing(open_simulation(federation, data_root, directory, workers)) as simulation:
+    with closing(open_simulation(federation, data_root, directory, means)) as simulation:
         for _ in simulation.play():
             pass
     if simulation.failure is not None:
@@ -45,17 +47,17 @@ def simulate(federation: Federation, data_root: Path, directory: Path, workers: 
 
 
 def open_simulation(
-    federation: Federation, data_root: Path, directory: Path, workers: int = 0, uid: str | None = None
+    federation: Federation, data_root: Path, directory: Path, means: Means = ALONE, uid: str | None = None
 ) -> Simulation:
     """A job that has not begun, to be closed in the end; arguments as for `simulate`.
 
     :param uid: the job's identity; a new one by default.
-    :raises ManifestInvalid: workers for a job on a GPU.
+    :raises ManifestInvalid: means that the job does not permit.
     :raises DataInvalid: when the test set cannot be read.
     """
     job, spec = federation.job, federation.job.spec
     # Workers come of a fork, which threads of PyTorch's do not survive: until then there is one.
-    prepare_torch(1 if workers else spec.training.threads)
+    prepare_torch(1 if means.workers else spec.training.threads)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.get(spec.method.name)
@@ -73,8 +75,16 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(federation.silos, frozen, SharedData(spec, data_root))
-    answering = _workers(spec, silos, workers) if workers else OneByOne(silos)
+    answering = _answering(spec, silos, means)
     return Simulation(Course(method, context, evaluation), identity, spec, directory, answering)
+
+
+def _answering(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], means: Means) -> Answering:
+    if means.workers and means.batch:
+        raise ManifestInvalid("workers and batches of silos exclude each other; leave one of the two out")
+    if means.batch:
+        return Batches(silos, spec, means.batch)
+    return _workers(spec, silos, means.workers) if means.workers else OneByOne(silos)
 
 
 def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: int) -> Workers:

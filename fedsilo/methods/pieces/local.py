@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
@@ -33,3 +34,24 @@ def train_model(
     model = silo.model(task.trees["model"])
     report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or cross_entropy_loss)
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
+
+
+class PlainTraining:
+    """The step of methods whose silos train on the cross-entropy and nothing else; several at once where asked."""
+
+    def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
+        """w_k, as `train_model`."""
+        return train_model(silo, task, private)
+
+    def together(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
+        """w_k of every silo, equal to that of each by itself up to rounding."""
+        from fedsilo.learning.together import Client, fit_together
+
+        clients = [
+            Client(task.trees["model"], silo.train, silo.local_training(task))
+            for silo, task in zip(silos, tasks, strict=True)
+        ]
+        trained = fit_together(silos[0].model(clients[0].tree), clients)
+        return [
+            Reply(tree, samples=report.examples, metrics={"loss": report.loss}) for tree, report in trained
+        ]

@@ -1,0 +1,75 @@
+"""Training several clients at once is training each of them: in double precision, to twelve digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.together import Client, fit_together
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.manifests.job import DataSpec, ModelSpec
+
+DATA = DataSpec.model_validate({"dataset": "images", "classes": 3, "inputShape": [1, 16, 16]})
+
+
+def network(name: str = "lenet", seed: int = 0) -> Model:
+    """In double precision, where rounding cannot hide what is wrong."""
+    return build_model(ModelSpec(name=name), DATA, seed).double()
+
+
+def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[Client]:
+    """Each with its own images, order and initial weights."""
+    rng = np.random.default_rng(0)
+    found = []
+    for number, size in enumerate(sizes):
+        images = torch.tensor(rng.standard_normal((size, 1, 16, 16)))
+        examples = Examples(images, torch.tensor(rng.integers(0, 3, size)))
+        found.append(Client(to_tree(network(seed=number)), examples, replace(plan, seed=number)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.1},
+        {"epochs": 3, "min_steps": 10},
+        {"max_steps": 2},
+        {"gradient_clip": 0.05},
+        {"drop_last": True, "shuffle": False},
+    ],
+)
+def test_every_client_gets_what_it_would_get_alone(changes: dict[str, Any]) -> None:
+    plan = LocalTraining(lr=0.1, batch_size=4, **changes)
+    members = clients(plan, (5, 12, 3, 12, 9))
+    for client, (tree, report) in zip(members, fit_together(network(), members), strict=True):
+        model = network()
+        load_tree(model, client.tree)
+        alone = fit(model, client.examples, client.plan)
+        assert (report.steps, report.examples) == (alone.steps, alone.examples)
+        assert report.loss == pytest.approx(alone.loss, abs=1e-6)  # `fit` keeps losses in float32
+        for name, array in to_tree(model).items():
+            assert np.abs(tree[name] - array).max() < 1e-12, name
+
+
+def test_too_few_examples_and_divergence_are_said() -> None:
+    with pytest.raises(DataInvalid, match="not enough for one step"):
+        fit_together(network(), clients(LocalTraining(lr=0.1), (4, 0)))
+    with pytest.raises(MethodError, match="training diverged"):
+        fit_together(network(), clients(LocalTraining(lr=1e200, epochs=8), (4, 4)))
+
+
+def test_networks_that_mix_clients_are_refused() -> None:
+    with pytest.raises(MethodError, match="has BatchNorm"):
+        fit_together(network("resnet8"), clients(LocalTraining(lr=0.1), (4,)))
+    model = network()
+    model.encoder = torch.nn.Sequential(model.encoder, torch.nn.Dropout())
+    with pytest.raises(MethodError, match="has dropout"):
+        fit_together(model, [])
