@@ -47,8 +47,9 @@ lock: setup  ## resolve the dependencies anew into constraints.txt
 vectors: setup  ## write the wire format's test vectors anew
 	@$(BIN)/python -m tests.vectors.make
 
-reference: setup  ## write docs/manifests.md anew
+reference: setup  ## write the generated parts of docs/manifests.md and docs/methods.md anew
 	@$(BIN)/python -m fedsilo.manifests.reference docs/manifests.md
+	@$(BIN)/python -m fedsilo.cli.method_pages docs/methods.md
 
 crds: setup  ## write manifests/crds/ anew
 	@$(BIN)/python -m fedsilo.manifests.crds manifests/crds/

@@ -29,6 +29,7 @@ from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Method, Reply, SiloTask
+from fedsilo.methods.policy import Limits
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
@@ -38,6 +39,9 @@ TASK_KEY = SigningKey.generate()
 
 MIN_SAMPLES = 1
 """Samples that the guard wants behind a per-class block, by default of jobs and silos here."""
+
+LIMITS = Limits(MIN_SAMPLES)
+"""What a silo here lets go of what its trainer says."""
 
 
 class Runner(Protocol):
@@ -135,11 +139,12 @@ class LocalSilo:
     :ivar acknowledged: the last task whose update was accepted; private state counts from there.
     """
 
-    def __init__(self, directory: Path, reference: str, runner: Runner) -> None:
+    def __init__(self, directory: Path, reference: str, runner: Runner, limits: Limits = LIMITS) -> None:
         self.reference = reference
         self.key = SigningKey.generate()
         self.acknowledged: str | None = None
         self._runner = runner
+        self._limits = limits
         self._volume = Volume(directory)
         self._volume.prepare()
         self._desk = Desk(self._volume, ())
@@ -184,7 +189,7 @@ class LocalSilo:
         self._desk.hand_over(order, self._runner.run(order.task, private), private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
-        sign_reply(drop, update, task, task_digest(sealed), contract, MIN_SAMPLES, self.key)
+        sign_reply(drop, update, task, task_digest(sealed), contract, self._limits, self.key)
         return update
 
 
@@ -201,10 +206,10 @@ def _as_seen_by_the_method(task: Task, federation: Federation) -> SiloTask:
     )
 
 
-def local_silos(directory: Path, answering: Mapping[str, Runner]) -> list[LocalSilo]:
+def local_silos(directory: Path, answering: Mapping[str, Runner], limits: Limits = LIMITS) -> list[LocalSilo]:
     """A silo for each runner, with directories of their own."""
     return [
-        LocalSilo(directory / reference.replace("/", "."), reference, runner)
+        LocalSilo(directory / reference.replace("/", "."), reference, runner, limits)
         for reference, runner in answering.items()
     ]
 

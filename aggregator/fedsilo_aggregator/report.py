@@ -76,6 +76,7 @@ def as_job_status(document: Mapping[str, Any], claim: str | None) -> dict[str, A
 
 
 def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
+    accuracy = silo["personalAccuracy"]
     return _present(
         {
             "name": silo["name"],
@@ -84,6 +85,7 @@ def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
             "samples": silo["samples"],
             "bytesSent": silo["bytes"],
             "update": silo["update"],
+            "personalAccuracy": None if accuracy is None else _round(accuracy),
         }
     )
 
@@ -99,7 +101,11 @@ def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:
-    return {name: float(f"{value:.{DIGITS}g}") for name, value in _figures(figures, most).items()}
+    return {name: _round(value) for name, value in _figures(figures, most).items()}
+
+
+def _round(figure: float) -> float:
+    return float(f"{figure:.{DIGITS}g}")
 
 
 def _figures(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:

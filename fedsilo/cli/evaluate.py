@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "--model", type=Path, required=True, help="a job's model.safetensors, with its model.json beside it"
+        "--model",
+        type=Path,
+        required=True,
+        help="model.safetensors of a job, or personal.safetensors of a silo, and its .json beside it",
     )
     parser.add_argument("-f", "--file", type=Path, required=True, help="the manifest that names the data")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     prepare_torch(spec.training.threads)
     model = load_model(args.model)
-    trained = read_json(args.model.with_name("model.json"))
+    trained = read_json(args.model.with_suffix(".json"))
     _require_fit(args.model, trained["data"], spec.data)
     model.to(pick_device(spec.training.device))
     scores = _scores(model, _examples(federation, args.file.resolve().parent))

@@ -17,7 +17,7 @@ from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.reference import type_words
 from fedsilo.methods import registry
-from fedsilo.methods.contract import EVALUATION
+from fedsilo.methods.contract import EVALUATION, evaluation
 from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
 from fedsilo.wire.tensors import DTYPES
 
@@ -87,16 +87,24 @@ def describe(method: Method) -> str:
         [f"{method.name}: {method.title}", "", textwrap.fill(method.citation, WIDTH)],
         ["phases", *_phases(method, config)],
         ["what a silo sends, by step", *_sends(_steps(method, config))],
+        ["bytes of an update, beside header and signature", *_bytes(_steps(method, config))],
         ["what that says of a silo's classes", *_disclosure(_steps(method, config))],
         [
             "what is kept between rounds",
             f"  at the aggregator  {method.at_aggregator}",
             f"  in the silo        {method.in_silo}",
+            *_own_model(method, config),
         ],
         ["data needed at the aggregator, beside a test set", f"  {method.aggregator_data}"],
         ["spec.method.config", *_fields(method.Config)],
     )
     return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _own_model(method: Method, config: BaseModel | None) -> Iterator[str]:
+    if config is not None and method.personalises(config):
+        yield "  A silo's own model never leaves it; the silo finds it as personal.safetensors in its storage."
+        yield "  Its accuracy is told as the silo's policy.personalAccuracy says."
 
 
 def _default_config(method: Method) -> BaseModel | None:
@@ -108,7 +116,9 @@ def _default_config(method: Method) -> BaseModel | None:
 
 
 def _steps(method: Method, config: BaseModel | None) -> Mapping[str, Step]:
-    return {EVALUATE: EVALUATION, **(method.steps(config) if config else {})}
+    if config is None:
+        return {EVALUATE: EVALUATION}
+    return {EVALUATE: evaluation(method, config), **method.steps(config)}
 
 
 def _phases(method: Method, config: BaseModel | None) -> Iterator[str]:
@@ -126,7 +136,9 @@ def _phases(method: Method, config: BaseModel | None) -> Iterator[str]:
         for phase in method.phases(_example(method), config)
     ]
     yield textwrap.indent(columns(rows), "  ")
-    yield "  and, in a job without evaluation.testDataset, an exchange of step evaluate after a round"
+    always = method.personalises(config)
+    when = "after a round, always" if always else "after a round, in a job without evaluation.testDataset"
+    yield f"  and an exchange of step evaluate {when}"
 
 
 def _example(method: Method) -> FederatedJobSpec:
@@ -165,6 +177,25 @@ def _payload(payload: Payload) -> tuple[str, str, str, str, str]:
     if payload.per_class:
         return payload.kind, f"{payload.name}/<class>", shape, payload.dtype, f"{size} per class"
     return payload.kind, payload.name, shape, payload.dtype, size
+
+
+def _bytes(steps: Mapping[str, Step]) -> Iterator[str]:
+    for name, step in steps.items():
+        parts = [_formula(payload) for payload in step.payloads]
+        yield f"  {name}: {' + '.join(parts) or '0'}"
+    payloads = [payload for step in steps.values() for payload in step.payloads]
+    if any(payload.name is None for payload in payloads):
+        yield "  model: the bytes of its tensors, 4 B x parameters in float32; -f FILE counts those of a job"
+    if any(payload.per_class for payload in payloads):
+        yield "  at most: a class with too few samples is left out"
+
+
+def _formula(payload: Payload) -> str:
+    """The bytes of a payload; a model's follow from the manifest, see `-f`."""
+    if payload.name is None:
+        return "model"
+    per_class = ["classes"] if payload.per_class else []
+    return " x ".join([f"{DTYPES[payload.dtype].itemsize} B", *map(str, payload.shape), *per_class])
 
 
 def _disclosure(steps: Mapping[str, Step]) -> Iterator[str]:

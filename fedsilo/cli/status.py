@@ -145,9 +145,11 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
 
 
 def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [("  silo", "agent", "round", "last round", "samples", "sent", "message")]
+    told = any("personalAccuracy" in silo for silo in silos)
+    head = ("  silo", "agent", "round", "last round", "samples", "sent")
+    rows: list[tuple[str, ...]] = [(*head, *(["own model"] if told else []), "message")]
     for silo in silos:
-        sent = silo.get("bytesSent")
+        sent, accuracy = silo.get("bytesSent"), silo.get("personalAccuracy")
         rows.append(
             (
                 f"  {silo.get('namespace') or '-'}/{silo['name']}",
@@ -156,10 +158,11 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
                 _number(silo.get("lastRound")),
                 _number(silo.get("samples")),
                 "-" if sent is None else size(sent),
+                *(["-" if accuracy is None else f"{accuracy:.1%}"] if told else []),
                 plain(silo.get("message") or ""),
             )
         )
-    return [columns(rows, right={3, 4, 5})]
+    return [columns(rows, right={3, 4, 5, 6} if told else {3, 4, 5})]
 
 
 def _number(value: float | None) -> str:

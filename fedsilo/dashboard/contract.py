@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fedsilo.errors import FedsiloError
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
-from fedsilo.methods.contract import EVALUATION
+from fedsilo.methods.contract import evaluation
 from fedsilo.methods.interface import EVALUATE, Payload, Step
 
 NOUNS = {
@@ -49,14 +49,14 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         }
         for phase in phases
     ]
-    if job.evaluation.test_dataset is None:
+    if job.evaluation.test_dataset is None or method.personalises(config):
         rows.append(
             {
                 "phase": EVALUATE,
                 "rounds": -(-sum(phase.rounds for phase in phases) // job.evaluation.every),
                 "silos": "all silos",
                 "receives": [],
-                "figures": list(EVALUATION.metrics),
+                "figures": list(evaluation(method, config).metrics),
             }
         )
     received = dict.fromkeys(words for phase in phases for words in said[phase.step])

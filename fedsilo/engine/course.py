@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.fold import mean_metrics
+from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.schedule import is_evaluated, participants, quorum, schedule
 from fedsilo.engine.scoring import GlobalEvaluation
@@ -46,7 +46,8 @@ class Course:
         self._context = context
         self._evaluation = evaluation
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
-        self.exchanges = schedule(context.spec, method.phases(context.spec, self._config))
+        phases, personal = method.phases(context.spec, self._config), method.personalises(self._config)
+        self.exchanges = schedule(context.spec, phases, personal)
         self.rounds = self.exchanges[-1].round
 
     @property
@@ -75,6 +76,8 @@ class Course:
         if exchange.phase.step != EVALUATE:
             with self._blaming("assign"):
                 return state, self._half.assign(self._context, state, exchange, silos)
+        if self._context.spec.evaluation.test_dataset is not None:
+            return state, dict.fromkeys(silos, Assignment())  # their own models only
         snapshot = self.model(state)
         asked = Assignment({"model": EVALUATE}, snapshot.settings)
         return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, asked)
@@ -91,11 +94,13 @@ class Course:
     def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
         """State after the exchange, and what its answers say for the record of the round."""
         if exchange.phase.step == EVALUATE:
-            return state, {"metrics": mean_metrics(updates)}
+            metrics, by_silo = personal_accuracy(updates)
+            scored: dict[str, Any] = {"metrics": mean_metrics(updates) | metrics}
+            return state, scored | ({"personal": by_silo} if by_silo else {})
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
             "training": mean_metrics(updates),
-            "silos": {silo: dict(updates.metrics(silo)) for silo in updates.silos},
+            "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
         with self._blaming("aggregate"):
             return self._half.aggregate(self._context, state, exchange, updates), found
@@ -103,7 +108,7 @@ class Course:
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
         due = is_evaluated(self._context.spec, exchange.round, self.rounds)
-        if self._evaluation is None or not due:
+        if self._evaluation is None or not due or exchange.phase.step == EVALUATE:
             return {}
         snapshot = self.model(state)
         return {"metrics": self._evaluation.score(snapshot.tree, self.architecture(snapshot))}

@@ -16,7 +16,7 @@ from fedsilo.engine.course import Course
 from fedsilo.engine.exchange import OpenExchange, SealedTask
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
-from fedsilo.engine.record import round_record
+from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import Verdict
 from fedsilo.engine.schedule import exchange_id, task_id
@@ -182,7 +182,7 @@ class Federation:
         state, found = self._course.fold(self._progress.state, exchange, StoredUpdates(paths))
         state = state.store(self._store.blobs)
         release_free_memory()
-        return state, record | found | self._course.score(state, exchange)
+        return state, with_figures(record, found, self._course.score(state, exchange))
 
     def _enter(self, progress: Progress) -> None:
         """Open the next exchange, or write the model after the last."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Updates
+from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Updates
 from fedsilo.methods.state import Tree
 from fedsilo.wire import UpdateHeader, open_update
 
@@ -139,9 +139,38 @@ def _as_type(total: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def mean_metrics(updates: Updates) -> dict[str, float]:
     """Mean of each scalar over the silos that sent it, weighted by their sample counts."""
     means = {}
-    for name in sorted({name for silo in updates.silos for name in updates.metrics(silo)}):
+    for name in sorted({name for silo in updates.silos for name in public_metrics(updates, silo)}):
         silos = [silo for silo in updates.silos if name in updates.metrics(silo) and updates.samples(silo)]
         if silos:
             weights = mean_weights(updates, "samples", silos)
             means[name] = sum(weights[silo] * updates.metrics(silo)[name] for silo in silos)
     return means
+
+
+def public_metrics(updates: Updates, silo: str) -> dict[str, float]:
+    """The silo's scalars, less those of its own model, which are told by `personal_accuracy` alone."""
+    own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
+    return {name: value for name, value in updates.metrics(silo).items() if name not in own}
+
+
+def personal_accuracy(updates: Updates) -> tuple[dict[str, float], dict[str, float]]:
+    """What may be told of the silos' own models: figures over those that have one, and figures by silo.
+
+    The mean is over silos, not samples, and the spread is the standard deviation of the same values. By silo only if
+    each of them permits it: beside the others, the mean would give away the one that does not.
+    """
+    named = {silo: told[NAMED_PERSONAL_ACCURACY] for silo, told in _told(updates, NAMED_PERSONAL_ACCURACY)}
+    told = named | {silo: told[PERSONAL_ACCURACY] for silo, told in _told(updates, PERSONAL_ACCURACY)}
+    if not told:
+        return {}, {}
+    values = np.array([told[silo] for silo in updates.silos if silo in told])
+    metrics = {
+        PERSONAL_ACCURACY: float(values.mean()),
+        "personal_accuracy_spread": float(values.std()),
+        "personal_models": float(len(values)),
+    }
+    return metrics, named if named.keys() == told.keys() else {}
+
+
+def _told(updates: Updates, name: str) -> list[tuple[str, Mapping[str, float]]]:
+    return [(silo, updates.metrics(silo)) for silo in updates.silos if name in updates.metrics(silo)]

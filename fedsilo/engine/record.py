@@ -72,5 +72,14 @@ def round_record(
     }
 
 
+def with_figures(record: Record, *found: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with what further answers say; scores of one round come from aggregator and silos alike."""
+    whole = dict(record)
+    for figures in found:
+        metrics = {**whole.get("metrics", {}), **figures.get("metrics", {})}
+        whole |= {**figures, **({"metrics": metrics} if metrics else {})}
+    return whole
+
+
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

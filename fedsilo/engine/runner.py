@@ -18,7 +18,15 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.manifests.silo import DatasetSpec, Silo
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, JointStep, Method, Reply, SiloTask
+from fedsilo.methods.interface import (
+    EVALUATE,
+    PERSONAL,
+    PERSONAL_ACCURACY,
+    JointStep,
+    Method,
+    Reply,
+    SiloTask,
+)
 from fedsilo.methods.policy import min_samples_per_class
 from fedsilo.methods.state import State
 
@@ -31,6 +39,11 @@ class TaskRunner:
         self.method: Method = registry.get(context.spec.method.name)
         self._config = registry.config_of(self.method, context.spec)
         self._steps = self.method.silo(self._config)
+
+    @property
+    def personalises(self) -> bool:
+        """Whether the silo comes to hold a model of its own."""
+        return self.method.personalises(self._config)
 
     def joint_step(self, step: str) -> JointStep | None:
         """The step, where the method can do it for several silos at once."""
@@ -45,7 +58,7 @@ class TaskRunner:
         """
         step = self._steps.get(task.step)
         if step is None and task.step == EVALUATE:
-            return self._evaluate(task)
+            return self._evaluate(task, private)
         if step is None:
             raise MethodError(f"the silo half of method {self.method.name} has no step {task.step!r}")
         reply = step(self.context, task, private)
@@ -53,13 +66,19 @@ class TaskRunner:
             raise MethodError(f"step {task.step!r} of method {self.method.name} returned no Reply")
         return reply
 
-    def _evaluate(self, task: SiloTask) -> Reply:
-        context = self.context
+    def _evaluate(self, task: SiloTask, private: State) -> Reply:
+        """Score the task's model, if it has one, and the silo's own, if there is one, on the validation examples."""
+        context, metrics = self.context, {}
         if len(context.validation) == 0:
             return Reply()
-        architecture = self.method.architecture(context.spec, self._config, task.settings)
-        scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
-        return Reply(samples=scored.samples, metrics={"accuracy": scored.accuracy, "loss": scored.loss})
+        if "model" in task.trees:
+            architecture = self.method.architecture(context.spec, self._config, task.settings)
+            scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
+            metrics = {"accuracy": scored.accuracy, "loss": scored.loss}
+        if self.personalises and PERSONAL in private.trees:
+            own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
+            metrics[PERSONAL_ACCURACY] = own.accuracy
+        return Reply(samples=len(context.validation), metrics=metrics)
 
 
 def open_silo(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:

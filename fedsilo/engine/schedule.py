@@ -13,14 +13,18 @@ from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 
 
-def schedule(spec: FederatedJobSpec, phases: Sequence[Phase]) -> list[Exchange]:
-    """All exchanges in order; with federated evaluation, one more after each round that is evaluated."""
+def schedule(spec: FederatedJobSpec, phases: Sequence[Phase], personal: bool = False) -> list[Exchange]:
+    """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
+
+    :param personal: silos have models of their own, which nobody else can score.
+    """
+    by_silos = spec.evaluation.test_dataset is None or personal
     training = [phase for phase in phases for _ in range(phase.rounds)]
     names = [phase.name for phase in training]
     exchanges: list[Exchange] = []
     for number, phase in enumerate(training, start=1):
         exchanges.append(Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name)))
-        if spec.evaluation.test_dataset is None and is_evaluated(spec, number, len(training)):
+        if by_silos and is_evaluated(spec, number, len(training)):
             scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
             exchanges.append(Exchange(scoring, number, number, len(training)))
     return exchanges

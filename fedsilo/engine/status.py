@@ -119,6 +119,7 @@ class Account:
     :param sent: bytes of its accepted updates.
     :param update: digest of the last of them, scores apart.
     :param rounds: completed rounds by what became of the silo in them: `accepted`, `failed`, `missing`.
+    :param personal_accuracy: of its own model, where every silo with one lets it be told.
     """
 
     last_round: int = 0
@@ -126,6 +127,7 @@ class Account:
     sent: int = 0
     update: str | None = None
     rounds: Counter[str] = field(default_factory=Counter)
+    personal_accuracy: float | None = None
 
 
 class Status:
@@ -200,6 +202,9 @@ class Status:
             for name, phase, digest in receipts(line):
                 if phase != EVALUATE:
                     self._by_name[name].update = digest
+            if "metrics" in line:
+                for silo, account in self._accounts.items():
+                    account.personal_accuracy = line.get("personal", {}).get(silo)
             self._metrics = line.get("metrics", self._metrics)
             self._training = line["training"] or self._training
         if len(history) > self._seen:
@@ -248,6 +253,7 @@ class Status:
             "samples": account.samples,
             "bytes": account.sent,
             "update": account.update,
+            "personalAccuracy": account.personal_accuracy,
             "fetched": self._served.get(silo, 0),
             "message": current.round.failed.get(silo, "") if current else "",
         }

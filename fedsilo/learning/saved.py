@@ -16,9 +16,9 @@ from fedsilo.wire.blob import open_blob
 
 
 def load_model(path: str | Path) -> Model:
-    """The trained model of a `model.safetensors`, in evaluation mode, on the CPU.
+    """The trained model of a `model.safetensors`, or a silo's own, in evaluation mode, on the CPU.
 
-    `model.json` beside it names the architecture and the digest of the tensors. The weights are copies, so
+    The `.json` of that name beside it names the architecture and the digest of the tensors. The weights are copies, so
     the file may go.
 
     A `python:` architecture imports the job's own package, which must be installed, and trusted.
@@ -29,7 +29,7 @@ def load_model(path: str | Path) -> Model:
     tensors = Path(path)
     if not tensors.is_file():
         raise ManifestInvalid(f"model {tensors}: there is no such file; give the path of a model.safetensors")
-    description = _description(tensors.with_name("model.json"))
+    description = _description(tensors.with_suffix(".json"))
     _require_digest(tensors, description["sha256"])
     model = build_model(description["model"], description["data"], seed=0)
     with open_blob(tensors) as mapped:
@@ -49,15 +49,15 @@ def _description(path: Path) -> dict[str, Any]:
         }
     except FileNotFoundError:
         raise ManifestInvalid(
-            f"model {path}: there is no such file; keep the job's model.json beside its model.safetensors"
+            f"model {path}: there is no such file; keep what the job wrote beside its tensors"
         ) from None
     except KeyError as missing:
         raise ManifestInvalid(
-            f"model {path}: {missing}: is missing; use the model.json that the job wrote"
+            f"model {path}: {missing}: is missing; use the {path.name} that the job wrote"
         ) from None
     except (ValueError, TypeError, ValidationError) as wrong:
         reason = str(wrong).replace("\n", " ")
-        raise ManifestInvalid(f"model {path}: {reason}; use the model.json that the job wrote") from None
+        raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote") from None
 
 
 def _require_digest(path: Path, expected: str) -> None:
@@ -65,5 +65,5 @@ def _require_digest(path: Path, expected: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         raise ManifestInvalid(
-            f"model {path}: sha256: {found}: model.json says {expected}; fetch both files of one job again"
+            f"model {path}: sha256: {found}: {path.stem}.json says {expected}; fetch both files of one job again"
         )

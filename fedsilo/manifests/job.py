@@ -330,6 +330,9 @@ class SiloStatusEntry(Fields):
     update: Sha256 | None = Field(
         default=None, description="Digest of the last of them, as in the silo's own audit log."
     )
+    personal_accuracy: Number | None = Field(
+        default=None, description="Accuracy of its own model, where every silo with one lets it be told."
+    )
 
 
 class FederatedJobStatus(Fields):

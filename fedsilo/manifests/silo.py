@@ -34,6 +34,7 @@ from fedsilo.manifests.common import (
 )
 
 PayloadKind = Literal["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
+PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
 Scheme = Literal["labels", "dirichlet", "creff", "map", "fedbr", "iid"]
 ResourceKey = Annotated[str, StringConstraints(max_length=317)]
 Amounts = Annotated[dict[ResourceKey, Quantity], Field(max_length=32)]
@@ -160,6 +161,11 @@ class SiloPolicy(Fields):
     )
     min_samples_per_class: Integer = Field(
         default=5, ge=1, description="A class with fewer samples is left out of every per-class quantity."
+    )
+    personal_accuracy: PersonalAccuracy = Field(
+        default="Mean",
+        description="How the accuracy of the silo's own model is told, where a method makes one: Withheld, it stays in "
+        "the silo; Mean, the aggregator tells mean and spread over the silos; PerSilo, with the silo's name.",
     )
     max_bytes_per_round: Quantity | None = Field(
         default=None, description="Most bytes of an update; any when null."

@@ -125,6 +125,11 @@ class CCVR(Method):
 
         return {**method.silo(before), STATISTICS: disclose}
 
+    def personalises(self, config: CCVRConfig) -> bool:
+        """As the method before."""
+        method, before = _before(config)
+        return method.personalises(before)
+
     def dimensions(
         self, signature: ModelSignature, config: CCVRConfig, settings: Mapping[str, Scalar]
     ) -> Mapping[str, int]:

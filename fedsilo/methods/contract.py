@@ -9,11 +9,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.methods.interface import (
+    EVALUATE,
+    NAMED_PERSONAL_ACCURACY,
+    PERSONAL_ACCURACY,
+    Method,
+    Payload,
+    Step,
+)
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
 
 EVALUATION = Step(metrics=("accuracy", "loss"))
+
+
+def evaluation(method: Method, config: Any) -> Step:
+    """What a silo may say of the models that it scores."""
+    if not method.personalises(config):
+        return EVALUATION
+    return Step(metrics=(*EVALUATION.metrics, PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY))
 
 
 def step_of(method: Method, step: str, config: Any) -> Step:
@@ -25,7 +39,7 @@ def step_of(method: Method, step: str, config: Any) -> Step:
     if step in steps:
         return steps[step]
     if step == EVALUATE:
-        return EVALUATION
+        return evaluation(method, config)
     raise MethodError(f"method {method.name} declares no step {step!r}; it declares {sorted(steps)}")
 
 

@@ -47,6 +47,10 @@ class FedPHP(FedAvg):
     in_silo = "its private model and how many rounds it took part in"
     Config = FedPHPConfig
 
+    def personalises(self, config: FedPHPConfig) -> bool:
+        """Every silo that took part has its private model."""
+        return True
+
     def silo(self, config: FedPHPConfig) -> Mapping[str, SiloStep]:
         """w_k from w under (1 - lambda) CE + lambda L_kt(p_k), then p_k from w_k."""
 

@@ -36,6 +36,12 @@ EVALUATE = "evaluate"
 PERSONAL = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 
+PERSONAL_ACCURACY = "personal_accuracy"
+"""Accuracy of the silo's own model on its validation examples, to be told in mean and spread over the silos only."""
+
+NAMED_PERSONAL_ACCURACY = "named_personal_accuracy"
+"""The same where the silo's policy lets it be told with the silo's name; only its guard may call it so."""
+
 
 class MethodConfig(BaseModel):
     """Base of a method's `spec.method.config`: camelCase in YAML; unknown fields and endless numbers are refused."""
@@ -311,6 +317,14 @@ class Method(ABC):
     @abstractmethod
     def silo(self, config: Any) -> Mapping[str, SiloStep]:
         """The silo half: a function for each step."""
+
+    def personalises(self, config: Any) -> bool:
+        """Whether silos come to hold models of their own, of the job's architecture, in the private tree `PERSONAL`.
+
+        The engine scores them in the silos and never asks for them.
+        """
+        del config
+        return False
 
     def dimensions(
         self, signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]

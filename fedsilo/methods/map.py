@@ -56,6 +56,10 @@ class MAP(FedAvg):
         """The averaging half."""
         return MAPServer(config)
 
+    def personalises(self, config: TwoStageConfig) -> bool:
+        """Every silo that took part has its private model."""
+        return True
+
     def silo(self, config: TwoStageConfig) -> Mapping[str, SiloStep]:
         """w_k from w under restricted softmax, which is sent; from w_k the silo's own under plain softmax."""
 

@@ -7,15 +7,15 @@ contract that it derived. Both ask here, so that the answers cannot differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.manifests.agent import FrozenJob
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import Silo, SiloPolicy
+from fedsilo.manifests.silo import PersonalAccuracy, Silo, SiloPolicy
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Payload
+from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -72,6 +72,36 @@ def _least(payload: Payload, classes: int) -> int:
     shape = tuple(size if isinstance(size, int) else 1 for size in known)
     one = math.prod(shape) * TensorSpec(payload.name, (), payload.dtype).nbytes
     return one * classes if payload.per_class else one
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What job and policy together say of a reply.
+
+    :param min_samples_per_class: samples that a per-class quantity must stand on.
+    :param personal_accuracy: how the accuracy of the silo's own model is told.
+    """
+
+    min_samples_per_class: int
+    personal_accuracy: PersonalAccuracy = "Mean"
+
+    @classmethod
+    def of(cls, spec: FederatedJobSpec, silo: Silo) -> Limits:
+        """Those of a job in a silo."""
+        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy)
+
+    def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
+        """The scalars that may leave; a silo's own model is told of under the name that says how far it may go.
+
+        :param stated: as the trainer said it, who does not decide about that name.
+        """
+        leaving = dict(stated)
+        leaving.pop(NAMED_PERSONAL_ACCURACY, None)
+        accuracy = leaving.pop(PERSONAL_ACCURACY, None)
+        if accuracy is None or self.personal_accuracy == "Withheld":
+            return leaving
+        name = NAMED_PERSONAL_ACCURACY if self.personal_accuracy == "PerSilo" else PERSONAL_ACCURACY
+        return leaving | {name: accuracy}
 
 
 def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:

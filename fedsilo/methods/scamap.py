@@ -55,6 +55,10 @@ class ScaMAP(FedAvg):
         """SCAFFOLD's half."""
         return ScaffoldServer(config.scaffold)
 
+    def personalises(self, config: ScaMAPConfig) -> bool:
+        """Every silo that took part has its private model."""
+        return True
+
     def silo(self, config: ScaMAPConfig) -> Mapping[str, SiloStep]:
         """w_k from w with corrected steps under restricted softmax; then the second stage as in MAP."""
         rule = config.scaffold.rule

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedsilo.engine.course import Course
-from fedsilo.engine.record import round_record
+from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, Verdict, fatal_failure
 from fedsilo.engine.schedule import task_id
@@ -155,7 +155,7 @@ class Simulation:
         record = round_record(before, exchange, closed, {}, sizes)
         folded, found = self._course.fold(state, exchange, HeldUpdates(counted))
         folded = folded.held()
-        return folded, record | found | self._course.score(folded, exchange)
+        return folded, with_figures(record, found, self._course.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:
         self._history.append(record)

@@ -104,7 +104,7 @@ class SimulatedSilo:
         self.runner = runner
         self._silo = silo
         self._job = job
-        self._minimum = policy.min_samples_per_class(job.spec, silo)
+        self._limits = policy.Limits.of(job.spec, silo)
         self._admitted: list[Contract] = []
 
     @property
@@ -145,8 +145,9 @@ class SimulatedSilo:
         try:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}
-            blocks = departing_blocks(contract, found, said.support, self._minimum)
-            contract.check(blocks, said.metrics)
+            blocks = departing_blocks(contract, found, said.support, self._limits.min_samples_per_class)
+            metrics = self._limits.metrics(said.metrics)
+            contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
         except Problem as problem:
             text = f"task {question.name}: the trainer's reply breaks the contract: {problem}"
@@ -156,7 +157,7 @@ class SimulatedSilo:
             for kind in contract.kinds()
         }
         private = None if reply.private is None else reply.private.held()
-        return Answer(said.samples, dict(said.metrics), kinds, private)
+        return Answer(said.samples, metrics, kinds, private)
 
 
 def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[str, SimulatedSilo]:

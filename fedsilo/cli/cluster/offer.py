@@ -81,7 +81,11 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
         name = spec.method.name
         return [f"  not known here: method {name} is not installed; the guard holds to policy.payloadKinds"]
     lines = [f"  {kind}: {WORDS.get(kind, 'a kind of a third party')}" for kind in departure.kinds]
-    return [*lines, "  metrics: single numbers, such as accuracy and loss on the silo's data"]
+    lines.append("  metrics: single numbers, such as accuracy and loss on the silo's data")
+    method = registry.get(spec.method.name)
+    if method.personalises(registry.config_of(method, spec)):
+        lines.append("  of the silo's own model: its accuracy at most, as policy.personalAccuracy says")
+    return lines
 
 
 def _objections(agent: Object) -> str:

@@ -34,9 +34,9 @@ class Admission:
         return f"{self.silo.metadata.namespace}/{self.silo.metadata.name}"
 
     @property
-    def min_samples_per_class(self) -> int:
-        """Samples below which a class is left out: the larger of the job's and the silo's minimum."""
-        return policy.min_samples_per_class(self.agent.spec.job.spec, self.silo)
+    def limits(self) -> policy.Limits:
+        """What may leave of what the trainer says."""
+        return policy.Limits.of(self.agent.spec.job.spec, self.silo)
 
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from fedsilo.engine.statement import Statement, departing_blocks
 from fedsilo.errors import PolicyRefused, Problem
+from fedsilo.methods.policy import Limits
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER
 
@@ -56,18 +57,19 @@ def sign_reply(
     task: Task,
     task_digest: bytes,
     contract: Contract,
-    min_samples: int,
+    limits: Limits,
     key: SigningKey,
 ) -> Departure:
     """Copy the drop into a signed update that only the guard writes.
 
-    :param min_samples: samples that a per-class block must stand on.
+    :param limits: what the silo lets go of what the trainer says.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = Statement.of(_read_json(drop / "reply.json"))
     try:
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
-            blocks = departing_blocks(contract, tensors.specs, reply.support, min_samples)
+            blocks = departing_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
+            metrics = limits.metrics(reply.metrics)
             digest = write_update(
                 update,
                 job=task.job,
@@ -77,7 +79,7 @@ def sign_reply(
                 contract=contract,
                 task_digest=task_digest,
                 samples=reply.samples,
-                metrics=reply.metrics,
+                metrics=metrics,
                 blocks=[(block, tensors.tensor(block.name)) for block in blocks],
                 key=key,
             )
@@ -90,7 +92,7 @@ def sign_reply(
         count = kinds.setdefault(block.kind, {"blocks": 0, "bytes": 0})
         count["blocks"] += 1
         count["bytes"] += block.spec.nbytes
-    return Departure(digest, update.stat().st_size, reply.samples, dict(reply.metrics), kinds)
+    return Departure(digest, update.stat().st_size, reply.samples, metrics, kinds)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -220,10 +220,9 @@ class Guard:
 
     def _sign(self, given: Given, contract: Contract, drop: Path, update: Path) -> None:
         task = given.task
-        minimum = self._admission.min_samples_per_class
         # It becomes an update that may leave only once the log has it.
         signed = update.with_suffix(".signed")
-        leaving = sign_reply(drop, signed, task, given.digest, contract, minimum, self._key)
+        leaving = sign_reply(drop, signed, task, given.digest, contract, self._admission.limits, self._key)
         self._audit.write(
             "departure",
             task=task.task,

@@ -25,6 +25,7 @@ from fedsilo_agent.trainer.isolation import isolate
 if TYPE_CHECKING:
     from fedsilo.engine.runner import TaskRunner
     from fedsilo_agent.trainer.desk import Desk
+    from fedsilo_agent.trainer.personal import PersonalModel
 
 log = logging.getLogger("fedsilo.trainer")
 
@@ -66,9 +67,11 @@ def _run(args: argparse.Namespace) -> None:
     if args.exit_with_parent:
         exit_with_parent()
     desk, runner = _desk_and_runner(args, volume)
+    from fedsilo_agent.trainer.personal import PersonalModel
+
     desk.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    _work(desk, runner)
+    _work(desk, runner, PersonalModel(volume.state, runner))
 
 
 def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, TaskRunner]:
@@ -93,9 +96,10 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
         spec = agent.job.spec
         silo = load_document(args.silo, Silo)
         method = registry.get(spec.method.name)
-        phases = method.phases(spec, registry.config_of(method, spec))
+        config = registry.config_of(method, spec)
+        exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
         prepare_torch(spec.training.threads)
-        return Desk(volume, schedule(spec, phases)), TaskRunner(open_silo(spec, silo, args.data_root))
+        return Desk(volume, exchanges), TaskRunner(open_silo(spec, silo, args.data_root))
     except FedsiloError as error:
         desk.give_up(error.reason, str(error))
         raise
@@ -105,13 +109,15 @@ def _sizes(runner: TaskRunner) -> tuple[int, int]:
     return len(runner.context.train), len(runner.context.validation)
 
 
-def _work(desk: Desk, runner: TaskRunner) -> None:
+def _work(desk: Desk, runner: TaskRunner, personal: PersonalModel) -> None:
     while not desk.is_finished():
         task = desk.current()
         if task is None:
             time.sleep(LOOK)
         else:
+            personal.offer(desk.acknowledged_state())
             _answer(desk, runner, task)
+    personal.offer(desk.acknowledged_state())
 
 
 def _answer(desk: Desk, runner: TaskRunner, task: str) -> None:

@@ -87,12 +87,20 @@ class Desk:
 
     def private(self, order: Order) -> State:
         """The silo's state after its last acknowledged reply; anything newer or older is dropped."""
+        return self._kept(order.acknowledged)
+
+    def acknowledged_state(self) -> State:
+        """The same by what the inbox says now; when the job has ended there is no order any more."""
+        document = read_json(self._volume.task)
+        return self._kept(document["acknowledged"] if document else None)
+
+    def _kept(self, acknowledged: str | None) -> State:
         for path in self._volume.state.iterdir():
-            if path.name != order.acknowledged and path.is_dir():
+            if path.name != acknowledged and path.is_dir():
                 shutil.rmtree(path)
-        if order.acknowledged is None:
+        if acknowledged is None:
             return State()
-        directory = self._volume.state / order.acknowledged
+        directory = self._volume.state / acknowledged
         document = read_json(directory / "state.json")
         return State() if document is None else State.from_json(document, directory)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
+from fedsilo.methods.policy import Limits
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Tree, write_tensors
 from fedsilo_agent.guard.inspection import sign_reply
 from tests.integration.service.client import contents_of, header_of
@@ -226,7 +227,7 @@ def test_statistics_of_a_class_with_too_few_samples_do_not_leave(
             silo.task("r1"),
             bytes(32),
             COUNTS,
-            5,
+            Limits(5),
             SigningKey.generate(),
         )
     assert [path.name for path in tmp_path.iterdir()] == ["drop"]
@@ -235,7 +236,13 @@ def test_statistics_of_a_class_with_too_few_samples_do_not_leave(
 def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp_path: Path) -> None:
     per_class(tmp_path / "drop", [0, 2], {"mean/0": 5, "mean/2": 7})
     leaving = sign_reply(
-        tmp_path / "drop", tmp_path / "update", silo.task("r1"), bytes(32), COUNTS, 5, SigningKey.generate()
+        tmp_path / "drop",
+        tmp_path / "update",
+        silo.task("r1"),
+        bytes(32),
+        COUNTS,
+        Limits(5),
+        SigningKey.generate(),
     )
     assert leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}
     names = [block.name for block in header_of((tmp_path / "update").read_bytes()).blocks]

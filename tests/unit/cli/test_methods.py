@@ -112,7 +112,7 @@ def test_a_declaration_is_told_in_full() -> None:
         assert told in shown, f"{told!r} is not in\n{shown}"
 
 
-@pytest.mark.parametrize("name", ["", "creff"])
+@pytest.mark.parametrize("name", ["", "creff", "map"])
 def test_the_output_is_that_of_the_golden_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Written by `fedsilo methods > methods.txt` and `fedsilo methods creff > methods-creff.txt`."""
     assert main(["methods", *name.split()]) == 0

@@ -1,0 +1,36 @@
+"""The generated part of docs/methods.md: what `fedsilo methods NAME` says of every built-in method.
+
+python -m fedsilo.cli.method_pages docs/methods.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fedsilo.cli.methods import describe
+from fedsilo.methods import registry
+
+MARKER = "<!-- Below this line: `make reference`. -->"
+
+PACKAGE = "fedsilo.methods."
+"""Methods of other packages, which may be installed beside, are theirs to describe."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Rewrite the generated part of a page."""
+    (name,) = sys.argv[1:] if argv is None else argv
+    page = Path(name)
+    page.write_text(page.read_text().partition(MARKER)[0] + MARKER + "\n" + sections())
+    return 0
+
+
+def sections() -> str:
+    """One section for each method, by name."""
+    methods = [registry.get(name) for name in registry.names()]
+    built_in = [method for method in methods if type(method).__module__.startswith(PACKAGE)]
+    return "".join(f"\n### {method.name}\n\n```text\n{describe(method)}\n```\n" for method in built_in)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

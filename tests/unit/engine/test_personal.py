@@ -1,0 +1,195 @@
+"""The silos' own models: scored where they are, told in mean and spread, by silo only where all permit it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.engine.federation import Federation
+from fedsilo.engine.fold import personal_accuracy
+from fedsilo.engine.runner import TaskRunner
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.status import Status
+from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.silo import PersonalAccuracy, SiloPolicy
+from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
+from fedsilo.methods.policy import Limits
+from fedsilo.wire import open_update
+from tests.federate import LocalSilo, job_spec, open_federation, runners, skewed
+from tests.unit.methods.harness import AsRecorded
+
+CLASSES = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
+VALIDATION = {"dataset": "data", "classes": 4, "inputShape": [6], "validationFraction": 0.25}
+
+
+class Told:
+    """Updates that hold scalars alone."""
+
+    def __init__(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        self._metrics = metrics
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return tuple(self._metrics)
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        return self._metrics[silo]
+
+
+def told(*values: float, **named: float) -> Any:
+    """Updates of silos that let their accuracy be told in the mean, and of some that let it be told by name."""
+    some = {f"s{n}": {PERSONAL_ACCURACY: value} for n, value in enumerate(values)}
+    return Told(some | {silo: {NAMED_PERSONAL_ACCURACY: value} for silo, value in named.items()})
+
+
+def test_mean_and_spread_are_over_silos() -> None:
+    metrics, by_silo = personal_accuracy(told(0.5, 0.7, 0.9))
+    assert metrics == {
+        PERSONAL_ACCURACY: pytest.approx(0.7),
+        "personal_accuracy_spread": pytest.approx(np.std([0.5, 0.7, 0.9])),
+        "personal_models": 3,
+    }
+    assert by_silo == {}
+
+
+def test_by_silo_only_if_every_one_permits_it() -> None:
+    assert personal_accuracy(told(a=0.5, b=1.0))[1] == {"a": 0.5, "b": 1.0}
+    metrics, by_silo = personal_accuracy(told(0.6, a=0.5, b=1.0))
+    assert metrics[PERSONAL_ACCURACY] == pytest.approx(0.7)
+    assert by_silo == {}
+
+
+def test_without_a_model_nothing_is_told() -> None:
+    assert personal_accuracy(Told({"a": {"accuracy": 0.5}, "b": {}})) == ({}, {})  # type: ignore[arg-type]
+
+
+@given(
+    rule=st.sampled_from(["Withheld", "Mean", "PerSilo"]),
+    stated=st.dictionaries(
+        st.sampled_from(["accuracy", "loss", PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY]), st.floats(0, 1)
+    ),
+)
+def test_the_policy_and_not_the_trainer_says_how_far_a_figure_goes(
+    rule: PersonalAccuracy, stated: dict[str, float]
+) -> None:
+    leaving = Limits(1, rule).metrics(stated)
+    others = {name: value for name, value in stated.items() if name in ("accuracy", "loss")}
+    assert {name: leaving[name] for name in others} == others
+    allowed = {"Withheld": None, "Mean": PERSONAL_ACCURACY, "PerSilo": NAMED_PERSONAL_ACCURACY}[rule]
+    wanted = {allowed: stated[PERSONAL_ACCURACY]} if allowed and PERSONAL_ACCURACY in stated else {}
+    assert {name: value for name, value in leaving.items() if name not in others} == wanted
+
+
+def test_by_default_a_figure_is_told_in_the_mean_alone() -> None:
+    assert SiloPolicy().personal_accuracy == "Mean"
+
+
+def spec_of(**sections: Any) -> FederatedJobSpec:
+    return job_spec("map", list(CLASSES), 2, data=VALIDATION, **sections)
+
+
+def run(
+    directory: Path,
+    spec: FederatedJobSpec,
+    rules: Mapping[str, PersonalAccuracy],
+    left_out: str = "",
+    evaluation: GlobalEvaluation | None = None,
+) -> tuple[Federation, list[LocalSilo], list[Path]]:
+    """The job's end, the silos, and copies of all updates."""
+    answering: dict[str, Any] = dict(runners(spec, skewed(directory, CLASSES), directory))
+    if left_out:
+        answering[left_out] = AsRecorded(answering[left_out], np.array([False, False]))
+    silos = [
+        LocalSilo(directory / silo.replace("/", "."), silo, runner, Limits(1, rules.get(silo[-1], "Mean")))
+        for silo, runner in answering.items()
+    ]
+    federation = open_federation(directory / "aggregator", spec, evaluation=evaluation)
+    sent: list[Path] = []
+    while not federation.ended:
+        for silo in silos:
+            silo.answer(federation)
+        assert federation.current is not None
+        for path in federation.current.directory.glob("*.update"):
+            sent.append(directory / f"{len(sent)}.copy")
+            sent[-1].write_bytes(path.read_bytes())
+        federation.settle()
+    assert federation.failure is None
+    return federation, silos, sent
+
+
+def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None:
+    federation, silos, sent = run(tmp_path, spec_of(), {"a": "PerSilo"})
+    (*_, last) = federation.history()
+    figures = last["metrics"]
+    assert figures["personal_models"] == 3
+    assert 0 < figures[PERSONAL_ACCURACY] <= 1
+    assert {"accuracy", "loss", "personal_accuracy_spread"} < figures.keys()
+    assert "personal" not in last
+    status = Status(federation, {}, {}).document("")
+    assert [silo["personalAccuracy"] for silo in status["silos"]] == [None] * 3
+    assert status["metrics"] == figures
+    own = [array.tobytes() for silo in silos for array in silo.private.tree(PERSONAL).values()]
+    for path in sent:
+        content = path.read_bytes()
+        assert not any(tensor in content for tensor in own)
+
+
+def test_where_all_permit_it_the_status_names_them(tmp_path: Path) -> None:
+    federation, silos, _ = run(tmp_path, spec_of(), dict.fromkeys("abc", "PerSilo"))
+    status = Status(federation, {}, {}).document("")
+    found = [silo["personalAccuracy"] for silo in status["silos"]]
+    assert np.mean(found) == pytest.approx(status["metrics"][PERSONAL_ACCURACY])
+    for silo, accuracy in zip(silos, found, strict=True):
+        assert federation.history()[-1]["personal"][silo.reference] == accuracy
+
+
+def test_a_withheld_figure_is_in_no_update(tmp_path: Path) -> None:
+    federation, _, sent = run(tmp_path, spec_of(), {"a": "Withheld"})
+    assert federation.history()[-1]["metrics"]["personal_models"] == 2
+    for path in sent:
+        with open_update(path) as update:
+            assert update.header.sender != "silos/a" or PERSONAL_ACCURACY not in update.header.metrics
+
+
+def test_a_silo_that_was_never_drawn_is_not_among_the_models(tmp_path: Path) -> None:
+    spec = spec_of(participation={"minSilos": 2})
+    federation, silos, _ = run(tmp_path, spec, {}, left_out="silos/c")
+    assert PERSONAL not in silos[2].private.trees
+    assert federation.history()[-1]["metrics"]["personal_models"] == 2
+
+
+def test_with_a_test_set_silos_score_their_own_models_alone(tmp_path: Path) -> None:
+    held = {"name": "test", "loader": "npz", "config": {"path": str(tmp_path / "a.npz")}}
+    config = {"path": str(tmp_path / "a.npz"), "features": "images", "labels": "labels"}
+    spec = spec_of(
+        evaluation={"testDataset": "test", "every": 1}, aggregator={"datasets": [held | {"config": config}]}
+    )
+    skewed(tmp_path, CLASSES)
+    federation, _, sent = run(tmp_path, spec, {}, evaluation=GlobalEvaluation(spec, tmp_path))
+    for line in federation.history():
+        assert {"accuracy", "loss", PERSONAL_ACCURACY} < line["metrics"].keys()
+    scored = 0
+    for path in sent:
+        with open_update(path) as update:
+            if EVALUATE in update.header.task:
+                scored += 1
+                assert set(update.header.metrics) == {PERSONAL_ACCURACY}
+    assert scored == 6
+
+
+def test_without_validation_examples_a_silo_tells_nothing(tmp_path: Path) -> None:
+    spec = job_spec("map", ["a"], 1)
+    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    assert isinstance(runner, TaskRunner)
+    federation = open_federation(tmp_path / "aggregator", spec)
+    silo = LocalSilo(tmp_path / "silo", "silos/a", runner)
+    while not federation.ended:
+        silo.answer(federation)
+        federation.settle()
+    assert federation.history()[-1]["metrics"] == {}
