@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -159,13 +161,15 @@ async def browser() -> AsyncIterator[Page]:
     """A fresh browser with one empty tab, which ends with the block."""
     program = shutil.which(PROGRAM)
     assert program, f"{PROGRAM} is not there; tests.cluster.node.packages installs it"
-    with tempfile.TemporaryDirectory(prefix="browser-") as profile:
+    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         # Root may not have a sandbox of its own; the pages are this project's.
         process = await asyncio.create_subprocess_exec(
             *(program, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"),
             *("--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            # The command is a script that starts the browser: only the whole group ends with it.
+            start_new_session=True,
         )
         try:
             port = await _port(Path(profile) / "DevToolsActivePort", process)
@@ -181,7 +185,7 @@ async def browser() -> AsyncIterator[Page]:
                     await page.close()
         finally:
             with suppress(ProcessLookupError):
-                process.terminate()
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 
