@@ -63,6 +63,15 @@ def test_the_output_is_that_of_the_golden_file(name: str, shown: str) -> None:
     assert shown == (GOLDEN / f"{name}.txt").read_text().rstrip("\n")
 
 
+def test_the_accuracy_of_silos_own_models_has_a_column_where_it_is_told() -> None:
+    silos = [entry("north", phase="Running", personalAccuracy=0.9123), entry("south")]
+    head, north, south = page(job(phase="Running", silos=silos), NOW).split("\n\n")[1].splitlines()[:3]
+    assert "own model" in head
+    assert north.split()[-1] == "91.2%"
+    assert "%" not in south
+    assert "own model" not in page(RUNNING, NOW)
+
+
 def test_lines_are_cut_to_a_terminal_and_nowhere_else(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
