@@ -19,9 +19,11 @@ log = logging.getLogger("fedsilo.test")
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, facts = list(root.handlers), root.level, dict(logs._process)
+    logs._process.clear()
     yield
     logs._process.clear()
+    logs._process.update(facts)
     root.handlers, root.level = handlers, level
 
 

@@ -152,7 +152,7 @@ def recorded(
         for k, (silo, runner) in enumerate(answering.items()):
             answering[silo] = AsRecorded(runner, npz["selected"][:, k])
     federation, silos = open_federation(directory / "aggregator", spec), local_silos(directory, answering)
-    while not federation.ended and len(federation.history()) < (stop or rounds):
+    while not federation.ended and (stop is None or len(federation.history()) < stop):
         answered = [silo for silo in silos if silo.answer(federation)]
         assert federation.settle() or answered
     if federation.failure is not None:
