@@ -21,6 +21,7 @@ from tests.integration.local.test_images import EXAMPLES
 from tests.integration.local.test_result import FIELDS
 from tests.paths import ROOT
 
+SERVER = "tensorboard --logdir runs"
 PAGE = (ROOT / "docs" / "running-locally.md").read_text()
 
 
@@ -37,7 +38,9 @@ def test_the_commands_run(tmp_path: Path) -> None:
     assert set(images) < set(commands)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands:
-        if command not in images:
+        if command == SERVER:
+            _serves(command.split(), tmp_path, {**ENVIRONMENT, "PATH": path})
+        elif command not in images:
             ended = subprocess.run(
                 command.split(),
                 cwd=tmp_path,
@@ -48,7 +51,33 @@ def test_the_commands_run(tmp_path: Path) -> None:
             assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
             if "--json" in command:
                 assert list(json.loads(ended.stdout)) == FIELDS
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    of_command_line = list((tmp_path / "runs").iterdir())
+    assert len(of_command_line) == 3
+
+    (simulated, _) = _blocks("python")
+    (tmp_path / "simulated.py").write_text(simulated.replace('"runs/first"', '"runs/simulated"'))
+    said = subprocess.run(
+        [sys.executable, "simulated.py"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert "accuracy" in said.stdout and "model.safetensors" in said.stdout, said.stdout
+    assert list((tmp_path / "runs" / "simulated").rglob("model.safetensors"))
+
+
+def _serves(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Start a server, and end it as soon as it says where it is."""
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "http://" in line:
+                return
+        raise AssertionError((command, said))
+    finally:
+        process.terminate()
+        process.communicate()
 
 
 def test_the_tables_name_what_is_there() -> None:
@@ -72,7 +101,7 @@ def test_the_python_writes_what_the_examples_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(datasets=torchvision))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", torchvision)
     monkeypatch.chdir(tmp_path)
-    (code,) = _blocks("python")
+    (_, code) = _blocks("python")
     exec(compile(code, "running-locally.md", "exec"), {})
     for name in EXAMPLES:
         for path in _paths(name):
