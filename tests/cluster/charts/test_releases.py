@@ -210,6 +210,8 @@ def test_the_commands_of_the_readmes(cluster: Cluster, tmp_path: Path) -> None:
     first, *rest = blocks(OPERATOR / "README.md", "sh")
     for block in (first, *blocks(SILO / "README.md", "sh"), *rest):
         for line in block.splitlines():
+            if "port-forward" in line:  # there are no pods here; test_dashboard.py does it
+                continue
             done = subprocess.run(
                 shlex.split(line), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
             )
@@ -259,7 +261,7 @@ def test_an_operator_with_rights_in_some_namespaces(cluster: Cluster, account: P
         elsewhere = {"name": "stranger", "namespace": "elsewhere"}
         kubectl.apply(job | {"metadata": elsewhere})
         until(lambda: "refused" in process.log.read_text(), "a word about it")
-        assert 'cannot patch resource "federatedjobs"' in process.log.read_text()
+        assert 'in the namespace "elsewhere"' in process.log.read_text()
 
 
 def trainers(kubectl: Kubectl) -> dict[str, bool]:

@@ -94,8 +94,8 @@ NOT_ITS_OWN: dict[str, tuple[Object, str]] = {
     "phase of a silo": ({"silos": [{"name": "west", "phase": "Failed"}]}, TAKEN),
     "namespace of a silo as it is": (
         {"silos": [{"name": "west", "namespace": "silo-west"}]},
-        "status.silos: the aggregator reports name, state, lastRound, samples, bytesSent and update; leave out the "
-        "rest",
+        "status.silos: the aggregator reports name, state, lastRound, samples, bytesSent, update and "
+        "personalAccuracy; leave out the rest",
     ),
     "silo that there is not": (
         {"silos": [{"name": "east", "state": "Reported"}]},
