@@ -123,9 +123,9 @@ class Simulation:
                 round = round.fail(silo, f"{answer.reason}: {answer.message}")
                 if failure := fatal_failure(silo, answer.reason, answer.message):
                     raise failure
+                if round.verdict is Verdict.QUORUM_LOST:
+                    raise round.loss()
             self.current = replace(self.current, round=round)
-            if round.verdict is Verdict.QUORUM_LOST:
-                raise round.loss()
             yield
         return answers
 
