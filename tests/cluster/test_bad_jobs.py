@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.methods.registry import names
 from tests.cluster.consortium import Consortium, consortium, golden
 from tests.cluster.federation import END
 from tests.cluster.images import TOOLBOX
@@ -95,7 +96,7 @@ def test_a_method_that_nobody_knows(place: Consortium) -> None:
     assert failed["reason"] in ("ManifestInvalid", "QuorumLost")
     assert "(ManifestInvalid)" in failed["message"]
     why = place.kubectl.fedsilo("why", "no-method", "-n", place.jobs.name)
-    assert "Method fedavgg is not installed in this operator, which knows ccvr, creff, fedavg" in why
+    assert f"Method fedavgg is not installed in this operator, which knows {', '.join(names())}" in why
     assert "correct spec.method.name in a new job" in why
 
 
