@@ -1,0 +1,135 @@
+"""From a cell of a table to the manifest of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables.datasets import DATASETS
+from benchmarks.tables.definition import Chosen, Layer, merged, over
+from fedsilo.errors import FedsiloError
+from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.loading import Federation
+from fedsilo.manifests.silo import Silo
+from fedsilo.methods import registry
+from fedsilo.validation import validate
+from fedsilo.wire.contract import KINDS
+
+LOADER = "python:benchmarks.tables.datasets:load"
+NAMESPACE = "federation"
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One row, one column and one seed at one scale.
+
+    :param settings: everything that decides the result: silos, data, partition, job and seed.
+    """
+
+    row: str
+    column: str
+    seed: int
+    settings: dict[str, Any]
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the settings; a changed setting is another cell. Where data lie and what computes is none."""
+        text = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return str(self.settings["job"]["method"]["name"])
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return str(self.settings["data"]["dataset"])
+
+    def missing(self) -> str | None:
+        """Why the cell cannot be run by anybody: its method does not exist."""
+        known = self.method in registry.names()
+        return None if known else f"the method {self.method} is not there"
+
+    def documents(self, folder: Path, device: str) -> list[dict[str, Any]]:
+        """The silos and the job as a manifest has them.
+
+        :param folder: of the datasets.
+        """
+        silos = [
+            _silo(index, self._source(folder, "train", self._division())) for index in range(self._count)
+        ]
+        spec = over(self.settings["job"], {"training": {"seed": self.seed, "device": device}})
+        refs = [silo["metadata"] for silo in silos]
+        classes, shape = DATASETS[self.dataset].classes, list(DATASETS[self.dataset].shape)
+        spec = over({"data": {"classes": classes, "inputShape": shape, "validationFraction": 0}}, spec) | {
+            "silos": {"refs": refs},
+            "aggregator": {"datasets": [{"name": "test", **self._source(folder, "test", self._division())}]},
+        }
+        spec["data"]["dataset"] = "images"
+        spec["evaluation"] = {"testDataset": "test", **spec.get("evaluation", {})}
+        job = {"metadata": {"namespace": NAMESPACE, "name": "cell"}, "spec": spec}
+        return [*silos, {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", **job}]
+
+    def federation(self, folder: Path, device: str) -> Federation:
+        """The manifest, checked as `fedsilo validate` does.
+
+        :raises FedsiloError: with everything that is wrong with it.
+        """
+        *silos, job = self.documents(folder, device)
+        name = f"{self.row}, {self.column}"
+        found = Federation(
+            name, FederatedJob.model_validate(job), tuple(Silo.model_validate(silo) for silo in silos)
+        )
+        if faults := validate(found):
+            raise FedsiloError("; ".join(str(fault) for fault in faults))
+        return found
+
+    @property
+    def _count(self) -> int:
+        return int(self.settings["silos"])
+
+    def _division(self) -> dict[str, Any]:
+        return {"silos": self._count, "seed": self.seed, **self.settings["partition"]}
+
+    def _source(self, folder: Path, split: str, division: dict[str, Any]) -> dict[str, Any]:
+        """A loader and its config; the division is there where it decides how images are turned."""
+        config = {key: value for key, value in self.settings["data"].items() if key != "testSamples"}
+        if split == "test":
+            config["samples"] = self.settings["data"].get("testSamples")
+        config |= {"folder": str(folder), "split": split}
+        if config.get("rotated"):
+            config["division"] = division
+        source: dict[str, Any] = {"loader": LOADER, "config": config}
+        return source if split == "test" else source | {"partition": division}
+
+
+def cells(chosen: Chosen, seeds: int) -> list[Cell]:
+    """All cells that are asked for, seed by seed, so that whole tables come early."""
+    table, reduced = chosen.table, chosen.scale == "reduced"
+    found = []
+    for seed in range(seeds):
+        for column in chosen.columns:
+            for title in chosen.rows:
+                row = chosen.paper.rows[title]
+                method = Layer(job={"method": {"name": row.method, "config": row.config}})
+                layers = [table, table.columns[column], row, method]
+                if reduced:
+                    layers += [table.reduced, table.columns[column].reduced, row.reduced]
+                found.append(Cell(title, column, seed, merged(layers) | {"seed": seed}))
+    return found
+
+
+def _silo(index: int, dataset: dict[str, Any]) -> dict[str, Any]:
+    dataset = dataset | {"name": "images", "partition": dataset["partition"] | {"index": index}}
+    return {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "Silo",
+        "metadata": {"namespace": NAMESPACE, "name": f"s{index:03d}"},
+        "spec": {"datasets": [dataset], "policy": {"payloadKinds": list(KINDS)}},
+    }

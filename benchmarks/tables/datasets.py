@@ -1,0 +1,126 @@
+"""The loader that the tables' manifests name: a dataset's images as the papers prepare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.tables.layouts import READERS, Raw
+from fedsilo.data.partitions import partition
+from fedsilo.manifests.silo import PartitionSpec
+
+ANGLES = 15 * np.arange(10)
+"""Degrees, of FedBR's rotated images."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a job says of a dataset.
+
+    :param mean: of each channel over the training set, values from 0 to 1, as the papers' code has it; with `deviation`
+        it normalises.
+    """
+
+    classes: int
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...] = (0.5,)
+    deviation: tuple[float, ...] = (0.5,)
+
+
+CIFAR10 = Known(10, (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+CIFAR100 = Known(100, (3, 32, 32), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+
+DATASETS = {
+    "mnist": Known(10, (1, 28, 28)),
+    "fashion-mnist": Known(10, (1, 28, 28)),
+    "cifar10": CIFAR10,
+    "cifar100": CIFAR100,
+    "svhn": Known(10, (3, 32, 32)),
+    "cinic10": Known(10, (3, 32, 32), CIFAR10.mean, CIFAR10.deviation),
+    "tiny-imagenet": Known(200, (3, 32, 32)),
+    "femnist": Known(62, (1, 28, 28)),
+}
+
+
+def load(
+    dataset: str,
+    folder: str,
+    split: str,
+    samples: int | None = None,
+    normalised: bool = False,
+    rotated: str | None = None,
+    division: Mapping[str, Any] | None = None,
+) -> Raw:
+    """A dataset's images and classes.
+
+    :param folder: that the dataset lies in.
+    :param samples: so many of them only, the first of each class, as many of each.
+    :param normalised: by the mean and deviation of each channel.
+    :param rotated: FedBR's rotations. `silo`: silo i's training images by 15 i degrees; `mixture`: by angles of which
+        each silo has a mixture of its own. Test images once by each of ten angles.
+    :param division: the silos' partition, which decides whose an image is.
+    """
+    images, labels = _whole(dataset, folder, split)
+    if samples is not None:
+        chosen = balanced(labels, samples)
+        images, labels = images[chosen], labels[chosen]
+    if rotated is not None:
+        assert division is not None
+        images, labels = (rotations if split == "test" else turned)(images, labels, rotated, division)
+    if normalised:
+        images = _normalise(images, DATASETS[dataset])
+    return images, labels
+
+
+def _normalise(images: np.ndarray, known: Known) -> np.ndarray:
+    """Images of bytes, in whatever order of axes, as float32 with channels first."""
+    if images.ndim == 3:
+        images = images[:, np.newaxis]
+    elif images.shape[1:] != known.shape:
+        images = np.moveaxis(images, -1, 1)
+    mean, deviation = (np.array(part, np.float32)[:, None, None] for part in (known.mean, known.deviation))
+    return (images.astype(np.float32) / 255 - mean) / deviation
+
+
+@lru_cache(maxsize=4)
+def _whole(dataset: str, folder: str, split: str) -> Raw:
+    return READERS[dataset](Path(folder), split)
+
+
+def balanced(labels: np.ndarray, samples: int) -> np.ndarray:
+    """Indices of the first samples of every class, ascending; equally many of each, where there are enough."""
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return np.sort(np.concatenate([ids[: samples // len(members)] for ids in members]))
+
+
+def turned(images: np.ndarray, labels: np.ndarray, rotated: str, division: Mapping[str, Any]) -> Raw:
+    """Each image by an angle of the silo that it goes to."""
+    spec = PartitionSpec.model_validate({**division, "index": 0})
+    rng = np.random.RandomState(spec.seed)
+    angles = np.zeros(len(labels))
+    for silo, part in enumerate(partition(np.asarray(labels, np.int64), spec)):
+        if rotated == "silo":
+            angles[part] = ANGLES[silo % len(ANGLES)]
+        else:
+            angles[part] = rng.choice(ANGLES, len(part), p=rng.dirichlet(np.full(len(ANGLES), 0.1)))
+    return np.stack([_turn(image, angle) for image, angle in zip(images, angles, strict=True)]), labels
+
+
+def rotations(images: np.ndarray, labels: np.ndarray, rotated: str, division: Mapping[str, Any]) -> Raw:
+    """All images by each angle."""
+    del rotated, division
+    found = [_turn(image, float(angle)) for angle in ANGLES for image in images]
+    return np.stack(found), np.tile(labels, len(ANGLES))
+
+
+def _turn(image: np.ndarray, angle: float) -> np.ndarray:
+    if not angle:
+        return image
+    last = np.moveaxis(image, 0, -1) if image.ndim == 3 and image.shape[0] == 3 else image
+    return np.asarray(Image.fromarray(last).rotate(angle, Image.Resampling.BILINEAR)).reshape(last.shape)

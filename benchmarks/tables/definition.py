@@ -1,0 +1,222 @@
+"""Tables as data: one file per paper in `papers/`, checked as it is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+PAPERS = Path(__file__).with_name("papers")
+NUMBER = re.compile(r"(?P<mean>\d+(\.\d+)?)(±(?P<spread>\d+(\.\d+)?))?")
+NONE = "-"
+
+
+class Fields(BaseModel):
+    """Common ground: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Layer(Fields):
+    """Settings that are laid over those below, mapping by mapping.
+
+    :param data: dataset, and what `benchmarks.tables.datasets.load` does to it.
+    :param partition: scheme and config of every silo's partition.
+    :param job: fields of the FederatedJob's spec.
+    """
+
+    silos: int | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    partition: dict[str, Any] = Field(default_factory=dict)
+    job: dict[str, Any] = Field(default_factory=dict)
+
+
+class Row(Layer):
+    """A method as the paper ran it.
+
+    :param method: its name here, whether or not it exists.
+    :param reduced: what its settings become at reduced scale, where they count rounds.
+    """
+
+    method: str
+    config: dict[str, Any] = Field(default_factory=dict)
+    reduced: Layer = Layer()
+
+
+class Column(Layer):
+    """A dataset, its partition and a network.
+
+    :param measure: how a figure comes of the accuracies of the rounds, see `benchmarks.tables.measures`.
+    :param reduced: what differs in this column from the table's reduction, the same for all methods.
+    """
+
+    title: str
+    measure: str | None = None
+    reduced: Layer = Layer()
+
+
+class Reduction(Layer):
+    """What is smaller at reduced scale, the same for all methods.
+
+    :param note: the same in words.
+    """
+
+    note: str
+
+
+class Table(Layer):
+    """One table of a paper.
+
+    :param values: row -> the paper's figures in the order of the columns, in percent; `-` where there is none.
+    :param rows: titles; all of the paper's by default.
+    """
+
+    title: str
+    measure: str = "last"
+    notes: list[str] = []
+    columns: dict[str, Column]
+    rows: list[str] = []
+    values: dict[str, str] = Field(default_factory=dict)
+    reduced: Reduction
+
+    def reported(self, row: str, column: str) -> Reported | None:
+        """The paper's figure of a cell."""
+        words = self.values.get(row, "").split()
+        position = list(self.columns).index(column)
+        word = words[position] if position < len(words) else NONE
+        return None if word == NONE else Reported.parse(word)
+
+    @model_validator(mode="after")
+    def _figures_are_numbers(self) -> Table:
+        for row, line in self.values.items():
+            words = line.split()
+            if len(words) > len(self.columns):
+                raise ValueError(f"values of {row}: {len(words)} figures for {len(self.columns)} columns")
+            for word in words:
+                if word != NONE and not NUMBER.fullmatch(word):
+                    raise ValueError(f"values of {row}: {word!r} is not a figure such as 53.6±0.8")
+        return self
+
+
+class Paper(Fields):
+    """One paper: its methods' settings, and its tables by number."""
+
+    citation: str
+    rows: dict[str, Row]
+    tables: dict[str, Table]
+
+    @model_validator(mode="after")
+    def _rows_are_known(self) -> Paper:
+        for number, table in self.tables.items():
+            for row in [*table.rows, *table.values]:
+                if row not in self.rows:
+                    raise ValueError(f"table {number}: {row!r} is not one of rows")
+        return self
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A figure of a paper, in percent or rounds."""
+
+    mean: float
+    spread: float | None
+
+    @classmethod
+    def parse(cls, word: str) -> Reported:
+        """`53.6±0.8` or `53.6`."""
+        match = NUMBER.fullmatch(word)
+        assert match is not None, "Table has refused other forms"
+        spread = match["spread"]
+        return cls(float(match["mean"]), None if spread is None else float(spread))
+
+
+Scale = Literal["full", "reduced"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A table and the part of it that is asked for.
+
+    :param name: paper and number, such as `fedconcat-1`.
+    """
+
+    name: str
+    paper: Paper
+    table: Table
+    rows: Sequence[str]
+    columns: Sequence[str]
+    scale: Scale
+
+
+def names() -> list[str]:
+    """All tables."""
+    return [f"{path.stem}-{number}" for path in sorted(PAPERS.glob("*.yaml")) for number in read(path).tables]
+
+
+def read(path: Path) -> Paper:
+    """One paper's file.
+
+    :raises SystemExit: with what is wrong in it.
+    """
+    try:
+        return Paper.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise SystemExit(f"{path.name}: {error}") from error
+
+
+def choose(
+    name: str, scale: Scale, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None
+) -> Chosen:
+    """A table, or some rows and columns of it; `fedconcat` is short for `fedconcat-1`.
+
+    :raises SystemExit: naming what is not there, and what is.
+    """
+    known = names()
+    full = name if name in known else f"{name}-1"
+    if full not in known:
+        raise SystemExit(f"{name}: is not a table; use one of {', '.join(known)}")
+    stem, _, number = full.rpartition("-")
+    paper = read(PAPERS / f"{stem}.yaml")
+    table = paper.tables[number]
+    every = table.rows or list(paper.rows)
+    return Chosen(
+        full, paper, table, _part("rows", rows, every), _part("columns", columns, list(table.columns)), scale
+    )
+
+
+def _part(what: str, asked: Sequence[str] | None, every: Sequence[str]) -> list[str]:
+    if not asked:
+        return list(every)
+    lower = {title.lower(): title for title in every}
+    for title in asked:
+        if title.lower() not in lower:
+            raise SystemExit(f"--{what}: {title!r} is not there; use some of {', '.join(every)}")
+    return [lower[title.lower()] for title in asked]
+
+
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Layers as one: later ones win, mappings are merged field by field."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        fields = {name: getattr(layer, name) for name in Layer.model_fields}
+        result = over(result, {name: value for name, value in fields.items() if value is not None})
+    return result
+
+
+def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mapping `above` laid over `below`, a JSON merge patch (RFC 7396): null takes a field away."""
+    result = dict(below)
+    for key, value in above.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            under = result.get(key)
+            result[key] = over(under if isinstance(under, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,131 @@
+"""The page of a table: ours beside the paper's, column by column."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.tables.cells import Cell
+from benchmarks.tables.definition import Chosen, Reported
+from benchmarks.tables.measures import PERSONAL, figure, is_accuracy
+from benchmarks.tables.results import Run
+
+Found = Mapping[Cell, Run]
+Place = tuple[str, str]
+"""Row and column."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the seeds of one cell came to.
+
+    :param values: of each run, in percent or rounds.
+    :param runs: how many there are; some may have no value, as when a threshold was not reached.
+    """
+
+    values: Sequence[float]
+    runs: int
+
+    @property
+    def mean(self) -> float:
+        """Over the runs."""
+        return statistics.fmean(self.values)
+
+    def text(self, measure: str) -> str:
+        """Mean and sample standard deviation."""
+        if len(self.values) < self.runs and measure == PERSONAL:
+            return "its silos have no models of their own"
+        if len(self.values) < self.runs:
+            return f"not reached in {self.runs - len(self.values)} of {self.runs}"
+        spread = f" ± {statistics.stdev(self.values):.1f}" if self.runs > 1 else ""
+        return f"{self.mean:.1f}{spread}"
+
+
+def figures(chosen: Chosen, found: Found) -> dict[Place, Figure]:
+    """The figure of every cell that has a run."""
+    values: dict[Place, list[float | None]] = {}
+    for cell, run in found.items():
+        measure = chosen.table.columns[cell.column].measure or chosen.table.measure
+        value = run.personal if measure == PERSONAL else figure(measure, run.accuracies, run.rounds)
+        factor = 100 if is_accuracy(measure) else 1
+        values.setdefault((cell.row, cell.column), []).append(None if value is None else factor * value)
+    return {
+        place: Figure([value for value in some if value is not None], len(some))
+        for place, some in values.items()
+    }
+
+
+def page(chosen: Chosen, found: Found, why: Mapping[Place, str], picture: str | None) -> str:
+    """The whole page in Markdown.
+
+    :param why: why cells were not run.
+    :param picture: file of the learning curves, if there is one.
+    """
+    ours = figures(chosen, found)
+    done = [column for column in chosen.columns if any((row, column) in ours for row in chosen.rows)]
+    lines = [*_head(chosen, found.values())]
+    if picture:
+        lines += [f"![Learning curves, mean over seeds]({picture})", ""]
+    for column in done:
+        lines += _column(chosen, column, ours, why)
+    rest = [chosen.table.columns[column].title for column in chosen.columns if column not in done]
+    if rest:
+        lines += ["## Not run", "", *(f"- {title}" for title in rest), ""]
+    return "\n".join(lines)
+
+
+def _head(chosen: Chosen, runs: Iterable[Run]) -> list[str]:
+    table = chosen.table
+    lines = [f"# {chosen.name}: {table.title}", "", chosen.paper.citation, ""]
+    if chosen.scale == "reduced":
+        lines += [
+            f"**Reduced scale, the same for all methods**: {table.reduced.note.rstrip('.')}. Levels cannot be compared "
+            "with the paper's, which are shown all the same; the order of methods can.",
+            "",
+        ]
+    lines += [*(f"- {note}" for note in table.notes), ""] if table.notes else []
+    runs = list(runs)
+    commands = sorted({run.command for run in runs})
+    lines += [f"`{command}`" for command in commands] + ([""] if commands else [])
+    lines += [f"- {text}" for text in sorted({_where(run) for run in runs})]
+    return [*lines, ""]
+
+
+def _where(run: Run) -> str:
+    parts = [value if key in ("processor", "gpu") else f"{key} {value}" for key, value in run.machine.items()]
+    return f"{run.date[:10]}, {', '.join(parts)}"
+
+
+def _column(chosen: Chosen, column: str, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> list[str]:
+    definition = chosen.table.columns[column]
+    measure = definition.measure or chosen.table.measure
+    unit = "rounds" if not is_accuracy(measure) else "accuracy in percent"
+    lines = [
+        f"## {definition.title}",
+        "",
+        f"{unit} ({measure}), mean ± standard deviation over seeds",
+        "",
+        "| method | ours | seeds | paper | difference |",
+        "|---|---|---|---|---|",
+    ]
+    for row in chosen.rows:
+        mine, theirs = ours.get((row, column)), chosen.table.reported(row, column)
+        if mine is None:
+            text, seeds = why.get((row, column), "not run"), ""
+        else:
+            text, seeds = mine.text(measure), str(mine.runs)
+        lines.append(f"| {row} | {text} | {seeds} | {_paper(theirs)} | {_difference(mine, theirs)} |")
+    return [*lines, ""]
+
+
+def _paper(theirs: Reported | None) -> str:
+    if theirs is None:
+        return "–"
+    return f"{theirs.mean:g}" if theirs.spread is None else f"{theirs.mean:g} ± {theirs.spread:g}"
+
+
+def _difference(mine: Figure | None, theirs: Reported | None) -> str:
+    if mine is None or theirs is None or len(mine.values) < mine.runs:
+        return ""
+    return f"{mine.mean - theirs.mean:+.1f}"

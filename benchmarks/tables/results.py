@@ -1,0 +1,111 @@
+"""Finished runs, one JSON line each, so that a table is gone on with where it was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables.cells import Cell
+from benchmarks.tables.definition import Chosen
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell and seed that was run to its end.
+
+    :param digest: of `settings`.
+    :param accuracies: test accuracy of the evaluated rounds, from 0 to 1; `rounds` has their numbers.
+    :param personal: mean accuracy of the silos' own models in the last round, where the job reports one.
+    :param seconds: wall time, of a machine that may have done other things.
+    :param command: that began it.
+    :param machine: processor, cores, versions.
+    :param date: UTC, RFC 3339.
+    """
+
+    table: str
+    scale: str
+    row: str
+    column: str
+    seed: int
+    digest: str
+    settings: dict[str, Any]
+    rounds: list[int]
+    accuracies: list[float]
+    personal: float | None
+    seconds: float
+    command: str
+    machine: dict[str, str]
+    date: str
+
+
+def read(path: Path) -> list[Run]:
+    """All runs of a file; none where there is none. A line that a stop cut short is passed over."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(Run(**json.loads(line)))
+        except (json.JSONDecodeError, TypeError):
+            continue
+    return found
+
+
+def append(path: Path, run: Run) -> None:
+    """Add a line, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(run), sort_keys=True, separators=(",", ":"))
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_line(file):
+            text = "\n" + text
+        file.write((text + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _ends_line(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")
+
+
+def of(chosen: Chosen, cells: Iterable[Cell], runs: Iterable[Run]) -> dict[Cell, Run]:
+    """The run of each cell that has one; cells of equal settings share it."""
+    by_digest = {run.digest: run for run in runs if run.scale == chosen.scale}
+    return {cell: by_digest[cell.digest] for cell in cells if cell.digest in by_digest}
+
+
+def machine() -> dict[str, str]:
+    """What computes: nothing that names it."""
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        **({"gpu": gpu} if gpu else {}),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fedsilo": version("fedsilo"),
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    return asked.stdout.strip() or "unknown"

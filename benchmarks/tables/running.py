@@ -1,0 +1,160 @@
+"""Cells become runs: one after the other, in this process, by the simulation, which is what jobs run on."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import results
+from benchmarks.tables.cells import Cell
+from benchmarks.tables.definition import Chosen
+from benchmarks.tables.results import Run
+from fedsilo.errors import FedsiloError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are run.
+
+    :param data: folder of the datasets.
+    :param device: cpu or cuda.
+    :param workers: processes that share the silos' work.
+    :param command: for the record.
+    """
+
+    data: Path
+    device: str
+    workers: int
+    command: str
+
+
+class Progress:
+    """Says on standard error where a run is and how long the rest takes.
+
+    :param before: earlier runs, whose times say how long a cell takes.
+    """
+
+    def __init__(self, cells: Sequence[Cell], before: Iterable[Run]) -> None:
+        self._waiting = list(cells)
+        self._total = len(cells)
+        self._seconds = [(run.row, run.column, run.seconds) for run in before]
+        self._live = sys.stderr.isatty()
+
+    def round(self, cell: Cell, done: int, rounds: int) -> None:
+        """A round of the open cell is complete."""
+        if self._live:
+            text = f"{self._at()} {cell.row}, {cell.column}, seed {cell.seed}: round {done}/{rounds}, {self.left()}"
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+
+    def done(self, cell: Cell, run: Run | None, trouble: str = "") -> None:
+        """A cell is over."""
+        at = self._at()
+        self._waiting.remove(cell)
+        if run is not None:
+            self._seconds.append((run.row, run.column, run.seconds))
+            trouble = f"{run.accuracies[-1]:.1%} in {run.seconds:.0f} s"
+        start = "\r\x1b[2K" if self._live else ""
+        text = f"{start}{at} {cell.row}, {cell.column}, seed {cell.seed}: {trouble}; {self.left()}"
+        print(text, file=sys.stderr, flush=True)
+
+    def left(self) -> str:
+        """Time that the waiting cells take, by what alike ones took."""
+        if not self._seconds:
+            return "time left: not known yet"
+        minutes = sum(map(self._expected, self._waiting)) / 60
+        return f"{minutes:.0f} min left" if minutes < 120 else f"{minutes / 60:.1f} h left"
+
+    def _at(self) -> str:
+        return f"[{self._total - len(self._waiting) + 1}/{self._total}]"
+
+    def _expected(self, cell: Cell) -> float:
+        """Of the runs most like the cell: same row and column, else same column, else any."""
+        for alike in (
+            [s for row, column, s in self._seconds if (row, column) == (cell.row, cell.column)],
+            [s for _, column, s in self._seconds if column == cell.column],
+        ):
+            if alike:
+                return statistics.fmean(alike)
+        return statistics.fmean(seconds for *_, seconds in self._seconds)
+
+
+def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> dict[tuple[str, str], str]:
+    """Run what has not been run, a line of the file for each; returns why cells (row, column) could not be."""
+    why: dict[tuple[str, str], str] = {}
+    runs = results.read(path)
+    known = results.of(chosen, cells, runs)
+    waiting: dict[str, Cell] = {}
+    for cell in cells:
+        if cell not in known and not cell.missing():
+            waiting.setdefault(cell.digest, cell)  # two columns may measure one run
+    progress, machine = Progress(list(waiting.values()), runs), results.machine()
+    for cell in waiting.values():
+        try:
+            run = run_one(chosen, cell, place, machine, progress)
+        except FedsiloError as error:
+            reason = why[cell.row, cell.column] = " ".join(str(error).split())
+            progress.done(cell, None, reason)
+            continue
+        results.append(path, run)
+        progress.done(cell, run)
+    return why
+
+
+def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], progress: Progress) -> Run:
+    """Run one cell.
+
+    :raises FedsiloError: the job's failure, or that its dataset is not at hand.
+    """
+    began = time.time()
+    rounds: list[int] = []
+    accuracies: list[float] = []
+    personal: float | None = None
+    for line in _history(cell, place, progress):
+        metrics = line.get("metrics", {})
+        personal = metrics.get("personal_accuracy", personal)
+        if "accuracy" in metrics:
+            rounds.append(line["round"])
+            accuracies.append(round(metrics["accuracy"], 5))
+    return Run(
+        table=chosen.name,
+        scale=chosen.scale,
+        row=cell.row,
+        column=cell.column,
+        seed=cell.seed,
+        digest=cell.digest,
+        settings=cell.settings,
+        rounds=rounds,
+        accuracies=accuracies,
+        personal=personal,
+        seconds=round(time.time() - began, 1),
+        command=place.command,
+        machine=machine,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def _history(cell: Cell, place: Place, progress: Progress) -> Iterator[dict[str, Any]]:
+    from fedsilo.simulation.means import Means
+    from fedsilo.simulation.opening import open_simulation
+
+    federation, means = cell.federation(place.data, place.device), Means(workers=place.workers)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
+        closing(open_simulation(federation, Path.cwd(), Path(directory), means)) as simulation,
+    ):
+        told = 0
+        for _ in simulation.play():
+            if len(simulation.history()) > told:
+                told = len(simulation.history())
+                progress.round(cell, told, simulation.rounds)
+        if simulation.failure is not None:
+            raise simulation.failure
+        yield from simulation.history()

@@ -1,0 +1,209 @@
+"""The papers' files and what becomes of their cells: manifests, pages, and runs that go on where they were left."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tables import curves, definition, rendering, results
+from benchmarks.tables.__main__ import main
+from benchmarks.tables.cells import Cell, cells
+from benchmarks.tables.definition import Column, Paper, Reduction, Row, Table
+from benchmarks.tables.measures import figure
+from benchmarks.tables.results import Run
+from tests.unit.benchmarks.test_layouts import archive
+
+GOLDEN = Path(__file__).with_name("page.golden")
+
+
+@pytest.mark.parametrize("scale", ["full", "reduced"])
+@pytest.mark.parametrize("name", definition.names())
+def test_every_row_and_every_column_is_a_valid_manifest(name: str, scale: definition.Scale) -> None:
+    chosen = definition.choose(name, scale)
+    found = [cell for cell in cells(chosen, 1) if not cell.missing()]
+    rows = {cell.row: cell for cell in found}
+    columns = {cell.column: cell for cell in found}
+    assert columns.keys() == set(chosen.columns)
+    for cell in [*rows.values(), *columns.values()]:
+        # Silos differ by their number only, and a hundred of them take their time.
+        few = dataclasses.replace(cell, settings=cell.settings | {"silos": 5})
+        assert len(few.federation(Path("data"), "cpu").silos) == 5
+
+
+def test_tables_have_the_papers_figures() -> None:
+    table = definition.choose("fedconcat-1", "full").table
+    assert table.reported("FedConcat", "cifar10-c2") == definition.Reported(56.9, 0.2)
+    assert table.reported("FedConcat-ID", "fmnist-dir0.5") == definition.Reported(87.5, 0.2)
+    assert table.reported("FedConcat", "mnist-c2") is None
+    table = definition.choose("map-2", "full").table
+    assert table.reported("ScaMAP", "cinic-resnet56") == definition.Reported(82.5, 0.25)
+    table = definition.choose("fedbr", "full").table
+    assert table.reported("DANN", "cifar100-43") is None
+
+
+def test_a_digest_is_of_the_settings_alone() -> None:
+    chosen = definition.choose("fedconcat", "reduced", ["FedAvg", "fedprox"], ["mnist-c2"])
+    one, other = cells(chosen, 1)
+    assert one.digest == cells(chosen, 1)[0].digest != other.digest
+    assert cells(chosen, 2)[2].digest != one.digest
+    assert dataclasses.replace(one, row="another title").digest == one.digest
+    changed = definition.over(one.settings, {"job": {"training": {"batchSize": 31}}})
+    assert dataclasses.replace(one, settings=changed).digest != one.digest
+
+
+def test_digests_stay() -> None:
+    """What is on file counts as long as this does: change it only with the settings of the table."""
+    cell = Cell("row", "column", 0, {"b": {"c": 1.5}, "a": 1})
+    assert cell.digest == "dcb14bfe0a2c38f5d74fcee12711bb4156d659ab7ac43ca7eb3031e42401dce2"
+
+
+def test_columns_that_measure_one_run_share_it() -> None:
+    chosen = definition.choose("fedbr", "reduced", ["FedAvg"], ["rotmnist", "rotmnist-80"])
+    accuracy, rounds = cells(chosen, 1)
+    assert accuracy.digest == rounds.digest
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [("last", 0.8), ("best5", 0.8), ("last10", 0.7), ("rounds:0.8", 20.0), ("rounds:0.95", None)],
+)
+def test_measures(measure: str, value: float | None) -> None:
+    accuracies = [0.1, 0.9, 0.4, 0.55, 0.55, 0.75, 0.8, 0.75, 0.75, 0.75, 0.8]
+    found = figure(measure, accuracies, [10 * n for n in range(1, 12)])
+    assert found == (value if value is None else pytest.approx(value))
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    with pytest.raises(SystemExit, match="fedconcat-1"):
+        definition.choose("fedconcta", "full")
+    with pytest.raises(SystemExit, match=r"--rows: 'FedAvgg' is not there; use some of FedAvg,"):
+        definition.choose("fedconcat", "full", ["FedAvgg"])
+
+
+def table() -> definition.Chosen:
+    rows = {"FedAvg": Row(method="fedavg"), "Ours": Row(method="fedprox"), "Other": Row(method="nothing")}
+    columns = {
+        "mnist": Column(title="MNIST, shared"),
+        "again": Column(title="MNIST, rounds for 50 %", measure="rounds:0.5"),
+        "svhn": Column(title="SVHN", data={"dataset": "svhn"}),
+    }
+    only = Table(
+        title="A table",
+        notes=["A note."],
+        columns=columns,
+        values={"FedAvg": "53.6±0.8 12 80.1", "Other": "50.0"},
+        silos=2,
+        data={"dataset": "mnist"},
+        partition={"scheme": "iid"},
+        job={
+            "model": {"name": "mlp", "config": {"hidden": [4]}},
+            "training": {"rounds": 2},
+            "participation": {"roundDeadline": "1m"},
+        },
+        reduced=Reduction(note="Two rounds."),
+    )
+    paper = Paper(citation="Somebody. Something. 2024.", rows=rows, tables={"1": only})
+    return definition.Chosen("test-1", paper, only, list(rows), list(columns), "reduced")
+
+
+def invented(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:
+    return Run(
+        table=chosen.name,
+        scale=chosen.scale,
+        row=cell.row,
+        column=cell.column,
+        seed=cell.seed,
+        digest=cell.digest,
+        settings=cell.settings,
+        rounds=[1, 2],
+        accuracies=accuracies,
+        personal=None,
+        seconds=1.0,
+        command="python -m benchmarks.tables test",
+        machine={"processor": "A processor", "cores": "2"},
+        date="2026-01-02T03:04:05Z",
+    )
+
+
+def test_the_page_of_a_table() -> None:
+    chosen = table()
+    some = cells(chosen, 2)
+    curves_of = {("FedAvg", 0): [0.3, 0.5], ("FedAvg", 1): [0.4, 0.6], ("Ours", 0): [0.2, 0.4]}
+    runs = [
+        invented(chosen, cell, curves_of[cell.row, cell.seed])
+        for cell in some
+        if cell.column == "mnist" and (cell.row, cell.seed) in curves_of
+    ]
+    found = results.of(chosen, some, runs)
+    why = {(cell.row, cell.column): reason for cell in some if (reason := cell.missing())}
+    assert rendering.page(chosen, found, why, "test.png") == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_curves_are_means_over_the_rounds_that_all_runs_have(tmp_path: Path) -> None:
+    chosen = table()
+    cell = cells(chosen, 1)[0]
+    one = invented(chosen, cell, [0.2, 0.4])
+    other = dataclasses.replace(one, rounds=[2, 4], accuracies=[0.6, 0.8])
+    x, y = curves.mean_curve([one, other])
+    assert x.tolist() == [1.0] and y.tolist() == [pytest.approx(50)]
+    assert curves.draw(chosen, {cell: one}, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
+    chosen, path = table(), tmp_path / "runs.jsonl"
+    run = invented(chosen, cells(chosen, 1)[0], [0.2, 0.4])
+    results.append(path, run)
+    with path.open("a") as file:
+        file.write('{"table": "te')
+    results.append(path, run)
+    assert results.read(path) == [run, run]
+
+
+def test_a_table_from_the_command_line_and_its_resumption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive(tmp_path)
+    monkeypatch.setattr(definition, "names", lambda: ["test-1"])
+    monkeypatch.setattr(definition, "read", lambda _: table().paper)
+    given = ["tables", "test", "--seeds", "1", "--data", str(tmp_path), "--into", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", given)
+    assert main() == 0
+    first = capsys.readouterr().err
+    assert "FedAvg, mnist, seed 0: " in first and "fashion" not in first
+    assert "Ours, svhn, seed 0: " in first and "svhn/test_32x32.mat" in first
+    lines = (tmp_path / "out" / "test-reduced.jsonl").read_text().splitlines()
+    assert [(json.loads(line)["row"], json.loads(line)["rounds"]) for line in lines] == [
+        ("FedAvg", [1, 2]),
+        ("Ours", [1, 2]),
+    ]
+    assert str(tmp_path) not in lines[0]
+    page = (tmp_path / "out" / "test-1-reduced.md").read_text()
+    assert "the method nothing is not there" in page and str(tmp_path) not in page
+    monkeypatch.setattr(
+        "sys.argv", [*given[:-6], "--rows", "FedAvg", "Ours", "--columns", "mnist", *given[-6:]]
+    )
+    assert main() == 0
+    assert "seed 0" not in capsys.readouterr().err
+    assert (tmp_path / "out" / "test-reduced.jsonl").read_text().splitlines() == lines
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(tmp_path)
+    monkeypatch.setattr(definition, "names", lambda: ["test-1"])
+    monkeypatch.setattr(definition, "read", lambda _: table().paper)
+    given = ["tables", "test", "--columns", "mnist", "--seeds", "1"]
+    monkeypatch.setattr("sys.argv", [*given, "--data", str(tmp_path), "--into", str(tmp_path)])
+
+    def stop(path: Path, run: Run) -> None:
+        appended(path, run)
+        raise KeyboardInterrupt
+
+    appended = results.append
+    monkeypatch.setattr(results, "append", stop)
+    assert main() == 130
+    assert len(results.read(tmp_path / "test-reduced.jsonl")) == 1
+    assert "| FedAvg |" in (tmp_path / "test-1-reduced.md").read_text()
