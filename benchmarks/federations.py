@@ -221,6 +221,7 @@ class Aggregators:
                     "samples": 1000,
                     "bytes": 250_000 * (done + (number < answered)),
                     "update": f"{done:064x}",
+                    "personalAccuracy": None,
                 }
                 for number, name in enumerate(names)
             ],

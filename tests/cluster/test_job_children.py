@@ -171,7 +171,13 @@ async def _say(cluster: ApiServer, obj: Object, status: Object) -> None:
 async def _run_pod(cluster: ApiServer, batch: Object) -> None:
     """What Job controller and kubelet would do."""
     template = batch["spec"]["template"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": AGGREGATOR.name, "uid": uid_of(batch)}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": AGGREGATOR.name,
+        "uid": uid_of(batch),
+        "controller": True,
+    }
     labels = {key: value for key, value in template["metadata"]["labels"].items() if "batch" not in key}
     pod = {
         "apiVersion": POD.api,
