@@ -14,13 +14,19 @@ def is_accuracy(measure: str) -> bool:
     return not measure.startswith("rounds:")
 
 
-def figure(measure: str, accuracies: Sequence[float], rounds: Sequence[int]) -> float | None:
+def figure(
+    measure: str, accuracies: Sequence[float], rounds: Sequence[int], by_class: Sequence[float] = ()
+) -> float | None:
     """The figure of one run; None where there is none, as when a threshold was not reached.
 
     :param measure: `last`: the final model's; `last10`: mean of the last ten; `best5`: mean of the five best;
-        `rounds:0.8`: the first round in which 0.8 was reached.
+        `rounds:0.8`: the first round in which 0.8 was reached; `tail:3`: the final model's on the last three classes.
     :param accuracies: of the evaluated rounds, whose numbers are `rounds`.
+    :param by_class: of the final model.
     """
+    if measure.startswith("tail:"):
+        tail = by_class[-int(measure.removeprefix("tail:")) :]
+        return statistics.fmean(tail) if tail else None
     if measure.startswith("rounds:"):
         threshold = float(measure.removeprefix("rounds:"))
         return next(
@@ -37,5 +43,5 @@ def figure(measure: str, accuracies: Sequence[float], rounds: Sequence[int]) -> 
             return statistics.fmean(sorted(accuracies)[-5:])
         case _:
             raise ValueError(
-                f"{measure!r} is not a measure; use last, last10, best5, rounds:<accuracy> or personal"
+                f"{measure!r} is not a measure; use last, last10, best5, rounds:<accuracy>, tail:<classes> or personal"
             )

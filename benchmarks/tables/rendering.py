@@ -36,6 +36,8 @@ class Figure:
         """Mean and sample standard deviation."""
         if len(self.values) < self.runs and measure == PERSONAL:
             return "its silos have no models of their own"
+        if len(self.values) < self.runs and is_accuracy(measure):
+            return "not measured"
         if len(self.values) < self.runs:
             return f"not reached in {self.runs - len(self.values)} of {self.runs}"
         spread = f" ± {statistics.stdev(self.values):.1f}" if self.runs > 1 else ""
@@ -47,7 +49,9 @@ def figures(chosen: Chosen, found: Found) -> dict[Place, Figure]:
     values: dict[Place, list[float | None]] = {}
     for cell, run in found.items():
         measure = chosen.table.columns[cell.column].measure or chosen.table.measure
-        value = run.personal if measure == PERSONAL else figure(measure, run.accuracies, run.rounds)
+        value = (
+            run.personal if measure == PERSONAL else figure(measure, run.accuracies, run.rounds, run.by_class)
+        )
         factor = 100 if is_accuracy(measure) else 1
         values.setdefault((cell.row, cell.column), []).append(None if value is None else factor * value)
     return {

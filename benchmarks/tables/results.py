@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ class Run:
 
     :param digest: of `settings`.
     :param accuracies: test accuracy of the evaluated rounds, from 0 to 1; `rounds` has their numbers.
+    :param by_class: the final model's accuracy on each class of the test set.
     :param personal: mean accuracy of the silos' own models in the last round, where the job reports one.
     :param seconds: wall time, of a machine that may have done other things.
     :param command: that began it.
@@ -43,6 +44,7 @@ class Run:
     command: str
     machine: dict[str, str]
     date: str
+    by_class: list[float] = field(default_factory=list)
 
 
 def read(path: Path) -> list[Run]:

@@ -6,18 +6,21 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.tables import results
 from benchmarks.tables.cells import Cell
 from benchmarks.tables.definition import Chosen
 from benchmarks.tables.results import Run
 from fedsilo.errors import FedsiloError
+from fedsilo.manifests.job import FederatedJobSpec
 
 
 @dataclass(frozen=True)
@@ -114,15 +117,9 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
     :raises FedsiloError: the job's failure, or that its dataset is not at hand.
     """
     began = time.time()
-    rounds: list[int] = []
-    accuracies: list[float] = []
-    personal: float | None = None
-    for line in _history(cell, place, progress):
-        metrics = line.get("metrics", {})
-        personal = metrics.get("personal_accuracy", personal)
-        if "accuracy" in metrics:
-            rounds.append(line["round"])
-            accuracies.append(round(metrics["accuracy"], 5))
+    history, by_class = _play(cell, place, progress)
+    scored = [line for line in history if "accuracy" in line.get("metrics", {})]
+    own = [line["metrics"]["personal_accuracy"] for line in scored if "personal_accuracy" in line["metrics"]]
     return Run(
         table=chosen.name,
         scale=chosen.scale,
@@ -131,9 +128,10 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
         seed=cell.seed,
         digest=cell.digest,
         settings=cell.settings,
-        rounds=rounds,
-        accuracies=accuracies,
-        personal=personal,
+        rounds=[line["round"] for line in scored],
+        accuracies=[round(line["metrics"]["accuracy"], 5) for line in scored],
+        by_class=[round(accuracy, 5) for accuracy in by_class],
+        personal=own[-1] if own else None,
         seconds=round(time.time() - began, 1),
         command=place.command,
         machine=machine,
@@ -141,7 +139,8 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
     )
 
 
-def _history(cell: Cell, place: Place, progress: Progress) -> Iterator[dict[str, Any]]:
+def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, Any]], list[float]]:
+    """The job's records of rounds, and the final model's accuracy by class."""
     from fedsilo.simulation.means import Means
     from fedsilo.simulation.opening import open_simulation
 
@@ -157,4 +156,20 @@ def _history(cell: Cell, place: Place, progress: Progress) -> Iterator[dict[str,
                 progress.round(cell, told, simulation.rounds)
         if simulation.failure is not None:
             raise simulation.failure
-        yield from simulation.history()
+        assert simulation.result is not None
+        return simulation.history(), _by_class(simulation.result.path, federation.job.spec)
+
+
+def _by_class(model: Path, spec: FederatedJobSpec) -> list[float]:
+    """Accuracy on the test images of each class that has some."""
+    from fedsilo.engine.scoring import load_test_set
+    from fedsilo.learning.devices import pick_device
+    from fedsilo.learning.evaluation import evaluate
+    from fedsilo.learning.saved import load_model
+
+    device = pick_device(spec.training.device)
+    network, test = load_model(model).to(device), load_test_set(spec, Path.cwd(), device)
+    labels = test.labels.cpu().numpy()
+    return [
+        evaluate(network, test.take(np.flatnonzero(labels == label))).accuracy for label in np.unique(labels)
+    ]

@@ -76,6 +76,11 @@ def test_measures(measure: str, value: float | None) -> None:
     assert found == (value if value is None else pytest.approx(value))
 
 
+def test_the_tail_is_the_last_classes() -> None:
+    assert figure("tail:2", [0.5], [1], [0.9, 0.2, 0.4]) == pytest.approx(0.3)
+    assert figure("tail:2", [0.5], [1]) is None
+
+
 def test_unknown_names_say_what_there_is() -> None:
     with pytest.raises(SystemExit, match="fedconcat-1"):
         definition.choose("fedconcta", "full")
@@ -181,6 +186,8 @@ def test_a_table_from_the_command_line_and_its_resumption(
         ("Ours", [1, 2]),
     ]
     assert str(tmp_path) not in lines[0]
+    by_class = json.loads(lines[0])["by_class"]
+    assert len(by_class) == 10 and sum(by_class) / 10 == pytest.approx(json.loads(lines[0])["accuracies"][-1])
     page = (tmp_path / "out" / "test-1-reduced.md").read_text()
     assert "the method nothing is not there" in page and str(tmp_path) not in page
     monkeypatch.setattr(
