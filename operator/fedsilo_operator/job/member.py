@@ -56,6 +56,11 @@ class Member:
         return str(found["message"]) if found and found["status"] == "True" else None
 
     @property
+    def gone(self) -> bool:
+        """Whether its Silo is gone and its agent, there or not, still has work to do."""
+        return not self.exists and not self.ready and self.failed is None
+
+    @property
     def ready(self) -> bool:
         """Whether the agent runs, or has run to its end."""
         return self.hindrance is None and _runs_or_ran(self.agent)

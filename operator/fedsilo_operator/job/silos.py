@@ -30,7 +30,7 @@ from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
 LEFT_OUT = "LeftOut"
 """Phase of a silo that matched the selector and had not admitted the job when it started."""
 
-GONE = "the Silo and its agent are gone; restore the Silo with its key."
+GONE = "it is gone; restore the Silo with its key."
 
 _SHOWN, _LONGEST = 20, 1000
 """Lines of a message that lists silos, and characters of each."""
@@ -253,7 +253,7 @@ def _not_ready(member: Member) -> tuple[str, str]:
     """Reason and message of an agent that neither runs nor has failed."""
     if member.hindrance is not None:
         return member.hindrance
-    if member.agent is None and not member.exists:
+    if member.gone:
         return Reason.SILO_NOT_FOUND, GONE
     if member.agent is None and member.public_key is None:
         return Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key."

@@ -153,10 +153,10 @@ def _entry(member: Member) -> dict[str, Any]:
     message = said.get("message") or ""
     if member.hindrance is not None:
         message = member.hindrance[1]
+    elif member.gone:
+        message = GONE
     elif member.public_key is None:
         message = "The silo has published no key yet."
-    elif member.agent is None and not member.exists:
-        message = GONE
     return {
         "name": member.ref.name,
         "namespace": member.ref.namespace,

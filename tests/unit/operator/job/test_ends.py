@@ -305,11 +305,26 @@ def test_a_silo_whose_agent_configuration_and_key_are_all_gone_is_named() -> Non
     assert scene.condition("SilosReady") == (
         "False",
         "SiloNotFound",
-        "Silo silo-south/south: the Silo and its agent are gone; restore the Silo with its key.",
+        "Silo silo-south/south: it is gone; restore the Silo with its key.",
     )
     scene.cluster.put(silo(SOUTH))
     scene.settle()
     assert scene.agents() == ["north", "south"]
+
+
+def test_a_silo_that_is_gone_is_told_in_the_same_words_while_its_agent_is_still_there() -> None:
+    """A namespace that goes takes the one before the other, in either order."""
+    scene = Scene().running()
+    scene.cluster.remove(SILO_KIND, SOUTH)
+    missing = ("False", "SiloNotFound", "Silo silo-south/south does not exist; create it.")
+    scene.say(SOUTH, "Pending", Admitted=missing, Ready=missing)
+    scene.settle()
+    assert scene.agents() == ["north", "south"]
+    first = scene.condition("SilosReady")
+    scene.cluster.remove(SILO_AGENT, ref_of(scene.agent(SOUTH)))
+    scene.settle()
+    assert first == scene.condition("SilosReady")
+    assert first == ("False", "SiloNotFound", "Silo silo-south/south: it is gone; restore the Silo with its key.")
 
 
 def test_no_agent_is_made_where_there_is_no_silo_any_more() -> None:
