@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.manifests.job import FederatedJobStatus
@@ -241,7 +241,6 @@ async def test_a_job_that_is_gone_is_left_alone() -> None:
 outcomes = st.lists(st.sampled_from(["made", "refused", "lost answer"]), max_size=12)
 
 
-@settings(deadline=None)
 @given(outcomes, st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=12))
 def test_in_the_end_the_last_word_is_there(outcomes: list[str], said: list[tuple[int, int]]) -> None:
     """Whatever the API server did, and although an answer that was lost leaves open what is there."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.dashboard.contract import contract
@@ -196,7 +196,6 @@ def test_what_an_unknown_method_receives_is_not_invented() -> None:
 words = st.text(max_size=20)
 
 
-@settings(deadline=None)
 @given(words, words, st.lists(words, max_size=3))
 def test_every_text_arrives_as_it_is_and_in_json(message: str, reason: str, silos: list[str]) -> None:
     scene = deepcopy(consortium())

@@ -43,7 +43,7 @@ def labels_and_silos(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 
 @pytest.mark.parametrize(("scheme", "config"), ALL)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(case=labels_and_silos(), seed=st.integers(0, 2**32 - 1))
 def test_parts_are_disjoint_and_within(
     scheme: str, config: dict[str, Any], case: tuple[np.ndarray, int], seed: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.engine import fold
@@ -22,9 +22,6 @@ KEY = SigningKey.generate()
 DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8")
 PRECISION = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-15}
 shapes = st.sampled_from([(), (0,), (1,), (7,), (3, 5), (2, 3, 4)])
-uses_files = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def store(
@@ -67,7 +64,7 @@ def trees(draw: st.DrawFn) -> dict[str, Tree]:
     }
 
 
-@uses_files
+@settings(max_examples=40)
 @given(trees=trees(), data=st.data())
 def test_a_weighted_sum_is_that_of_float64(
     trees: dict[str, Tree], data: st.DataObject, tmp_path: Path
@@ -86,7 +83,7 @@ def test_a_weighted_sum_is_that_of_float64(
             assert np.all(np.abs(found[name].astype(np.float64) - exact) <= 1 + 1e-8)
 
 
-@uses_files
+@settings(max_examples=40)
 @given(trees=trees(), data=st.data())
 def test_the_order_of_arrival_does_not_change_a_byte(
     trees: dict[str, Tree], data: st.DataObject, tmp_path: Path
@@ -123,7 +120,6 @@ def test_tensors_of_one_silo_are_copies_that_outlive_the_file(tmp_path: Path) ->
     assert tree["w"].tolist() == [1, 2, 3]
 
 
-@settings(deadline=None)
 @given(samples=st.lists(st.integers(0, 10**9), min_size=1, max_size=8))
 def test_mean_weights_follow_the_samples_and_add_up_to_one(samples: list[int]) -> None:
     sizes = {f"s{n}": size for n, size in enumerate(samples)}

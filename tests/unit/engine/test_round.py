@@ -80,7 +80,7 @@ class RoundMachine(RuleBasedStateMachine):
         assert named == self.failed | (set(self.round.awaited) if expired else set())
 
 
-RoundMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+RoundMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=12)
 TestRound = RoundMachine.TestCase
 
 

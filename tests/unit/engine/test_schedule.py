@@ -15,7 +15,7 @@ TRAIN = Phase("train", 3, "train")
 fractions = st.integers(1, 20).map(lambda n: n / 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(silos=st.integers(1, 12), fraction=fractions, round=st.integers(1, 50), seed=st.integers(0, 2**53 - 1))
 def test_the_sample_has_its_size_and_the_order_of_the_references(
     silos: int, fraction: float, round: int, seed: int

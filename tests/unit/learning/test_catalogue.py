@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.errors import FedsiloError
@@ -142,7 +142,6 @@ def test_a_factory_need_not_be_installed_to_be_checked() -> None:
     assert check_model(model_spec("python:nowhere.networks:make", any=1), data_spec(3)) == []
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["mlp", "lenet", "simple_cnn", "tfcnn", "femnist_cnn", "mnist_cnn"]),
     st.sampled_from([0, 2]),

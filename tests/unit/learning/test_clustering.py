@@ -34,7 +34,7 @@ distributions = st.integers(1, 12).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows=distributions, clusters=st.integers(1, 6), seed=st.integers(0, 2**63 - 1))
 def test_no_cluster_is_empty_and_numbers_follow_first_appearance(
     rows: np.ndarray, clusters: int, seed: int
@@ -46,7 +46,7 @@ def test_no_cluster_is_empty_and_numbers_follow_first_appearance(
     assert cluster(rows, clusters, seed).tolist() == found.tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows=distributions, clusters=st.integers(1, 4), seed=st.integers(0, 100))
 def test_no_cluster_is_larger_than_its_cap(rows: np.ndarray, clusters: int, seed: int) -> None:
     cap = -(-len(rows) // clusters)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -229,7 +229,7 @@ def jobs(draw: st.DrawFn) -> FederatedJob:
 
 
 @given(jobs())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_yaml_and_json_load_to_an_equal_job(
     tmp_path_factory: pytest.TempPathFactory, job: FederatedJob
 ) -> None:
@@ -241,7 +241,7 @@ def test_yaml_and_json_load_to_an_equal_job(
 
 
 @given(jobs(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_digest_ignores_key_order_and_what_may_change(job: FederatedJob, shuffle: random.Random) -> None:
     fields = _shuffled(job.spec.model_dump(mode="json", by_alias=True), shuffle)
     fields |= {"suspend": not job.spec.suspend, "ttlSecondsAfterFinished": 5}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.federate import federate, model_of
@@ -31,7 +31,7 @@ def finite(form: str, parts: list[list[int]], minimum: int, spread: float) -> bo
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4)
 @given(
     parts=st.lists(silo_labels, min_size=2, max_size=4),
     minimum=st.sampled_from([1, 2, 5, 100]),

@@ -57,7 +57,7 @@ def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
             np.testing.assert_allclose(local_covariance(part, "full"), npz[key], rtol=1e-8, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     width=st.integers(1, 5),

@@ -44,7 +44,7 @@ class Candidate:
         await asyncio.wait([self.task])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32))
 def test_there_are_never_two_leaders(seed: int) -> None:
     draw = random.Random(seed)

@@ -32,13 +32,13 @@ moments = st.datetimes(
 ).map(lambda moment: moment.replace(microsecond=0))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(master=masters, uid=uids, created=moments)
 def test_the_same_bytes_every_time(master: bytes, uid: str, created: datetime) -> None:
     assert job_keys(master, uid, created, NAMES) == job_keys(master, uid, created, NAMES)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(master=masters, uids=st.lists(uids, min_size=2, max_size=2, unique=True))
 def test_another_job_has_other_keys(master: bytes, uids: list[str]) -> None:
     one, other = (job_keys(master, uid, CREATED, NAMES) for uid in uids)

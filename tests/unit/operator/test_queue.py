@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestQueue = Machine.TestCase
-TestQueue.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_a_key_that_fails_waits_longer_each_time_and_five_minutes_at_most() -> None:

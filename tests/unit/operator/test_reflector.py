@@ -71,7 +71,7 @@ def errors(rate: float, draw: random.Random) -> Callable[[str, Kind], ClusterErr
     return lambda verb, kind: draw.choice(kinds)("fault") if draw.random() < rate else None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     seed=st.integers(0, 2**32),
     rate=st.sampled_from([0.0, 0.05, 0.3, 0.7]),

@@ -51,7 +51,7 @@ def same(found: Tree, wanted: Tree) -> None:
         assert found[name].tobytes() == array.tobytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tree=trees())
 def test_a_blob_is_read_back_by_us_and_by_safetensors(
     tree: Tree, tmp_path_factory: pytest.TempPathFactory
@@ -69,7 +69,7 @@ def test_a_blob_is_read_back_by_us_and_by_safetensors(
     same({name: theirs[name] for name in tree}, tree)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tree=trees())
 def test_we_read_what_safetensors_writes(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("blobs") / "theirs"
@@ -157,7 +157,7 @@ def test_bad_tensor_files_are_refused(tmp_path: Path, data: bytes) -> None:
         open_blob(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(noise=st.binary(max_size=80))
 def test_noise_raises_nothing_but_problems(noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "noise"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.errors import Problem
@@ -49,7 +49,7 @@ def test_an_update_without_blocks_ends_after_the_signature(tmp_path: Path) -> No
         assert update.names("model") == []
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_any_chunking_gives_the_same_verdict(data: bytes, cuts: list[int]) -> None:
     flipped = bytearray(data)
@@ -74,7 +74,7 @@ def test_every_truncation_is_refused(data: bytes) -> None:
     assert {verdict(data[:length]) for length in range(len(data))} == {"truncated"}
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(noise=st.binary(max_size=300), at=st.integers(0, 2000), keep=st.booleans())
 def test_noise_raises_nothing_but_problems(data: bytes, noise: bytes, at: int, keep: bool) -> None:
     mixed = data[:at] + noise + (data[at:] if keep else b"")

@@ -324,7 +324,11 @@ def test_a_silo_that_is_gone_is_told_in_the_same_words_while_its_agent_is_still_
     scene.cluster.remove(SILO_AGENT, ref_of(scene.agent(SOUTH)))
     scene.settle()
     assert first == scene.condition("SilosReady")
-    assert first == ("False", "SiloNotFound", "Silo silo-south/south: it is gone; restore the Silo with its key.")
+    assert first == (
+        "False",
+        "SiloNotFound",
+        "Silo silo-south/south: it is gone; restore the Silo with its key.",
+    )
 
 
 def test_no_agent_is_made_where_there_is_no_silo_any_more() -> None:

@@ -140,5 +140,5 @@ class Job(RuleBasedStateMachine):
         assert not any(isinstance(action, Delete) and action.kind == FEDERATED_JOB for action in one.actions)
 
 
-Job.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+Job.TestCase.settings = settings(max_examples=120, stateful_step_count=30)
 TestJob = Job.TestCase

@@ -188,4 +188,4 @@ class Agent(RuleBasedStateMachine):
 
 
 TestAgent = Agent.TestCase
-TestAgent.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestAgent.settings = settings(max_examples=120, stateful_step_count=40)
