@@ -31,14 +31,15 @@ def prepare_torch(threads: int) -> None:
     The order of floating-point sums depends on the number of threads, on algorithms chosen by timing and on
     the workspace of cuBLAS, so all three are fixed, and TF32, which rounds inputs to 10 bits, is off.
     """
-    # PyTorch would name this directory, which it wants to know as it starts, after a user who may have no name.
+    # Should a network want PyTorch's compiler, that would name this directory after a user, who may have no name.
     cache = f"{tempfile.gettempdir()}/torchinductor-{os.getuid()}"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     # cuBLAS reads this when its first handle is made.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)  # the BLAS under NumPy, for what is computed there
-    torch.use_deterministic_algorithms(True)
+    # What torch.use_deterministic_algorithms does for all but the compiler, which that would import.
+    torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

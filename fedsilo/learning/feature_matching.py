@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedsilo.learning.descent import Descent
+
 EPSILON = 1e-6
 """Added to the product of norms in the cosine, so that a zero gradient has a cosine of zero."""
 
@@ -61,12 +63,12 @@ def match_features(
     :param wanted: their gradients, (G, C, d) and (G, C).
     """
     moving = features.clone().requires_grad_()
-    optimizer = torch.optim.SGD([moving], lr=lr)
+    descent = Descent([moving], lr)
     for _ in range(steps):
-        optimizer.zero_grad()
+        descent.clear()
         loss = matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released)
         torch.autograd.backward(loss)
-        optimizer.step()
+        descent.step()
     return moving.detach()
 
 

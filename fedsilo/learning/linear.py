@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import batches
 
 
@@ -46,14 +47,14 @@ def train_classifier(
     inputs, targets = torch.tensor(features), torch.tensor(labels, dtype=torch.int64)
     absent = torch.ones(len(weight), dtype=torch.bool)
     absent[targets] = False
-    optimizer = torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum)
+    descent = Descent(parameters, plan.lr, plan.momentum)
     for step, index in enumerate(batches(len(targets), plan.batch_size, plan.seed, plan.shuffle)):
         if step >= _steps(len(targets), plan):
             break
         logits = functional.linear(inputs[index], *parameters).masked_fill(absent, -torch.inf)
-        optimizer.zero_grad()
+        descent.clear()
         torch.autograd.backward(functional.cross_entropy(logits, targets[index]))
-        optimizer.step()
+        descent.step()
     names = ("classifier.weight", "classifier.bias")
     return {name: parameter.detach().numpy() for name, parameter in zip(names, parameters, strict=False)}
 

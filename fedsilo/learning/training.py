@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.manifests.job import TrainingSpec
@@ -184,7 +185,7 @@ def fit(
     """
     device = examples.labels.device
     learning = list(model.parameters() if parameters is None else parameters)
-    optimizer = torch.optim.SGD(learning, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+    descent = Descent(learning, plan.lr, plan.momentum, plan.weight_decay)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = batches(
@@ -196,31 +197,36 @@ def fit(
         skip_single=skip_single,
         device=device,
     )
-    losses, sizes = torch.zeros(steps, device=device), []
+    losses: list[Tensor] = []
+    sizes: list[int] = []
     # Both: what learns may lie outside the model, and parts of the model may not learn.
-    touched = [*model.parameters(), *learning]
+    touched = list(dict.fromkeys([*model.parameters(), *learning]))
     model.train()
     with _own_randomness(plan.seed, device):
-        for step, index in enumerate(islice(order, steps)):
-            with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
-                value = loss(model, *examples.batch(index))
+        for index in islice(order, steps):
+            features, labels = examples.batch(index)
+            if plan.precision == "bfloat16":
+                with torch.autocast(device.type, torch.bfloat16):
+                    value = loss(model, features, labels)
+            else:
+                value = loss(model, features, labels)
             _clear_gradients(touched)
             value.backward()  # type: ignore[no-untyped-call]
             if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(learning, plan.gradient_clip)
-            optimizer.step()
+            descent.step()
             if after_step is not None:
                 after_step(model)
-            losses[step] = value.detach()
+            losses.append(value.detach())
             sizes.append(len(index))
-            if (step + 1) % per_epoch == 0 or step + 1 == steps:
+            if len(losses) % per_epoch == 0 or len(losses) == steps:
                 # Once per pass and not per step: looking at a value makes a GPU wait.
-                _require_finite(losses[: step + 1], model, plan.lr)
+                _require_finite(torch.stack(losses), model, plan.lr)
     _clear_gradients(touched)
     last = (steps - 1) // per_epoch * per_epoch
-    return TrainingReport(steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
+    return TrainingReport(steps, _weighted_mean(torch.stack(losses[last:]), sizes[last:]), len(examples))
 
 
 def _clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -265,11 +271,16 @@ def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
         f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
         "spec.training.gradientClip"
     )
+    state = model.state_dict()
+    # A sum over what is not finite is not finite either, and sooner had than a look at each number. One that overflows
+    # is looked at like the rest.
+    sums = [t.sum() for t in (losses, *state.values()) if t.is_floating_point()]
+    if torch.stack(sums).sum().isfinite():
+        return
     finite = losses.isfinite()
     if not finite.all():
         step = int(finite.long().argmin().item())
         raise MethodError(f"training: step {step + 1}: loss {losses[step].item()}: {remedy}")
-    state = model.state_dict()
     for name, sound in zip(
         state, torch.stack([t.isfinite().all() for t in state.values()]).tolist(), strict=True
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +10,15 @@ from fedsilo.engine.context import LocalContext
 from fedsilo.engine.runner import TaskRunner
 from fedsilo.engine.statement import Statement, as_document, departing_blocks
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
-from fedsilo.learning.models import Model, build_model, signature
+from fedsilo.learning.models import Model, signature
 from fedsilo.manifests.agent import FrozenJob
-from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.manifests.job import ModelSpec
 from fedsilo.manifests.silo import Silo
 from fedsilo.methods import policy
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.simulation.data import SharedData
+from fedsilo.simulation.networks import Networks
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import require_finite, spec_of
 
@@ -66,21 +66,6 @@ class Failure:
 
     reason: str
     message: str
-
-
-class Networks:
-    """The networks of one job: built once, and copied for whoever needs one."""
-
-    def __init__(self, data: DataSpec) -> None:
-        self._data = data
-        self._built: dict[str, Model] = {}
-
-    def new(self, architecture: ModelSpec) -> Model:
-        """A network of this architecture, whose weights are of no account."""
-        key = architecture.model_dump_json()
-        if key not in self._built:
-            self._built[key] = build_model(architecture, self._data, seed=0)
-        return copy.deepcopy(self._built[key])
 
 
 @dataclass(frozen=True)

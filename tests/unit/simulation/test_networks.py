@@ -1,0 +1,97 @@
+"""Copies of a network are deep copies, whatever the network is made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedsilo.learning.models import Model, build_model
+from fedsilo.learning.networks import BUILDERS
+from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.simulation import networks
+from fedsilo.simulation.networks import Networks, copier
+from tests.unit.learning.specs import data_spec, model_spec
+
+
+class Tied(nn.Module):
+    """Two layers of one weight, a buffer outside the state, and a function made on the spot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.first.weight.requires_grad_(False)
+        self.register_buffer("scale", torch.full((4,), 2.0), persistent=False)
+        self.activation: Callable[[Tensor], Tensor] = lambda x: torch.relu(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 4) -> (n, 4)."""
+        return self.activation(self.second(self.first(x))) * self.get_buffer("scale")
+
+
+class Unpicklable(nn.Linear):
+    """A layer that pickling refuses."""
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError("this layer stays here")
+
+    def __deepcopy__(self, memo: object) -> Unpicklable:
+        made = Unpicklable(self.in_features, self.out_features)
+        made.load_state_dict(self.state_dict())
+        return made
+
+
+def _storages(network: nn.Module) -> set[int]:
+    return {tensor.data_ptr() for tensor in (*network.parameters(), *network.buffers())}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_copy_of_every_network_computes_the_same_and_shares_nothing(name: str) -> None:
+    original = build_model(model_spec(name), data_spec(3, 32, 32), seed=0)
+    made = copier(original)()
+    assert isinstance(made, Model)
+    assert not _storages(made) & _storages(original)
+    assert str(made) == str(copy.deepcopy(original))
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(made.eval()(x), original.eval()(x))
+
+
+def test_what_was_one_tensor_is_one_tensor_in_the_copy() -> None:
+    network = Model(Tied(), nn.Linear(4, 3))
+    made = copier(network)()
+    assert isinstance(made.encoder, Tied)
+    assert made.encoder.first.weight is made.encoder.second.weight
+    assert not made.encoder.first.weight.requires_grad
+    assert made.classifier.weight.requires_grad
+    with torch.no_grad():
+        made.encoder.first.weight.zero_()
+        made.encoder.get_buffer("scale").zero_()
+    assert network.encoder(torch.ones(1, 4)).abs().sum() > 0
+    assert copier(network)().encoder(torch.ones(1, 4)).abs().sum() > 0
+
+
+def test_what_cannot_be_pickled_is_copied_too() -> None:
+    network = Model(nn.Sequential(Unpicklable(4, 2)), nn.Linear(2, 3))
+    made = copier(network)()
+    x = torch.rand(5, 4)
+    assert torch.equal(made(x), network(x))
+    assert not _storages(made) & _storages(network)
+
+
+def test_a_network_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def counted(model: ModelSpec, data: DataSpec, seed: int) -> Model:
+        built.append(model.name)
+        return build_model(model, data, seed)
+
+    monkeypatch.setattr(networks, "build_model", counted)
+    made = Networks(data_spec(4))
+    one, other = (made.new(model_spec("mlp")) for _ in range(2))
+    assert built == ["mlp"]
+    assert one is not other
