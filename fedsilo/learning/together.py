@@ -120,7 +120,9 @@ def _train(
             _clip(found, plan.gradient_clip)
             for name, gradient in found.items():
                 weight, momentum = stack[name][:active], momenta[name][:active]
-                momentum.mul_(plan.momentum).add_(gradient).add_(weight, alpha=plan.weight_decay)
+                if plan.weight_decay:
+                    gradient.add_(weight, alpha=plan.weight_decay)
+                momentum.mul_(plan.momentum).add_(gradient)
                 weight.sub_(momentum, alpha=plan.lr)
     return losses.cpu().numpy(), sizes
 
