@@ -27,7 +27,8 @@ NAMESPACE = "federation"
 class Cell:
     """One row, one column and one seed at one scale.
 
-    :param settings: everything that decides the result: silos, data, partition, job and seed.
+    :param settings: everything that decides the result: silos, data, partition, job, seed, and calibration if there is
+        one on real samples.
     """
 
     row: str
@@ -121,7 +122,10 @@ def cells(chosen: Chosen, seeds: int) -> list[Cell]:
                 layers = [table, table.columns[column], row, method]
                 if reduced:
                     layers += [table.reduced, table.columns[column].reduced, row.reduced]
-                found.append(Cell(title, column, seed, merged(layers) | {"seed": seed}))
+                settings = merged(layers) | {"seed": seed}
+                if row.iid is not None:
+                    settings["iid"] = row.iid.model_dump(by_alias=True)
+                found.append(Cell(title, column, seed, settings))
     return found
 
 

@@ -36,15 +36,27 @@ class Layer(Fields):
     job: dict[str, Any] = Field(default_factory=dict)
 
 
+class IIDCalibration(Fields):
+    """How a row's model is calibrated in the end, see `benchmarks.tables.reference`.
+
+    :param perClass: real samples of each class, of the whole training set.
+    """
+
+    per_class: int = Field(100, alias="perClass", ge=1)
+    epochs: int = Field(10, ge=1)
+
+
 class Row(Layer):
     """A method as the paper ran it.
 
     :param method: its name here, whether or not it exists.
+    :param iid: calibrates the model on real samples, which no job may do; most rows have none.
     :param reduced: what its settings become at reduced scale, where they count rounds.
     """
 
     method: str
     config: dict[str, Any] = Field(default_factory=dict)
+    iid: IIDCalibration | None = None
     reduced: Layer = Layer()
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.tables import results
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import Chosen
+from benchmarks.tables.definition import Chosen, IIDCalibration
 from benchmarks.tables.results import Run
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.loading import Federation
 
 
 @dataclass(frozen=True)
@@ -157,19 +157,26 @@ def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, 
         if simulation.failure is not None:
             raise simulation.failure
         assert simulation.result is not None
-        return simulation.history(), _by_class(simulation.result.path, federation.job.spec)
+        return _scored(cell, federation, simulation.history(), simulation.result.path)
 
 
-def _by_class(model: Path, spec: FederatedJobSpec) -> list[float]:
-    """Accuracy on the test images of each class that has some."""
+def _scored(
+    cell: Cell, federation: Federation, history: list[dict[str, Any]], model: Path
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """The records, with one more where the model is calibrated on real samples, and accuracies by class."""
+    from benchmarks.tables import reference
     from fedsilo.engine.scoring import load_test_set
     from fedsilo.learning.devices import pick_device
     from fedsilo.learning.evaluation import evaluate
     from fedsilo.learning.saved import load_model
 
+    spec = federation.job.spec
     device = pick_device(spec.training.device)
     network, test = load_model(model).to(device), load_test_set(spec, Path.cwd(), device)
+    if "iid" in cell.settings:
+        reference.calibrate(network, federation, IIDCalibration.model_validate(cell.settings["iid"]))
+        accuracy = evaluate(network, test).accuracy
+        history = [*history, {"round": history[-1]["round"] + 1, "metrics": {"accuracy": accuracy}}]
     labels = test.labels.cpu().numpy()
-    return [
-        evaluate(network, test.take(np.flatnonzero(labels == label))).accuracy for label in np.unique(labels)
-    ]
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return history, [evaluate(network, test.take(ids)).accuracy for ids in members]
