@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsilo.engine import curves
+from fedsilo.engine.personal import PersonalModel
 from fedsilo.engine.status import Sinks, Status, StatusFile, failed_status
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
@@ -17,6 +18,7 @@ from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
 from fedsilo.manifests.loading import Federation
+from fedsilo.methods.state import State
 from fedsilo.simulation.means import Means
 
 if TYPE_CHECKING:
@@ -61,7 +63,10 @@ def _run(
     file = StatusFile(progress.workdir.aggregator / "status.json")
     try:
         with closing(opening()) as simulation:
-            _play(simulation, file, progress, display, check)
+            try:
+                _play(simulation, file, progress, display, check)
+            finally:
+                _keep_personal_models(simulation, progress.federation, progress.workdir)
             return simulation.failure
     except FedsiloError as error:
         failure = error
@@ -72,6 +77,14 @@ def _run(
     file.publish(status)
     progress.tell(status, progress.rounds)
     return failure
+
+
+def _keep_personal_models(simulation: Simulation, federation: Federation, workdir: Workdir) -> None:
+    """Leave each silo's own model where its trainer would have left it."""
+    for silo in federation.silos:
+        state = workdir.volume(silo.metadata.name).state
+        model = PersonalModel(state, federation.job.spec, str(silo))
+        model.offer(simulation.private.get(str(silo), State()))
 
 
 def _play(

@@ -54,6 +54,7 @@ class Simulation:
     :ivar current: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
+    :ivar private: what each silo keeps since its last answer that counted.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class Simulation:
         self.current: AskedExchange | None = None
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
+        self.private: dict[str, State] = {}
         self._course = course
         self._spec = spec
         self._directory = directory
         self._answering = answering
-        self._private: dict[str, State] = {}
         self._history: list[dict[str, Any]] = []
 
     def history(self) -> list[dict[str, Any]]:
@@ -141,7 +142,7 @@ class Simulation:
             settings=settings,
         )
         contract = self._course.contract(step, settings)
-        return Question(silo, task_id(exchange, silo), task, contract, self._private.get(silo, State()))
+        return Question(silo, task_id(exchange, silo), task, contract, self.private.get(silo, State()))
 
     def _fold(
         self, state: State, before: Mapping[str, Any], answers: Mapping[str, Answer]
@@ -150,7 +151,7 @@ class Simulation:
         exchange, closed = self.current.exchange, self.current.round
         counted = {silo: answers[silo] for silo in self.identity.silos if silo in answers}
         kept = {silo: answer.private for silo, answer in counted.items() if answer.private is not None}
-        self._private |= kept
+        self.private |= kept
         sizes = {silo: answer.size for silo, answer in counted.items()}
         record = round_record(before, exchange, closed, {}, sizes)
         folded, found = self._course.fold(state, exchange, HeldUpdates(counted))

@@ -23,9 +23,9 @@ from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_un
 from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
+    from fedsilo.engine.personal import PersonalModel
     from fedsilo.engine.runner import TaskRunner
     from fedsilo_agent.trainer.desk import Desk
-    from fedsilo_agent.trainer.personal import PersonalModel
 
 log = logging.getLogger("fedsilo.trainer")
 
@@ -67,11 +67,11 @@ def _run(args: argparse.Namespace) -> None:
     if args.exit_with_parent:
         exit_with_parent()
     desk, runner = _desk_and_runner(args, volume)
-    from fedsilo_agent.trainer.personal import PersonalModel
+    from fedsilo.engine.personal import PersonalModel
 
     desk.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    _work(desk, runner, PersonalModel(volume.state, runner))
+    _work(desk, runner, PersonalModel(volume.state, runner.context.spec, runner.context.silo))
 
 
 def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, TaskRunner]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedsilo.durable import write_json
+from fedsilo.engine.personal import PersonalModel
 from fedsilo.engine.runner import TaskRunner
 from fedsilo.engine.volume import Volume
 from fedsilo.learning.models import to_tree
@@ -15,7 +16,6 @@ from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo_agent.trainer.desk import Desk, Order
-from fedsilo_agent.trainer.personal import PersonalModel
 from tests.federate import job_spec, runners, skewed
 
 
@@ -25,7 +25,7 @@ def scene(directory: Path, method: str = "map") -> tuple[Volume, Desk, PersonalM
     assert isinstance(runner, TaskRunner)
     volume = Volume(directory / "volume")
     volume.prepare()
-    personal = PersonalModel(volume.state, runner)
+    personal = PersonalModel(volume.state, spec, runner.context.silo)
     return volume, Desk(volume, ()), personal, runner.context.initial_model()
 
 
