@@ -10,6 +10,9 @@ import torch
 
 from fedsilo.errors import ManifestInvalid
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables in which numerical libraries look for their number of threads."""
+
 
 def pick_device(device: str) -> torch.device:
     """The device that `spec.training.device` means on this machine: `auto` is CUDA where there is a GPU.
@@ -30,6 +33,8 @@ def prepare_torch(threads: int) -> None:
 
     The order of floating-point sums depends on the number of threads, on algorithms chosen by timing and on
     the workspace of cuBLAS, so all three are fixed, and TF32, which rounds inputs to 10 bits, is off.
+
+    :param threads: of every numerical library, also one that is loaded later; the environment has no say.
     """
     # Should a network want PyTorch's compiler, that would name this directory after a user, who may have no name.
     cache = f"{tempfile.gettempdir()}/torchinductor-{os.getuid()}"
@@ -38,6 +43,8 @@ def prepare_torch(threads: int) -> None:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)  # the BLAS under NumPy, for what is computed there
+    # SciPy and scikit-learn bring libraries of their own, which read these when they are loaded.
+    os.environ |= dict.fromkeys(THREADS, str(threads))
     # What torch.use_deterministic_algorithms does for all but the compiler, which that would import.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False

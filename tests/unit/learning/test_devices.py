@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -8,12 +10,13 @@ import threadpoolctl
 import torch
 
 from fedsilo.errors import ManifestInvalid
-from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.learning.devices import THREADS, pick_device, prepare_torch
 
 
 @pytest.fixture
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    for name in ("CUBLAS_WORKSPACE_CONFIG", *THREADS):
+        monkeypatch.setenv(name, "")
     threads = torch.get_num_threads()
     with threadpoolctl.threadpool_limits(None):
         yield
@@ -48,8 +51,25 @@ def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prepare_torch() -> None:
     prepare_torch(1)
     assert torch.get_num_threads() == 1
+    assert {os.environ[name] for name in THREADS} == {"1"}
     assert all(pool["num_threads"] == 1 for pool in threadpoolctl.threadpool_info())
     assert torch.are_deterministic_algorithms_enabled()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
+
+
+def test_libraries_that_are_loaded_later_have_the_threads_of_the_job_too() -> None:
+    """SciPy and scikit-learn bring an OpenBLAS and an OpenMP of their own; PyTorch's compiler nobody needs."""
+    program = """
+import sys, threadpoolctl
+from fedsilo.learning.devices import prepare_torch
+prepare_torch(1)
+import sklearn.cluster
+print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()}, "torch._dynamo" in sys.modules)
+"""
+    environment = os.environ | dict.fromkeys(THREADS, "2")
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert told.stdout == "{1} False\n"
