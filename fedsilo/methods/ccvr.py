@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
-from fedsilo.errors import ManifestInvalid
 from fedsilo.manifests.job import FederatedJobSpec, MethodSpec
-from fedsilo.methods import registry
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -31,7 +28,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces import statistics
+from fedsilo.methods.pieces import preceding, statistics
 from fedsilo.methods.pieces.calibration import CalibrationConfig, calibrate
 from fedsilo.methods.state import Scalar, State
 from fedsilo.wire import ModelSignature
@@ -74,9 +71,7 @@ class CCVRServer:
             pooled = statistics.pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
         state = self.before.aggregate(job, state, exchange, updates)
-        method, before = _before(self.config)
-        last = method.phases(job.spec, before)[-1]
-        if exchange.phase.name != last.name or exchange.phase_round != exchange.phase_rounds:
+        if not preceding.is_its_last(job.spec, self.config.after, exchange):
             return state
         return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
 
@@ -102,22 +97,22 @@ class CCVR(Method):
 
     def steps(self, config: CCVRConfig) -> Mapping[str, Step]:
         """Those of the method before, and the statistics."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
         return {**method.steps(before), STATISTICS: Step(statistics.payloads(config.covariance))}
 
     def phases(self, spec: FederatedJobSpec, config: CCVRConfig) -> tuple[Phase, ...]:
         """Those of the method before, and one exchange with all silos."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
         return (*method.phases(spec, before), Phase("calibration", 1, STATISTICS, everyone=True))
 
     def server(self, config: CCVRConfig) -> CCVRServer:
         """The method before, then the calibration."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
         return CCVRServer(config, method.server(before))
 
     def silo(self, config: CCVRConfig) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
 
         def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             del private
@@ -127,42 +122,23 @@ class CCVR(Method):
 
     def personalises(self, config: CCVRConfig) -> bool:
         """As the method before."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
         return method.personalises(before)
 
     def dimensions(
         self, signature: ModelSignature, config: CCVRConfig, settings: Mapping[str, Scalar]
     ) -> Mapping[str, int]:
         """Those of the method before."""
-        method, before = _before(config)
+        method, before = preceding.of(config.after)
         return method.dimensions(signature, before, settings)
 
     def check(self, spec: FederatedJobSpec, config: CCVRConfig) -> list[tuple[str, object, str, str]]:
-        """The method before exists, likes its settings and yields one model of the job's architecture."""
-        path = "spec.method.config.after"
-        try:
-            method, before = _before(config)
-        except ManifestInvalid as error:
-            return [(path, config.after.name, str(error), "name a method and settings that it knows")]
-        faults = [(fault[0].replace("spec.method", path), *fault[1:]) for fault in method.check(spec, before)]
-        if type(method).architecture is not Method.architecture or method.name == self.name:
-            faults.append(
-                (f"{path}.name", method.name, "does not yield one model", "use fedavg or a method like it")
-            )
-        if method.weights != self.weights and spec.aggregation.weights is None:
-            problem, remedy = f"averages by the rule {method.weights}", f"write {method.weights} here"
-            faults.append(
-                ("spec.aggregation.weights", None, f"is not set, and {method.name} {problem}", remedy)
-            )
+        """What holds of the method before, and no power of negative features."""
+        faults = preceding.check(spec, self, config.after)
         if config.tukey_beta is not None and not config.relu:
             problem = "transforms features that may be negative"
             faults.append(("spec.method.config.tukeyBeta", config.tukey_beta, problem, "set relu: true"))
         return faults
-
-
-def _before(config: CCVRConfig) -> tuple[Method, Any]:
-    method = registry.get(config.after.name)
-    return method, registry.parse(method, config.after.config)
 
 
 METHOD = CCVR()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.interface import (
@@ -28,44 +27,18 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces import clusters, concatenation, distributions
-from fedsilo.methods.pieces.clusters import ClusterConfig
+from fedsilo.methods.pieces import clusters, concatenation, distributions, linear_probe
+from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import Scalar, State
 from fedsilo.wire import ModelSignature
-
-
-class FedConcatConfig(ClusterConfig):
-    """Settings of both forms."""
-
-    variant: Literal["paper", "released"] = Field(
-        default="paper",
-        description="paper: stage 3 is FedAvg by samples over localEpochs [paper, Algorithm 1]. released: three "
-        "mini-batches, uniform [released code].",
-    )
-    encoder_rounds: int = Field(
-        default=50, ge=1, description="Rounds of stage 2, T_e [released code, run.sh]."
-    )
-    classifier_rounds: int = Field(
-        default=1000, ge=1, description="Rounds of stage 3, T_c [released code, run.sh]."
-    )
-    warm_start: bool = Field(
-        default=False,
-        description="Start stage 3 from the clusters' classifiers side by side, biases summed [released code, for "
-        "CIFAR-100 and Tiny-ImageNet].",
-    )
-    classifier_weight_decay: float | None = Field(
-        default=None,
-        ge=0,
-        description="Weight decay of stage 3 when not null [released code: 1e-5]; else the job's, or 1e-5 if released.",
-    )
 
 
 @dataclass(frozen=True)
 class FedConcatServer:
     """Stages 1 to 3 at the aggregator. Trees: `cluster/i`, `classifier`; values: `clusters`, `member`."""
 
-    config: FedConcatConfig
+    config: ConcatenationConfig
 
     def start(self, job: ServerContext) -> State:
         """All clusters will begin from the same initial weights."""
@@ -123,17 +96,17 @@ class FedConcat(Method):
     )
     at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
     in_silo = "features of its examples under the fixed encoders, in stage 3"
-    Config = FedConcatConfig
+    Config = ConcatenationConfig
 
-    def steps(self, config: FedConcatConfig) -> Mapping[str, Step]:
+    def steps(self, config: ConcatenationConfig) -> Mapping[str, Step]:
         """Counts once, whole models in stage 2, the large classifier in stage 3."""
         return {
             "distribution": Step((Payload("class_counts", "count", (), "int64", per_class=True),)),
             "train": Step((Payload("model"),), ("loss",)),
-            "classify": concatenation.STEP,
+            "classify": linear_probe.STEP,
         }
 
-    def phases(self, spec: FederatedJobSpec, config: FedConcatConfig) -> tuple[Phase, ...]:
+    def phases(self, spec: FederatedJobSpec, config: ConcatenationConfig) -> tuple[Phase, ...]:
         """One exchange of counts, then T_e and T_c rounds."""
         return (
             Phase("distribution", 1, "distribution", everyone=True),
@@ -141,20 +114,20 @@ class FedConcat(Method):
             Phase("classifier", config.classifier_rounds, "classify"),
         )
 
-    def server(self, config: FedConcatConfig) -> ServerHalf:
+    def server(self, config: ConcatenationConfig) -> ServerHalf:
         """Stages 1 to 3."""
         return FedConcatServer(config)
 
-    def silo(self, config: FedConcatConfig) -> Mapping[str, SiloStep]:
+    def silo(self, config: ConcatenationConfig) -> Mapping[str, SiloStep]:
         """Counts, the cluster's model, the classifier on the fixed encoders' features."""
         return {
             "distribution": distributions.disclose,
             "train": PlainTraining(),
-            "classify": concatenation.LocalClassifier(config.variant, config.classifier_weight_decay),
+            "classify": linear_probe.LinearProbe(config.variant, config.classifier_weight_decay),
         }
 
     def dimensions(
-        self, signature: ModelSignature, config: FedConcatConfig, settings: Mapping[str, Scalar]
+        self, signature: ModelSignature, config: ConcatenationConfig, settings: Mapping[str, Scalar]
     ) -> Mapping[str, int]:
         """`stacked`, the width of the concatenated features, beside the usual ones."""
         stacked = concatenation.dimensions(signature, config, settings)
@@ -164,7 +137,9 @@ class FedConcat(Method):
         """K encoders of the job's architecture side by side, one classifier."""
         return concatenation.architecture(spec, settings)
 
-    def check(self, spec: FederatedJobSpec, config: FedConcatConfig) -> list[tuple[str, object, str, str]]:
+    def check(
+        self, spec: FederatedJobSpec, config: ConcatenationConfig
+    ) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""
         return concatenation.check(spec, config)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.methods.fedconcat import FedConcat, FedConcatConfig, FedConcatServer
+from fedsilo.methods.fedconcat import FedConcat, FedConcatServer
 from fedsilo.methods.interface import Assignment, Exchange, Phase, ServerContext, Step, Updates
 from fedsilo.methods.pieces import distributions
+from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.state import State
 
 
@@ -42,11 +43,11 @@ class FedConcatID(FedConcat):
     name = "fedconcat-id"
     title = "FedConcat with label distributions inferred from models"
 
-    def steps(self, config: FedConcatConfig) -> Mapping[str, Step]:
+    def steps(self, config: ConcatenationConfig) -> Mapping[str, Step]:
         """As FedConcat, without the counts."""
         return {name: step for name, step in super().steps(config).items() if name != "distribution"}
 
-    def phases(self, spec: FederatedJobSpec, config: FedConcatConfig) -> tuple[Phase, ...]:
+    def phases(self, spec: FederatedJobSpec, config: ConcatenationConfig) -> tuple[Phase, ...]:
         """The round from which distributions are inferred, then T_e and T_c rounds.
 
         Algorithm 1 begins the clusters anew after it (paper); the released code counts it as the first of T_e.
@@ -58,7 +59,7 @@ class FedConcatID(FedConcat):
             Phase("classifier", config.classifier_rounds, "classify"),
         )
 
-    def server(self, config: FedConcatConfig) -> FedConcatIDServer:
+    def server(self, config: ConcatenationConfig) -> FedConcatIDServer:
         """Stages 1 to 3 without counts."""
         return FedConcatIDServer(config)
 

@@ -1,46 +1,54 @@
-"""Stage 3 of FedConcat: fixed encoders side by side, one linear classifier on all their features."""
+"""Model concatenation: the clusters' encoders side by side, one linear classifier on all their features.
+
+Diao, Li, He, AAAI 2024, stage 3 of FedConcat at the aggregator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
-from fedsilo.methods.interface import (
-    Payload,
-    Reply,
-    ServerContext,
-    SiloContext,
-    SiloTask,
-    Snapshot,
-    Step,
-)
+from fedsilo.methods.interface import ServerContext, Snapshot
 from fedsilo.methods.pieces import clusters
 from fedsilo.methods.pieces.classifiers import new_classifier
+from fedsilo.methods.pieces.clusters import ClusterConfig
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.wire import ModelSignature
 
-if TYPE_CHECKING:
-    from fedsilo.learning.training import LocalTraining
 
-STEP = Step(
-    (
-        Payload("model", "classifier.weight", ("classes", "stacked")),
-        Payload("model", "classifier.bias", ("classes",)),
-    ),
-    ("loss",),
-)
+class ConcatenationConfig(ClusterConfig):
+    """Clusters, rounds, and how the classifier on all features is trained."""
 
-RELEASED_BATCHES = 3
-"""Mini-batches of a silo in one round of stage 3, released code."""
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: stage 3 is FedAvg by samples over localEpochs [paper, Algorithm 1]. released: three "
+        "mini-batches, uniform [released code].",
+    )
+    encoder_rounds: int = Field(
+        default=50, ge=1, description="Rounds of stage 2, T_e [released code, run.sh]."
+    )
+    classifier_rounds: int = Field(
+        default=1000, ge=1, description="Rounds of stage 3, T_c [released code, run.sh]."
+    )
+    warm_start: bool = Field(
+        default=False,
+        description="Start stage 3 from the clusters' classifiers side by side, biases summed [released code, for "
+        "CIFAR-100 and Tiny-ImageNet].",
+    )
+    classifier_weight_decay: float | None = Field(
+        default=None,
+        ge=0,
+        description="Weight decay of stage 3 when not null [released code: 1e-5]; else the job's, or 1e-5 if released.",
+    )
 
-RELEASED_WEIGHT_DECAY = 1e-5
 
-
-def dimensions(signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]) -> dict[str, int]:
+def dimensions(
+    signature: ModelSignature, config: ConcatenationConfig, settings: Mapping[str, Scalar]
+) -> dict[str, int]:
     """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
     given = settings.get("clusters", config.clusters)
     bounded = given if isinstance(given, int) and 1 <= given <= config.clusters else config.clusters
@@ -53,7 +61,7 @@ def architecture(spec: FederatedJobSpec, settings: Mapping[str, Scalar]) -> Mode
     return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
 
 
-def check(spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
+def check(spec: FederatedJobSpec, config: ConcatenationConfig) -> list[tuple[str, object, str, str]]:
     """Rounds that add up, and no more clusters than silos."""
     faults: list[tuple[str, object, str, str]] = []
     rounds = config.encoder_rounds + config.classifier_rounds
@@ -100,52 +108,3 @@ def snapshot(state: State) -> Snapshot:
     }
     classifier = state.tree("classifier") if "classifier" in state.trees else warm_classifier(state)
     return Snapshot(encoders | classifier, {"clusters": state.values["clusters"]})
-
-
-@dataclass(frozen=True)
-class LocalClassifier:
-    """Local training of the classifier alone.
-
-    The encoders do not change any more, so the features of the silo's examples are computed once, in evaluation
-    mode, and kept in its private state. (The released code leaves the encoders in training mode, which lets
-    BatchNorm drift across silos inside one process; no real federation can share that.)
-
-    :param weight_decay: of this stage; None is the job's, or the released code's.
-    """
-
-    variant: str
-    weight_decay: float | None
-
-    def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """One round of the silo: the classifier's tensors, and the features for the rounds to come."""
-        import torch
-
-        from fedsilo.learning.examples import Examples
-        from fedsilo.learning.models import Model, load_tree, to_tree
-        from fedsilo.learning.training import fit
-
-        private = private if "features" in private.trees else _with_features(silo, task, private)
-        device = silo.train.labels.device
-        features = torch.tensor(private.tree("features")["features"], device=device)
-        model = Model(torch.nn.Identity(), torch.nn.Linear(features.shape[1], silo.signature.classes))
-        load_tree(model, task.trees["classifier"])
-        plan = self.plan(silo.local_training(task))
-        report = fit(model.to(device), Examples(features, silo.train.labels), plan)
-        return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
-
-    def plan(self, plan: LocalTraining) -> LocalTraining:
-        """The job's local training; in the released form at most three mini-batches."""
-        if self.variant == "released":
-            plan = replace(
-                plan, epochs=1, min_steps=1, max_steps=RELEASED_BATCHES, weight_decay=RELEASED_WEIGHT_DECAY
-            )
-        return plan if self.weight_decay is None else replace(plan, weight_decay=self.weight_decay)
-
-
-def _with_features(silo: SiloContext, task: SiloTask, private: State) -> State:
-    """The private state with F(x) = [E_1(x); ...; E_K(x)] of every training example, (n, K d)."""
-    from fedsilo.learning.evaluation import features_of
-
-    encoders = clusters.trees(task.trees)
-    parts = [features_of(silo.model(task.trees[name]), silo.train) for name in encoders]
-    return private.with_trees(features={"features": np.concatenate(parts, axis=1)})

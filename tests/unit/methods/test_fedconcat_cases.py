@@ -14,9 +14,9 @@ from fedsilo.engine.federation import Federation
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
-from fedsilo.methods.fedconcat import FedConcatConfig
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.pieces import clusters, concatenation, distributions
+from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
     Runner,
@@ -84,7 +84,7 @@ def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, varia
 def test_settings_cannot_widen_the_contract() -> None:
     from fedsilo.wire import ModelSignature
 
-    signature, config = ModelSignature((), classes=3, feature=5), FedConcatConfig(clusters=2)
+    signature, config = ModelSignature((), classes=3, feature=5), ConcatenationConfig(clusters=2)
     assert concatenation.dimensions(signature, config, {"clusters": 1}) == {"stacked": 5}
     assert concatenation.dimensions(signature, config, {"clusters": 99}) == {"stacked": 10}
     assert concatenation.dimensions(signature, config, {}) == {"stacked": 10}
@@ -92,7 +92,7 @@ def test_settings_cannot_widen_the_contract() -> None:
 
 def test_a_manifest_is_told_what_does_not_add_up() -> None:
     spec = job_spec("fedconcat", 2, 5)
-    config = FedConcatConfig(clusters=3, encoder_rounds=2, classifier_rounds=2)
+    config = ConcatenationConfig(clusters=3, encoder_rounds=2, classifier_rounds=2)
     faults = registry.get("fedconcat").check(spec, config)
     assert [(path, problem) for path, _, problem, _ in faults] == [
         ("spec.training.rounds", "is not encoderRounds + classifierRounds = 4"),

@@ -1,0 +1,80 @@
+"""Linear probing: one linear classifier, trained on the concatenated features of encoders that stay as they are.
+
+Diao, Li, He, AAAI 2024, stage 3 of FedConcat: the silo's side of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.methods.interface import Payload, Reply, SiloContext, SiloTask, Step
+from fedsilo.methods.pieces import clusters
+from fedsilo.methods.state import State
+
+if TYPE_CHECKING:
+    from fedsilo.learning.training import LocalTraining
+
+STEP = Step(
+    (
+        Payload("model", "classifier.weight", ("classes", "stacked")),
+        Payload("model", "classifier.bias", ("classes",)),
+    ),
+    ("loss",),
+)
+
+RELEASED_BATCHES = 3
+"""Mini-batches of a silo in one round of stage 3, released code."""
+
+RELEASED_WEIGHT_DECAY = 1e-5
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """Local training of the classifier alone.
+
+    The encoders do not change any more, so the features of the silo's examples are computed once, in evaluation
+    mode, and kept in its private state. (The released code leaves the encoders in training mode, which lets
+    BatchNorm drift across silos inside one process; no real federation can share that.)
+
+    :param weight_decay: of this stage; None is the job's, or the released code's.
+    """
+
+    variant: str
+    weight_decay: float | None
+
+    def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
+        """One round of the silo: the classifier's tensors, and the features for the rounds to come."""
+        import torch
+
+        from fedsilo.learning.examples import Examples
+        from fedsilo.learning.models import Model, load_tree, to_tree
+        from fedsilo.learning.training import fit
+
+        private = private if "features" in private.trees else _with_features(silo, task, private)
+        device = silo.train.labels.device
+        features = torch.tensor(private.tree("features")["features"], device=device)
+        model = Model(torch.nn.Identity(), torch.nn.Linear(features.shape[1], silo.signature.classes))
+        load_tree(model, task.trees["classifier"])
+        plan = self.plan(silo.local_training(task))
+        report = fit(model.to(device), Examples(features, silo.train.labels), plan)
+        return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
+
+    def plan(self, plan: LocalTraining) -> LocalTraining:
+        """The job's local training; in the released form at most three mini-batches."""
+        if self.variant == "released":
+            plan = replace(
+                plan, epochs=1, min_steps=1, max_steps=RELEASED_BATCHES, weight_decay=RELEASED_WEIGHT_DECAY
+            )
+        return plan if self.weight_decay is None else replace(plan, weight_decay=self.weight_decay)
+
+
+def _with_features(silo: SiloContext, task: SiloTask, private: State) -> State:
+    """The private state with F(x) = [E_1(x); ...; E_K(x)] of every training example, (n, K d)."""
+    from fedsilo.learning.evaluation import features_of
+
+    encoders = clusters.trees(task.trees)
+    parts = [features_of(silo.model(task.trees[name]), silo.train) for name in encoders]
+    return private.with_trees(features={"features": np.concatenate(parts, axis=1)})
