@@ -23,6 +23,7 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
+from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.models import build_model, signature
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJobSpec
@@ -122,6 +123,7 @@ def open_federation(
 
     :param method: a declaration that is not installed; otherwise the one that the job names.
     """
+    prepare_torch(spec.training.threads)  # as every program that computes does first
     method = method or registry.get(spec.method.name)
     context = JobContext(
         spec=spec,

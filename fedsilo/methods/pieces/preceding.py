@@ -35,7 +35,7 @@ def check(spec: FederatedJobSpec, following: Method, after: MethodSpec) -> list[
         method, config = of(after)
     except ManifestInvalid as error:
         return [(FIELD, after.name, str(error), "name a method and settings that it knows")]
-    faults = [(path.replace("spec.method", FIELD), *rest) for path, *rest in method.check(spec, config)]
+    faults = [(fault[0].replace("spec.method", FIELD), *fault[1:]) for fault in method.check(spec, config)]
     if type(method).architecture is not Method.architecture or method.name == following.name:
         faults.append(
             (f"{FIELD}.name", method.name, "does not yield one model", "use fedavg or a method like it")

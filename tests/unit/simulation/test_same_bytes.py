@@ -9,8 +9,9 @@ import pytest
 
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.methods import registry
+from fedsilo.methods.state import State
 from fedsilo.simulation.opening import simulate
-from tests.federate import federate, runners
+from tests.federate import drive, local_silos, open_federation, runners
 from tests.unit.methods.forms import FORMS, ROUNDS
 from tests.unit.simulation.digits import federation, sharing
 
@@ -18,12 +19,13 @@ FORM_OF = {method: (form, config) for form, (method, config) in reversed(FORMS.i
 
 
 def both(tmp_path: Path, count: int, **spec: Any) -> None:
-    """Run a job both ways and compare models and histories."""
+    """Run a job both ways and compare models, histories, and what the silos keep."""
     members = federation(sharing(count), training={"rounds": ROUNDS}, **spec)
     job = members.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
-    (tmp_path / "apart").mkdir()
-    apart = federate(tmp_path / "apart", job, runners(job, members.silos, tmp_path), evaluation=evaluation)
+    apart = open_federation(tmp_path / "apart" / "aggregator", job, evaluation=evaluation)
+    silos = local_silos(tmp_path / "apart", runners(job, members.silos, tmp_path))
+    drive(apart, silos)
     together = simulate(members, tmp_path, tmp_path / "together")
     assert apart.result is not None and together.result is not None
     assert together.result.sha256 == apart.result.sha256
@@ -33,6 +35,18 @@ def both(tmp_path: Path, count: int, **spec: Any) -> None:
         assert one.keys() == other.keys()
         assert {k: one[k] for k in one.keys() - differing} == {k: other[k] for k in other.keys() - differing}
         assert one["bytes"].keys() == other["bytes"].keys()
+    assert {silo.reference: content(silo.private) for silo in silos if silo.private != State()} == {
+        silo: content(private) for silo, private in together.private.items()
+    }
+
+
+def content(state: State) -> tuple[Any, Any]:
+    """Every bit of a private state."""
+    trees = {
+        tree: {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.tree(tree).items()}
+        for tree in state.trees
+    }
+    return trees, state.values
 
 
 @pytest.mark.parametrize("method", registry.names())

@@ -1,0 +1,111 @@
+"""Separate processes over HTTPS and one process give the same bytes, whatever the method and the environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from fedsilo.manifests.common import Metadata
+from fedsilo.manifests.job import FederatedJob, FederatedJobSpec
+from fedsilo.methods import registry
+from tests.federate import job_spec, skewed
+from tests.integration.local.runs import run
+from tests.unit.methods.forms import FORMS, ROUNDS
+
+CLASSES = {"north": [0, 1, 2], "south": [2, 3]}
+OWN_TASKS = ("fedbr-mixture",)
+"""Forms that silos answer as another, and whose tasks hold something else."""
+
+WAYS: Mapping[str, tuple[str, ...]] = {"one": (), "workers": ("--workers", "2")}
+
+
+def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
+    averaging = registry.get(config["after"]["name"] if "after" in config else method)
+    return job_spec(
+        method,
+        list(CLASSES),
+        ROUNDS,
+        method={"config": config},
+        data={"validationFraction": 0.25},
+        aggregation={"weights": averaging.weights},
+    )
+
+
+def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Every method of the registry, in one form for each declaration of what its silos send and keep."""
+    methods = {method for method, _ in FORMS.values()}
+    forms = FORMS | {name: (name, {}) for name in registry.names() if name not in methods}
+    found: dict[str, str] = {}
+    for form, (name, config) in forms.items():
+        spec = spec_of(name, config)
+        method = registry.get(name)
+        parsed = registry.config_of(method, spec)
+        sent = method.steps(parsed), method.phases(spec, parsed)
+        found.setdefault(repr((name, *sent, method.personalises(parsed))), form)
+    return {form: forms[form] for form in (*found.values(), *OWN_TASKS)}
+
+
+JOBS = differing_in_what_they_declare()
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A manifest for each form, of two silos that differ in their classes."""
+    directory = tmp_path_factory.mktemp("manifests")
+    members = skewed(directory, CLASSES)
+    for form, (method, config) in JOBS.items():
+        job = FederatedJob(metadata=Metadata(name=form, namespace="jobs"), spec=spec_of(method, config))
+        documents = [plain(document) for document in (*members, job)]
+        (directory / f"{form}.yaml").write_text(yaml.safe_dump_all(documents))
+    return {form: directory / f"{form}.yaml" for form in JOBS}
+
+
+@pytest.fixture(scope="module")
+def together(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Directories of all jobs, each way of running them in one process."""
+    first, *others = manifests.values()
+    more = [option for path in others for option in ("-f", str(path))]
+    found = {}
+    for way, options in WAYS.items():
+        found[way] = tmp_path_factory.mktemp(way) / "runs"
+        ended = run(first, found[way], "--in-process", *options, *more)
+        assert ended.code == 0, ended.out + ended.err
+    return found
+
+
+def plain(document: BaseModel) -> Any:
+    return document.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def alike(workdir: Path) -> dict[str, Any]:
+    """What a run leaves that must not depend on how it was run."""
+    described = json.loads((workdir / "model.json").read_text())
+    described["job"].pop("uid")
+    described.pop("updates")  # in one process nothing is signed
+    lines = [json.loads(line) for line in (workdir / "history.jsonl").read_text().splitlines()]
+    history = [{key: line[key] for key in line.keys() - {"updates", "bytes", "seconds"}} for line in lines]
+    own = {str(path.relative_to(workdir)): path.read_bytes() for path in workdir.glob("silos/*/state/*.*")}
+    model = (workdir / "model.safetensors").read_bytes()
+    return {"model": model, "described": described, "history": history, "silos' own models": own}
+
+
+@pytest.mark.parametrize("form", JOBS)
+def test_separate_processes_and_one_give_the_same_bytes(
+    tmp_path: Path, manifests: dict[str, Path], together: dict[str, Path], form: str
+) -> None:
+    # Every process has the threads that the job says, one, whatever its environment says.
+    apart = run(manifests[form], tmp_path / "apart", OMP_NUM_THREADS="2")
+    assert apart.code == 0, apart.out + apart.err
+    wanted = alike(apart.workdir)
+    for way, runs in together.items():
+        assert alike(runs / form) == wanted, way
+    method = registry.get(JOBS[form][0])
+    kept = method.personalises(registry.parse(method, JOBS[form][1]))
+    files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
+    assert sorted(wanted["silos' own models"]) == (files if kept else [])
