@@ -1,11 +1,17 @@
-"""Settings of all tests."""
+"""Settings of all tests, and the terminal in which some of them type the commands of a page."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.pages import claimed
+from tests.terminal import Terminal, checkout
 
 # No property depends on the clock: a machine that does other things too is slow, and nothing is wrong with that.
 # Files of the tests' own serve every example: each one writes what it reads.
@@ -24,3 +30,19 @@ if os.environ.get("CI"):
 # start: those that are interrupted on purpose must hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line("markers", "runs(page, *commands): this test types these commands of the page")
+
+
+@pytest.fixture
+def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
+    """A checkout of the project, and the commands that the test's `runs` name; each must be typed."""
+    commands = [command for mark in request.node.iter_markers("runs") for command in claimed(*mark.args)]
+    failed = request.session.testsfailed
+    made = Terminal(checkout(tmp_path / "fedsilo"), commands)
+    yield made
+    if request.session.testsfailed == failed:
+        assert made.untyped == [], "the test did not run what it is named for"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from tests.cluster.kubectl import Kubectl, Namespace
 from tests.cluster.node.binaries import programs
 from tests.cluster.node.paths import KUBECONFIG
 from tests.cluster.operator import install
+from tests.terminal import Terminal
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -42,6 +44,15 @@ def kubectl() -> Kubectl:
 def operator(kubectl: Kubectl) -> Namespace:
     """The operator of this tree, which stays when the tests are done; its namespace."""
     return install(kubectl)
+
+
+@pytest.fixture
+def terminal(terminal: Terminal) -> Terminal:
+    """The same with the cluster's programs and kubeconfig, as docs/cluster.md sets them."""
+    path = [str(programs(tool)) for tool in ("helm", "kubernetes")]
+    terminal.environment["PATH"] = os.pathsep.join([*path, terminal.environment["PATH"]])
+    terminal.environment["KUBECONFIG"] = str(KUBECONFIG)
+    return terminal
 
 
 @pytest.fixture

@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import urllib.request
-from collections.abc import Iterator
-
-import pytest
 
 from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Namespace, pod
+from tests.pages import runs
+from tests.paths import ROOT
+from tests.terminal import Terminal
 
 PORT = 8081
 
 
-@pytest.fixture
-def forwarded(operator: Namespace) -> Iterator[str]:
-    """The address that a person has the dashboard at."""
-    command = operator.kubectl.command(
-        "-n", operator.name, "port-forward", "deployment/fedsilo-operator", f":{PORT}"
-    )
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert found is not None
-        yield f"http://{found[0]}/"
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_who_may_forward_a_port_sees_all_jobs(forwarded: str) -> None:
-    with urllib.request.urlopen(forwarded, timeout=30) as response:
-        assert b"static/app.js" in response.read()
-    with urllib.request.urlopen(f"{forwarded}static/app.js", timeout=30) as response:
-        assert response.status == 200
-    with urllib.request.urlopen(f"{forwarded}api/jobs", timeout=30) as response:
-        assert json.load(response)["place"] == "cluster"
+@runs("docs/dashboard.md", "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081")
+def test_who_may_forward_a_port_sees_all_jobs(operator: Namespace, terminal: Terminal) -> None:
+    (command,) = terminal.commands
+    with terminal.started(command) as forwarding:
+        assert forwarding.stdout is not None
+        assert forwarding.stdout.readline() == f"Forwarding from 127.0.0.1:{PORT} -> {PORT}\n"
+        page = (ROOT / "docs" / "dashboard.md").read_text()
+        (address,) = set(re.findall(r"http://127\.0\.0\.1:\d+/", page))
+        with urllib.request.urlopen(address, timeout=30) as response:
+            assert b"static/app.js" in response.read()
+        with urllib.request.urlopen(f"{address}static/app.js", timeout=30) as response:
+            assert response.status == 200
+        with urllib.request.urlopen(f"{address}api/jobs", timeout=30) as response:
+            assert json.load(response)["place"] == "cluster"
 
 
 def test_the_network_does_not_reach_it(operator: Namespace, namespace: Namespace) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
+import shlex
 from importlib.metadata import version
 
 import pytest
 
 from tests.cluster.images import TOOLBOX, reference
+from tests.cluster.images.building import here
+from tests.cluster.images.store import Store
 from tests.cluster.kubectl import Namespace, pod
+from tests.cluster.node.paths import locked
 from tests.cluster.node.runtime import ctr
+from tests.pages import runs
+from tests.paths import ROOT
+from tests.terminal import Terminal
 
 ROLES = ("operator", "aggregator", "guard", "trainer")
 
@@ -37,6 +46,25 @@ def test_the_operators_layers_are_small() -> None:
     base, operator = layers(TOOLBOX), layers(reference("operator"))
     assert base.keys() < operator.keys()
     assert 0 < sum(size for digest, size in operator.items() if digest not in base) <= 170e6
+
+
+@runs("docs/images.md")
+def test_the_builds_of_the_page_give_the_images_of_the_cluster(terminal: Terminal) -> None:
+    """By buildah, whatever the page calls: there is no other builder here, and no registry with a base."""
+    store = Store()
+    builder = terminal.folder / "builder"
+    builder.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(store.building(*here()))} "$@"\n')
+    builder.chmod(0o755)
+    terminal.environment["TMPDIR"] = str(store.scratch)
+    in_root = dataclasses.replace(terminal, folder=ROOT)  # a build follows no link out of its context
+    with locked(store.root / "lock", "builds images"):
+        for command in terminal.commands:
+            (tag,) = re.findall("-t (\\S+)", command)
+            in_root.type(command, {command.split()[0]: str(builder)})
+            name = tag.rpartition("/")[2].partition(":")[0].removeprefix("fedsilo-")
+            built = store.identity(tag)
+            store.untag(tag)
+            assert built == store.identity(reference(name)), "run `make images`"
 
 
 def layers(name: str) -> dict[str, int]:

@@ -9,6 +9,8 @@ import pytest
 from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, pod, until
 from tests.cluster.test_workloads import FOREVER
+from tests.pages import runs
+from tests.terminal import Terminal
 
 GPU = "nvidia.com/gpu"
 
@@ -72,3 +74,19 @@ def test_a_volume_goes_with_its_claim(namespace: Namespace, kubectl: Kubectl) ->
     namespace.delete("pod", "writer")
     namespace.delete("pvc", "gone")
     until(lambda: kubectl.find("pv", volume) is None, f"volume {volume} to be deleted")
+
+
+@runs(
+    "docs/cluster.md",
+    "make cluster-up",
+    "make cluster-status",
+    "export KUBECONFIG=/var/lib/fedsilo-cluster/kubeconfig PATH=/var/lib/fedsilo-cluster/bin:$PATH",
+    "kubectl get pods -A",
+)
+def test_what_a_person_types_first(kubectl: Kubectl, terminal: Terminal) -> None:
+    up, status, export, pods = terminal.commands
+    del terminal.environment["KUBECONFIG"]
+    assert "already up" in terminal.type(up), "a healthy cluster is left alone"
+    assert terminal.type(status).endswith("The cluster is healthy.\n")
+    terminal.type(export)
+    assert "coredns" in terminal.type(pods)

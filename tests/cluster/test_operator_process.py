@@ -25,8 +25,10 @@ from tests.cluster.node.apiserver import api_server
 from tests.cluster.node.binaries import programs
 from tests.cluster.node.client import healthy
 from tests.metrics_page import documented
+from tests.pages import runs
 from tests.paths import ROOT
 from tests.scraping import scrape
+from tests.terminal import Terminal
 
 SYSTEM = "fedsilo-system"
 
@@ -143,9 +145,17 @@ def test_a_cluster_without_definitions_is_waited_for_in_words(tmp_path: Path) ->
             started.process.wait()
 
 
+@runs(
+    "docs/dashboard.md",
+    "kubectl create serviceaccount office -n federation",
+    "kubectl create role jobs --verb=list --resource=federatedjobs.fedsilo.io -n federation",
+    "kubectl create rolebinding office --role=jobs --serviceaccount=federation:office -n federation",
+    "kubectl create token office --duration=8h -n federation",
+)
 def test_the_dashboard_is_for_those_whose_token_may_list_jobs(
-    api: Kubectl, account: Path, tmp_path: Path
+    api: Kubectl, account: Path, tmp_path: Path, terminal: Terminal
 ) -> None:
+    terminal.environment["KUBECONFIG"] = str(api.kubeconfig)
     authority = make_authority()
     certificate, key = issue_server(authority, ["127.0.0.1"])
     (tmp_path / "tls.crt").write_bytes(certificate)
@@ -170,20 +180,15 @@ def test_the_dashboard_is_for_those_whose_token_may_list_jobs(
     api.run("create", "clusterrole", "reviews", "--verb=create", f"--resource={resources}")
     operator_ = f"--serviceaccount={SYSTEM}:fedsilo-operator"
     api.run("create", "clusterrolebinding", "reviews", "--clusterrole=reviews", operator_)
-    tokens = {}
-    for name in ("reader", "stranger"):
-        api.run("create", "serviceaccount", name, "-n", SYSTEM)
-        tokens[name] = api.run("create", "token", name, "-n", SYSTEM).strip()
-    jobs = "--resource=federatedjobs.fedsilo.io"
-    api.run("create", "role", "reader", "-n", "federation", "--verb=list", jobs)
-    reader = f"--serviceaccount={SYSTEM}:reader"
-    api.run("create", "rolebinding", "reader", "-n", "federation", "--role=reader", reader)
+    api.run("create", "serviceaccount", "stranger", "-n", SYSTEM)
+    stranger = api.run("create", "token", "stranger", "-n", SYSTEM).strip()
+    *_, office = (terminal.type(command).strip() for command in terminal.commands)
     options = ("--dashboard-port", str(port), "--dashboard-tls", str(tmp_path))
     with operator("shown", account, tmp_path, *options):
         assert ask(None) == (401, set())
         assert ask("no token of this cluster") == (401, set())
-        assert ask(tokens["stranger"]) == (403, set())
-        assert ask(tokens["reader"]) == (200, {"federation"})
+        assert ask(stranger) == (403, set())
+        assert ask(office) == (200, {"federation"})
 
 
 def _all(api: Kubectl, kind: str) -> list[dict[str, dict[str, str]]]:

@@ -16,7 +16,9 @@ from tests.cluster.federation import END, RESTRICTED, Federation
 from tests.cluster.kubectl import Kubectl, Namespace, until
 from tests.cluster.operator import documents
 from tests.integration.local.runs import FEDSILO, run
+from tests.pages import runs
 from tests.paths import ROOT
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -34,23 +36,72 @@ QUIET = 10.0
 
 
 @pytest.fixture(scope="module")
-def quickstart(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
-    """The federation of the file in its own namespaces, complete."""
+def places(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+    """The federation of the file, of which there are the namespaces only."""
     found = Federation(kubectl, tuple(documents(MANIFEST.name)))
     found.remove(wait=True)
     try:
         for namespace in found.namespaces:
             metadata = {"name": namespace.name, "labels": RESTRICTED}
             kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        kubectl.run("apply", "-f", str(MANIFEST))
-        try:
-            found.home.wait("federatedjob", "digits", "condition=Complete", END)
-        except AssertionError:
-            print(found.story())
-            raise
         yield found
     finally:
         found.remove()
+
+
+@pytest.fixture(scope="module")
+def quickstart(places: Federation) -> Federation:
+    """The federation, complete."""
+    places.kubectl.run("apply", "-f", str(MANIFEST))
+    try:
+        places.home.wait("federatedjob", "digits", "condition=Complete", END)
+    except AssertionError:
+        print(places.story())
+        raise
+    return places
+
+
+@runs(
+    "README.md",
+    "make cluster-up images",
+    "export KUBECONFIG=/var/lib/fedsilo-cluster/kubeconfig PATH=/var/lib/fedsilo-cluster/bin:$PWD/.venv/bin:$PATH",
+    "kubectl apply -k tests/cluster/install",
+    "kubectl apply -f examples/quickstart.yaml",
+    "kubectl -n federation wait fj/digits --for=condition=Complete --timeout=5m",
+    "kubectl -n federation get fj",
+    "kubectl fedsilo why digits -n federation",
+    "kubectl fedsilo status digits -n federation",
+    "kubectl fedsilo model digits -n federation -o model.safetensors",
+)
+def test_the_readme_from_the_cluster_to_the_model(
+    places: Federation, operator: Namespace, terminal: Terminal, here: dict[str, Any]
+) -> None:
+    up, export, install, apply, wait, get, why, status, model = terminal.commands
+    del terminal.environment["KUBECONFIG"]
+    terminal.type(up)
+    terminal.type(export)
+    before = arguments(operator)
+    terminal.type(install)
+    assert arguments(operator) == before, "the overlay changes images alone"
+    operator.run("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s", timeout=130)
+    terminal.type(apply)
+    terminal.type(wait)
+    result = places.status()
+    header, row = terminal.type(get).splitlines()
+    assert header.split() == ["NAME", "STATE", "ROUND", "SILOS", "ACCURACY", "METHOD", "AGE"]
+    accuracy = str(result["metrics"]["accuracy"])
+    assert row.split()[:-1] == ["digits", "Complete", "36/36", "4/4", accuracy, "fedconcat"]
+    said = terminal.type(why)
+    assert said.startswith("Job federation/digits is complete since ")
+    assert "36 of 36 rounds" in said and f"`{model}`" in said
+    shown = terminal.type(status)
+    assert shown.startswith("federation/digits  Complete  fedconcat, lenet\n")
+    assert result["model"]["sha256"] in shown
+    terminal.type(model)
+    fetched = (terminal.folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(fetched).hexdigest() == here["model"]["sha256"]
+    reader = "app.kubernetes.io/component=model-reader"
+    until(lambda: not places.home.select("pods", reader), "the pod that read it to go")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +119,12 @@ def test_the_model_is_the_one_that_fedsilo_run_gives(quickstart: Federation, her
     assert {silo["name"]: (silo["phase"], silo["lastRound"]) for silo in status["silos"]} == dict.fromkeys(
         SILOS, ("Finished", status["rounds"])
     )
+
+
+def arguments(operator: Namespace) -> list[str]:
+    """What the operator is started with."""
+    (container,) = operator.get("deployment", "fedsilo-operator")["spec"]["template"]["spec"]["containers"]
+    return [container["image"], *container["args"]]
 
 
 def test_nothing_is_written_any_more(quickstart: Federation) -> None:
@@ -96,36 +153,17 @@ def _versions(quickstart: Federation) -> dict[str, str]:
     }
 
 
-def test_what_people_see(kubectl: Kubectl, quickstart: Federation) -> None:
-    status = quickstart.status()
-    header, row = quickstart.home.run("get", "fj").splitlines()
-    assert header.split() == ["NAME", "STATE", "ROUND", "SILOS", "ACCURACY", "METHOD", "AGE"]
-    accuracy = str(status["metrics"]["accuracy"])
-    assert row.split()[:-1] == ["digits", "Complete", "36/36", "4/4", accuracy, "fedconcat"]
-
-    shown = kubectl.fedsilo("status", "digits", "-n", "federation")
-    assert shown.startswith("federation/digits  Complete  fedconcat, lenet\n")
-    assert status["model"]["sha256"] in shown
-    why = kubectl.fedsilo("why", "digits", "-n", "federation")
-    assert why.startswith("Job federation/digits is complete since ")
-    assert "36 of 36 rounds" in why
-    assert "`kubectl fedsilo model digits -n federation -o model.safetensors`" in why
-
-
 def test_every_log_can_be_read(kubectl: Kubectl, quickstart: Federation) -> None:
     lines = kubectl.fedsilo("logs", "digits", "-n", "federation").splitlines()
     parts = {line.partition(" ")[0] for line in lines}
     assert parts == {"[aggregator]"} | {f"[{silo}/{part}]" for silo in SILOS for part in ("guard", "trainer")}
 
 
-def test_the_model_is_fetched_and_evaluated(
+def test_the_model_is_evaluated_as_on_this_machine(
     kubectl: Kubectl, quickstart: Federation, here: dict[str, Any], tmp_path: Path
 ) -> None:
     model = tmp_path / "model.safetensors"
     kubectl.fedsilo("model", "digits", "-n", "federation", "-o", str(model))
-    assert hashlib.sha256(model.read_bytes()).hexdigest() == quickstart.status()["model"]["sha256"]
-    reader = "app.kubernetes.io/component=model-reader"
-    until(lambda: not quickstart.home.select("pods", reader), "the pod that read it to go")
     evaluate = [*FEDSILO, "evaluate", "--model", str(model), "-f", str(MANIFEST), "--json"]
     said = json.loads(subprocess.run(evaluate, check=True, capture_output=True, text=True).stdout)
     assert said["accuracy"] == pytest.approx(here["metrics"]["accuracy"], abs=1e-6)

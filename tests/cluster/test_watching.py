@@ -13,7 +13,9 @@ from tests.cluster.kubectl import Kubectl, Namespace, pod, until
 from tests.cluster.operator import leader
 from tests.cluster.reach import Place, reached
 from tests.metrics_page import documented
+from tests.pages import runs
 from tests.scraping import Scrape
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -60,11 +62,12 @@ def test_every_process_serves_the_documented_metrics(running: Federation, operat
     assert guard.value("federated_audit_events_total", **job, silo="north", event="departure") >= 1
 
 
+@runs("docs/metrics.md", "kubectl label namespace monitoring fedsilo.io/metrics=true")
 def test_only_namespaces_that_are_named_reach_the_metrics(
-    running: Federation, operator: Namespace, namespace: Namespace
+    running: Federation, operator: Namespace, namespace: Namespace, terminal: Terminal
 ) -> None:
     """The institutions of the example open their guards to nobody."""
-    kubectl, north = running.kubectl, running.silo("north")
+    north = running.silo("north")
     places = {
         component: Place(where.get("pod", name)["status"]["podIP"], PORT)
         for component, where, name in (
@@ -76,7 +79,8 @@ def test_only_namespaces_that_are_named_reach_the_metrics(
     namespace.apply(pod("prometheus", TOOLBOX, ["sleep", "infinity"]))
     namespace.wait("pod", "prometheus", "condition=Ready")
     assert reached(namespace, "prometheus", places) == set()
-    kubectl.run("label", "namespace", namespace.name, "fedsilo.io/metrics=true")
+    (command,) = terminal.commands
+    assert terminal.type(command, {"monitoring": namespace.name}).endswith(" labeled\n")
     until(
         lambda: reached(namespace, "prometheus", places) == {"operator", "aggregator"}, "the policies to open"
     )

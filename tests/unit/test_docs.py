@@ -15,6 +15,7 @@ import yaml
 from fedsilo import errors
 from fedsilo.cli.main import COMMANDS
 from fedsilo.errors import FedsiloError
+from tests.pages import blocks, called, commands, pages
 from tests.paths import ROOT
 
 CLASSES_ELSEWHERE = (
@@ -28,29 +29,13 @@ CLASSES_ELSEWHERE = (
 """Modules with error classes of their own; a class of any other is found because it is imported by these."""
 
 
-def _pages() -> list[Path]:
-    folders = [
-        path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "runs"
-    ]
-    return [
-        *ROOT.glob("*.md"),
-        *(page for folder in sorted(folders) for page in sorted(folder.rglob("*.md"))),
-    ]
-
-
-PAGES = _pages()
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+PAGES = pages()
+each_page = pytest.mark.parametrize("page", PAGES, ids=called)
 
 
 def prose(page: Path) -> str:
     """A page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """Fenced blocks of one language; "" for those without."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return [text for tag, text in found if tag == language]
 
 
 def anchors(page: Path) -> set[str]:
@@ -71,14 +56,6 @@ def test_relative_links_resolve(page: Path) -> None:
             assert anchor in anchors(linked), f"{target}: there is no such heading"
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """Words of every line in a fenced block that calls `fedsilo` or `make`."""
-    for block in (*blocks(page, ""), *blocks(page, "sh"), *blocks(page, "bash")):
-        for line in block.splitlines():
-            if re.match(r"(\$ )?(\.venv/bin/)?(fedsilo|make)( |$)", line):
-                yield shlex.split(line.removeprefix("$ ").removeprefix(".venv/bin/"), comments=True)
-
-
 def options(command: str) -> argparse.ArgumentParser:
     """The parser of a sub-command."""
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
@@ -89,29 +66,29 @@ def options(command: str) -> argparse.ArgumentParser:
 @each_page
 def test_commands_shown_exist_and_take_these_arguments(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    for program, *arguments in commands(page):
+    for program, *arguments in map(shlex.split, commands(called(page))):
         if program == "make":
             assert set(arguments) <= targets, f"make {arguments}"
-        elif arguments and arguments[0] != "--version":
+        elif program == "fedsilo":
             assert arguments[0] in COMMANDS, f"fedsilo {arguments}"
             options(arguments[0]).parse_args(arguments[1:])
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:
-    first, *_ = blocks(ROOT / "README.md", "")
+    first, *_ = blocks("README.md", "sh")
     assert [line.split("#")[0].split() for line in first.splitlines()] == [["make", "demo"], ["make", "test"]]
 
 
 def test_the_readme_quotes_the_quickstart() -> None:
     quickstart = (ROOT / "examples" / "quickstart.yaml").read_text()
-    quoted = blocks(ROOT / "README.md", "yaml")
+    quoted = blocks("README.md", "yaml")
     assert [yaml.safe_load(text)["kind"] for text in quoted] == ["Silo", "FederatedJob"]
     for text in quoted:
         assert f"---\n{text}" in quickstart
 
 
 def test_the_python_shown_in_the_readme_compiles() -> None:
-    (program,) = blocks(ROOT / "README.md", "python")
+    (program,) = blocks("README.md", "python")
     compile(program, "README.md", "exec")
 
 
@@ -141,9 +118,7 @@ def test_every_error_is_in_the_table_with_its_exit_code_and_reason() -> None:
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     assert errors.__doc__ is not None
-    drawn = re.findall(
-        r"^([ │├└─]*)(\w+) +(?:exit )?(\d)", blocks(ROOT / "docs/errors.md", "")[0], re.MULTILINE
-    )
+    drawn = re.findall(r"^([ │├└─]*)(\w+) +(?:exit )?(\d)", blocks("docs/errors.md", "text")[0], re.MULTILINE)
     in_code = dict(re.findall(r"[├└]── (\w+) +(\d)", errors.__doc__))
     assert {name: code for indent, name, code in drawn if indent} == in_code
     for name, code in in_code.items():

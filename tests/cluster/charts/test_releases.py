@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +20,9 @@ from tests.cluster.node.apiserver import api_server
 from tests.cluster.node.binaries import programs
 from tests.cluster.operator import documents
 from tests.cluster.test_operator_process import operator as operating
+from tests.pages import blocks, claimed, runs
 from tests.paths import ROOT
+from tests.terminal import Terminal
 
 SYSTEM = "fedsilo-system"
 KEY = "fedsilo-signing-key"
@@ -193,29 +192,69 @@ def test_two_operators_in_a_cluster_are_refused(cluster: Cluster) -> None:
     assert 'must equal "second": current value is "fedsilo"' in said
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+@pytest.fixture
+def terminal(cluster: Cluster, terminal: Terminal) -> Terminal:
+    """The same for this API server."""
+    terminal.environment["KUBECONFIG"] = str(cluster.kubectl.kubeconfig)
+    return terminal
 
 
-def test_the_commands_of_the_readmes(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "charts").symlink_to(OPERATOR.parent)
-    (values,) = blocks(SILO / "README.md", "yaml")
-    (tmp_path / values.splitlines()[0].removeprefix("# ")).write_text(values)
-    path = [str(programs(tool)) for tool in ("helm", "kubernetes")]
-    environment = os.environ | {
-        "KUBECONFIG": str(cluster.kubectl.kubeconfig),
-        "PATH": ":".join([*path, os.environ["PATH"]]),
+@runs("charts/fedsilo/README.md")
+@runs("charts/fedsilo-silo/README.md")
+def test_the_commands_of_the_readmes(terminal: Terminal) -> None:
+    """The operator is installed, a silo comes and goes, then the rest of the operator's page."""
+    (values,) = blocks("charts/fedsilo-silo/README.md", "yaml")
+    (terminal.folder / values.splitlines()[0].removeprefix("# ")).write_text(values)
+    operator, silo = claimed("charts/fedsilo/README.md"), claimed("charts/fedsilo-silo/README.md")
+    assert [line.split()[1] for line in operator[:2]] == ["install", "label"]
+    for command in (*operator[:2], *silo, *operator[2:]):
+        terminal.type(command)
+
+
+PROMETHEUS = {
+    "ServiceMonitor": "fedsilo-operator",
+    "PodMonitor": "fedsilo-aggregators",
+    "PrometheusRule": "fedsilo",
+}
+"""Kinds of the Prometheus Operator, and what the chart calls its own."""
+
+
+def foreign(kind: str) -> Object:
+    """A definition of one of these kinds that takes anything."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    names = {"kind": kind, "plural": plural}
+    group = "monitoring.coreos.com"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
     }
-    first, *rest = blocks(OPERATOR / "README.md", "sh")
-    for block in (first, *blocks(SILO / "README.md", "sh"), *rest):
-        for line in block.splitlines():
-            if "port-forward" in line:  # there are no pods here; test_dashboard.py does it
-                continue
-            done = subprocess.run(
-                shlex.split(line), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
-            )
-            assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+@runs(
+    "docs/metrics.md",
+    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system --reuse-values"
+    " --set metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true"
+    " --set metrics.rules.enabled=true,metrics.dashboard.enabled=true --set metrics.labels.release=prometheus",
+)
+def test_the_upgrade_that_brings_what_the_prometheus_operator_looks_for(
+    cluster: Cluster, terminal: Terminal
+) -> None:
+    kubectl = cluster.kubectl
+    kubectl.apply(*(foreign(kind) for kind in PROMETHEUS))
+    kubectl.run("wait", "--for=condition=Established", "crd", "--all")
+    cluster.operator("install", replicas=3)
+    (command,) = terminal.commands
+    assert "has been upgraded" in terminal.type(command)
+    for kind, name in PROMETHEUS.items():
+        made = kubectl.get(kind, name, "-n", SYSTEM)
+        assert made["metadata"]["labels"]["release"] == "prometheus"
+    (dashboard,) = kubectl.get("configmaps", "-n", SYSTEM, "-l", "grafana_dashboard")["items"]
+    assert all(json.loads(text)["panels"] for text in dashboard["data"].values())
+    assert kubectl.get("deployment", "fedsilo-operator", "-n", SYSTEM)["spec"]["replicas"] == 3
 
 
 @pytest.fixture

@@ -48,11 +48,8 @@ def _build(store: Store, image: recipes.Image) -> None:
     began = time.monotonic()
     name = reference(image.name)
     say(f"building {name}")
-    mounts = [f"--volume={file}:{file}:ro" for file in HOST_FILES if Path(file).exists()]
     store.bud(
-        *mounts,
-        "--network=host",
-        f"--build-arg=BASE={BASE}",
+        *here(),
         f"--build-arg=VERSION={recipes.version()}",
         f"--file={ROOT / image.dockerfile}",
         f"--target={image.name}",
@@ -60,6 +57,12 @@ def _build(store: Store, image: recipes.Image) -> None:
         str(ROOT),
     )
     say(f"{name} took {time.monotonic() - began:.0f} s")
+
+
+def here() -> list[str]:
+    """Arguments of a build that are this machine's: its way to package registries, and a base without a registry."""
+    mounts = [f"--volume={file}:{file}:ro" for file in HOST_FILES if Path(file).exists()]
+    return [*mounts, "--network=host", f"--build-arg=BASE={BASE}"]
 
 
 def _build_base(store: Store) -> None:

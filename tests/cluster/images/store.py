@@ -56,19 +56,30 @@ class Store:
         """Whether an image of that name is there."""
         return any(name in (image["names"] or ()) for image in self._images())
 
+    def identity(self, name: str) -> str:
+        """What an image is, whatever it is called."""
+        return next(image["id"] for image in self._images() if name in (image["names"] or ()))
+
+    def untag(self, name: str) -> None:
+        """Take a name from an image; the image goes where it has no other."""
+        self._ask("rmi", name)
+
     def bud(self, *arguments: str) -> None:
         """Build from a Dockerfile, with what earlier builds left of the same steps.
 
         :raises ClusterError: when a step fails; its output was shown.
         """
-        command = ["bud", "--layers", "--pull-never", "--isolation", "chroot", *arguments]
 
         def note(line: str) -> None:
             print(f"  {line}", flush=True)
             if step := _STEP.match(line):
                 self.used.add(step[1][:_SHORT])
 
-        self.run(self._buildah(*command), note)
+        self.run(self.building(*arguments), note)
+
+    def building(self, *arguments: str) -> list[str]:
+        """The command line of a build."""
+        return self._buildah("bud", "--layers", "--pull-never", "--isolation", "chroot", *arguments)
 
     def tag(self, name: str, other: str) -> None:
         """Give an image a second name."""

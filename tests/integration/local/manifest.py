@@ -59,3 +59,10 @@ def write(path: Path, members: Sequence[Mapping[str, Any]], **spec: Any) -> Path
     """A manifest file with these silos and one job."""
     path.write_text(yaml.safe_dump_all([*members, job(members, **spec)], sort_keys=False))
     return path
+
+
+def small_quickstart(folder: Path) -> None:
+    """Put a quickstart of one silo and one round into a checkout of the project, so that its commands take no time."""
+    (folder / "examples").unlink()
+    (folder / "examples").mkdir()
+    write(folder / "examples" / "quickstart.yaml", silos("north"), training={"rounds": 1})

@@ -7,14 +7,17 @@ import json
 import re
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from tests.integration.local.conftest import Launch
-from tests.integration.local.manifest import silos, write
+from tests.integration.local.manifest import silos, small_quickstart, write
 from tests.integration.local.runs import PATIENCE
+from tests.pages import runs
+from tests.terminal import Terminal
 
 
 def address(process: subprocess.Popen[str]) -> str:
@@ -74,3 +77,15 @@ async def test_an_interrupted_run_ends_its_dashboard(steady: Path, tmp_path: Pat
     assert process.wait(PATIENCE) == 130
     assert documents[-1]["state"] == "Suspended"
     assert documents[-1]["waiting"]["message"] == "The run was interrupted."
+
+
+@runs("docs/dashboard.md", "fedsilo run -f examples/quickstart.yaml --dashboard")
+def test_the_first_line_says_where_the_page_is(terminal: Terminal) -> None:
+    small_quickstart(terminal.folder)
+    (command,) = terminal.commands
+    with terminal.started(command) as running:
+        assert running.stdout is not None
+        found = re.fullmatch(r"dashboard (http://127\.0\.0\.1:\d+/)\n", running.stdout.readline())
+        assert found is not None
+        with urllib.request.urlopen(found[1], timeout=PATIENCE) as response:
+            assert b"static/app.js" in response.read()

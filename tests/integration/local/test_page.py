@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,74 +14,45 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.integration.local.manifest import silos, write
+from tests.integration.local.manifest import small_quickstart
 from tests.integration.local.runs import ENVIRONMENT
 from tests.integration.local.test_images import EXAMPLES
 from tests.integration.local.test_result import FIELDS
+from tests.pages import blocks, runs
 from tests.paths import ROOT
+from tests.terminal import Terminal
 
-SERVER = "tensorboard --logdir runs"
-PAGE = (ROOT / "docs" / "running-locally.md").read_text()
-
-
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = "docs/running-locally.md"
 
 
-def test_the_commands_run(tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    write(tmp_path / "examples" / "quickstart.yaml", silos("north"), training={"rounds": 1})
-    commands = [line for block in _blocks("sh") for line in block.splitlines()]
-    # Those of real images are run by test_images.py.
-    images = [f"fedsilo run -f examples/{name}.yaml" for name in EXAMPLES]
-    assert set(images) < set(commands)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for command in commands:
-        if command == SERVER:
-            _serves(command.split(), tmp_path, {**ENVIRONMENT, "PATH": path})
-        elif command not in images:
-            ended = subprocess.run(
-                command.split(),
-                cwd=tmp_path,
-                env={**ENVIRONMENT, "PATH": path},
-                capture_output=True,
-                text=True,
-            )
-            assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
+@runs("docs/running-locally.md")
+def test_the_commands_run(terminal: Terminal) -> None:
+    small_quickstart(terminal.folder)
+    for command in terminal.commands:
+        if command.startswith("tensorboard"):
+            with terminal.started(command, {"--logdir": "--port 0 --logdir"}) as server:
+                assert server.stdout is not None
+                assert any("http://" in line for line in server.stdout)
+        else:
+            said = terminal.type(command)
             if "--json" in command:
-                assert list(json.loads(ended.stdout)) == FIELDS
-    of_command_line = list((tmp_path / "runs").iterdir())
+                assert list(json.loads(said)) == FIELDS
+    of_command_line = list((terminal.folder / "runs").iterdir())
     assert len(of_command_line) == 3
 
-    (simulated, _) = _blocks("python")
-    (tmp_path / "simulated.py").write_text(simulated.replace('"runs/first"', '"runs/simulated"'))
-    said = subprocess.run(
-        [sys.executable, "simulated.py"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    (simulated, _) = blocks(PAGE, "python")
+    (terminal.folder / "simulated.py").write_text(simulated.replace('"runs/first"', '"runs/simulated"'))
+    done = subprocess.run(
+        [sys.executable, "simulated.py"], cwd=terminal.folder, env=ENVIRONMENT, capture_output=True, text=True
     )
-    assert said.returncode == 0, said.stderr
-    assert "accuracy" in said.stdout and "model.safetensors" in said.stdout, said.stdout
-    assert list((tmp_path / "runs" / "simulated").rglob("model.safetensors"))
-
-
-def _serves(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """Start a server, and end it as soon as it says where it is."""
-    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "http://" in line:
-                return
-        raise AssertionError((command, said))
-    finally:
-        process.terminate()
-        process.communicate()
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout and "model.safetensors" in done.stdout, done.stdout
+    assert list((terminal.folder / "runs" / "simulated").rglob("model.safetensors"))
 
 
 def test_the_tables_name_what_is_there() -> None:
     for field in (*FIELDS, "message"):
-        assert re.search(rf"^\|.*`{field}`", PAGE, flags=re.MULTILINE), field
+        assert re.search(rf"^\|.*`{field}`", (ROOT / PAGE).read_text(), flags=re.MULTILINE), field
 
 
 def test_the_python_writes_what_the_examples_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +71,7 @@ def test_the_python_writes_what_the_examples_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(datasets=torchvision))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", torchvision)
     monkeypatch.chdir(tmp_path)
-    (_, code) = _blocks("python")
+    (_, code) = blocks(PAGE, "python")
     exec(compile(code, "running-locally.md", "exec"), {})
     for name in EXAMPLES:
         for path in _paths(name):

@@ -119,26 +119,34 @@ class Site:
         self, directory: Path | None = None, before: Sequence[str] = (), more: Sequence[str] = ()
     ) -> Process:
         """Start the aggregator, which may end before it ever answers."""
+        arguments = [*self.aggregator_arguments(directory), *more]
+        return Process("fedsilo_aggregator", arguments, self.workdir.logs / "aggregator.log", before)
+
+    def aggregator_arguments(self, directory: Path | None = None) -> list[str]:
+        """What an aggregator must be told."""
         secrets = self.workdir.secrets
         arguments = ["--config", str(self.workdir.aggregator / "config.json")]
         arguments += ["--dir", str(directory or self.workdir.aggregator)]
-        arguments += [
-            "--task-key",
-            str(secrets / "task-key.pem"),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
+        arguments += ["--task-key", str(secrets / "task-key.pem")]
+        arguments += ["--host", "127.0.0.1", "--port", str(self.port)]
+        return [
+            *arguments,
+            "--tls-cert",
+            str(secrets / "server.crt"),
+            "--tls-key",
+            str(secrets / "server.key"),
         ]
-        arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
-        log = self.workdir.logs / "aggregator.log"
-        return Process("fedsilo_aggregator", [*arguments, *more], log, before)
 
     def guard(self, name: str = "north", more: Sequence[str] = ()) -> Process:
+        arguments = [*self.guard_arguments(name), *more]
+        return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log")
+
+    def guard_arguments(self, name: str = "north") -> list[str]:
+        """What a guard must be told."""
         directory = self.workdir.silo(name)
         arguments = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
-        arguments += ["--volume", str(directory), "--key", str(self.workdir.volume(name).guard / "key.pem")]
-        return Process("fedsilo_agent.guard", [*arguments, *more], self.workdir.logs / f"{name}.log")
+        key = self.workdir.volume(name).guard / "key.pem"
+        return [*arguments, "--volume", str(directory), "--key", str(key)]
 
     def trainer(self, name: str = "north", more: Sequence[str] = ()) -> Process:
         directory = self.workdir.silo(name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shlex
 import signal
 import time
 import warnings
@@ -11,13 +13,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.service.site import Process, Site, federation, free_port, until
 from tests.metrics_page import documented
+from tests.pages import runs
 from tests.scraping import Scrape, scrape
+from tests.terminal import Terminal
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -62,6 +67,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         start("north", site.guard("north", [*JSON, "--metrics-port", str(ports["guard"])]))
         start("south", site.guard("south", JSON))
         until(lambda: reported(site) == {"north": "Reported", "south": "Awaited"}, "north's first answer")
+        until(lambda: len(heard(scrape(ports["aggregator"]))) == 2, "a word of both guards")
         seen = scrape(ports["aggregator"]), scrape(ports["guard"])
         os.kill(started["south-trainer"].pid, signal.SIGCONT)
         assert started["aggregator"].exit_code() == 0, site.log()
@@ -73,6 +79,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def reported(site: Site) -> dict[str, str]:
     return {silo["name"]: silo["state"] for silo in site.status().get("silos", ())}
+
+
+def heard(found: Scrape) -> dict[tuple[str, ...], float]:
+    """When each guard was heard of last."""
+    return found.values("federated_silo_last_report_timestamp_seconds", **JOB)
 
 
 def test_every_metric_of_the_page_is_served_and_no_other(watched: Watched) -> None:
@@ -90,9 +101,8 @@ def test_an_open_round_says_who_is_awaited(watched: Watched) -> None:
         found.value(f"federated_round_{what}_seconds", **JOB) for what in ("elapsed", "deadline")
     )
     assert 0 < elapsed < deadline == 300
-    heard = found.values("federated_silo_last_report_timestamp_seconds", **JOB)
-    assert set(heard) == {("north",), ("south",)}
-    assert all(time.time() - 120 < moment <= time.time() for moment in heard.values())
+    assert set(heard(found)) == {("north",), ("south",)}
+    assert all(time.time() - 120 < moment <= time.time() for moment in heard(found).values())
     # Models that were fetched count at once, updates when their round is complete.
     assert found.value("federated_silo_bytes_total", **NORTH, direction="sent") > 0
     assert found.value("federated_silo_bytes_total", **NORTH, direction="received") == 0
@@ -157,3 +167,30 @@ def history(site: Site) -> list[dict[str, Any]]:
 
 def test_the_history_says_how_long_rounds_were_open(watched: Watched) -> None:
     assert [line["seconds"] > 0 for line in history(watched.site)] == [True, True]
+
+
+@runs(
+    "docs/metrics.md",
+    "fedsilo-aggregator ... --metrics-port 9100",
+    "fedsilo-guard ... --metrics-port 9101",
+)
+def test_metrics_are_served_on_one_machine_when_asked_for(terminal: Terminal, tmp_path: Path) -> None:
+    site = Site(tmp_path / "job", federation())
+    ports = free_port(), free_port()
+    aggregator, guard = terminal.commands
+    arguments = [shlex.join(found) for found in (site.aggregator_arguments(), site.guard_arguments())]
+    with (
+        terminal.started(aggregator, {"...": arguments[0], "9100": str(ports[0])}),
+        terminal.started(guard, {"...": arguments[1], "9101": str(ports[1])}),
+    ):
+        asked = [until(functools.partial(served, port), f"metrics of port {port}") for port in ports]
+    assert asked[0].value("federated_round_quorum", **JOB) == 2
+    assert asked[1].declared == documented()["guard"]
+
+
+def served(port: int) -> Scrape | None:
+    """What is served there; None where nothing is yet."""
+    try:
+        return scrape(port)
+    except OSError:
+        return None

@@ -14,6 +14,8 @@ from benchmarks.tables.cells import Cell, cells
 from benchmarks.tables.definition import Column, Paper, Reduction, Row, Table
 from benchmarks.tables.measures import figure
 from benchmarks.tables.results import Run
+from tests.pages import runs
+from tests.terminal import Terminal
 from tests.unit.benchmarks.test_layouts import archive
 
 GOLDEN = Path(__file__).with_name("page.golden")
@@ -214,3 +216,26 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
     assert main() == 130
     assert len(results.read(tmp_path / "test-reduced.jsonl")) == 1
     assert "| FedAvg |" in (tmp_path / "test-1-reduced.md").read_text()
+
+
+@runs("docs/benchmarks.md")
+def test_the_commands_of_the_page(terminal: Terminal, tmp_path: Path) -> None:
+    """On forty images: one cell to its end, then Ctrl-C; and cells that lack what they need."""
+    data = {"/data": archive(tmp_path)}
+    (terminal.folder / "docs").unlink()
+    into = terminal.folder / "docs" / "results" / "tables"
+    activate, fedconcat, creff = terminal.commands
+    terminal.type(activate)
+    with terminal.started(fedconcat, data) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+    assert first.startswith("[1/") and "mnist-c2, seed 0: " in first
+    (run,) = results.read(into / "fedconcat-reduced.jsonl")
+    assert run.command.startswith("python -m benchmarks.tables fedconcat --scale reduced --seeds 3")
+    assert (into / "fedconcat-1-reduced.md").exists() and (into / "fedconcat-1-reduced.png").exists()
+
+    assert terminal.type(creff, data) == "docs/results/tables/creff-1-full.md\n"
+    page = (into / "creff-1-full.md").read_text()
+    assert "CIFAR-10-LT, IF=100" in page and "| CReFF |" not in page, (
+        "neither these images nor a GPU is there"
+    )

@@ -1,0 +1,65 @@
+"""README.md and CONTRIBUTING.md on one machine: their commands, on a quickstart of one silo and one round."""
+
+from __future__ import annotations
+
+import yaml
+
+from tests.integration.local.manifest import small_quickstart
+from tests.pages import runs
+from tests.paths import ROOT
+from tests.terminal import Terminal
+
+DEMO = ("quickstart.yaml", "fedavg.yaml", "ccvr.yaml", "creff.yaml")
+"""The manifests of `make demo`."""
+
+
+@runs(
+    "README.md",
+    ". .venv/bin/activate",
+    "fedsilo validate -f examples/quickstart.yaml",
+    "fedsilo run -f examples/quickstart.yaml --workdir runs/first",
+    "fedsilo run -f examples/quickstart.yaml --workdir runs/first --resume",
+    "fedsilo evaluate --model runs/first/model.safetensors -f examples/quickstart.yaml",
+)
+def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
+    activate, validate, run, resume, evaluate = terminal.commands
+    small_quickstart(terminal.folder)
+    terminal.type(activate)
+    assert terminal.environment["VIRTUAL_ENV"]
+    assert "federation/digits" in terminal.type(validate)
+    assert "runs/first/model.safetensors" in terminal.type(run)
+    said = terminal.type(resume)
+    assert "runs/first/model.safetensors" in said
+    header, scores = terminal.type(evaluate).splitlines()
+    assert header.split() == ["samples", "accuracy", "loss"]
+    name, samples, accuracy, _ = scores.split()
+    assert (name, samples) == ("test", "359")
+    assert f"{accuracy}" in said
+
+
+@runs("README.md", "make demo")
+@runs("CONTRIBUTING.md", "make demo")
+def test_the_demo(terminal: Terminal) -> None:
+    (terminal.folder / "examples").unlink()
+    (terminal.folder / "examples").mkdir()
+    for name in DEMO:
+        (terminal.folder / "examples" / name).write_text(shortened(name))
+    (demo,) = set(terminal.commands)
+    said = terminal.type(demo)
+    for words in ("north alone", "all, federated", "compared", "exchanged per silo"):
+        assert words in said
+    (run,) = (terminal.folder / "runs").iterdir()
+    assert len(list(run.glob("*/model.safetensors"))) == len(DEMO)
+
+
+def shortened(name: str) -> str:
+    """An example with its first silo alone, and as few rounds as its method can have."""
+    documents = list(yaml.safe_load_all((ROOT / "examples" / name).read_text()))
+    job = documents[-1]["spec"]
+    job["silos"]["refs"] = job["silos"]["refs"][:1]
+    job["participation"]["minSilos"] = 1
+    job["training"] |= {"rounds": 1, "localEpochs": 1}
+    if job["method"]["name"] == "fedconcat":
+        job["training"]["rounds"] = 2
+        job["method"]["config"] = {"clusters": 1, "encoderRounds": 1, "classifierRounds": 1}
+    return yaml.safe_dump_all(documents)

@@ -1,0 +1,111 @@
+"""The pages as a test reads them: fenced blocks, shell commands, and who runs these.
+
+A test says with `runs` which commands of a page it runs, takes the `terminal`, and types them there: the terminal
+knows no other command, and fails the test unless each was typed. `tests/unit/test_pages.py` fails when nobody runs a
+command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+SHELL = "sh"
+"""What a block of commands is marked with."""
+
+runs = pytest.mark.runs
+"""`runs(page, *commands)`: the test runs these commands of the page; without any, all that nobody else is named for."""
+
+
+def pages() -> list[Path]:
+    """Every page of the project."""
+    folders = [
+        path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "runs"
+    ]
+    return [
+        *ROOT.glob("*.md"),
+        *(page for folder in sorted(folders) for page in sorted(folder.rglob("*.md"))),
+    ]
+
+
+def called(page: Path) -> str:
+    """A page as tests call it: its path in the project."""
+    return str(page.relative_to(ROOT))
+
+
+def fences(page: str) -> list[tuple[str, str]]:
+    """What each fenced block of a page is marked with, and its text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Fenced blocks of one language."""
+    return [text for tag, text in fences(page) if tag == language]
+
+
+def commands(page: str) -> list[str]:
+    """The shell commands of a page in their order, each on one line and without its comment."""
+    text = "".join(blocks(page, SHELL))
+    lines = re.sub(r" *\\\n *", " ", text).splitlines()
+    return [command for line in lines if (command := re.sub(r"(^|\s+)#.*$", "", line).strip())]
+
+
+def claimed(page: str, *lines: str) -> Sequence[str]:
+    """The commands that `runs(page, *lines)` means."""
+    if lines:
+        return lines
+    return [line for line in commands(page) if line not in ELSEWHERE.get(page, {})]
+
+
+@dataclass(frozen=True)
+class Instead:
+    """What runs in place of a command that a test cannot type.
+
+    :param by: `path::function` of a test, or `path: line` of a script.
+    """
+
+    why: str
+    by: str
+
+
+_ITSELF = "tests that run the tests would not end"
+
+FORWARD = "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081"
+
+ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
+    "README.md": {"make test": Instead(_ITSELF, ".ci/run: make test")},
+    "CONTRIBUTING.md": {
+        "make setup": Instead(
+            "it installs what runs the tests; on a clean clone `make lint` begins with it",
+            ".ci/run: make lint",
+        ),
+        "make test": Instead(_ITSELF, ".ci/run: make test"),
+        "make test-cluster": Instead(_ITSELF, ".ci/run: make test-cluster"),
+        "make lint": Instead("mypy alone takes a minute", ".ci/run: make lint"),
+    },
+    "docs/cluster.md": {
+        "make cluster-down": Instead(
+            "other tests need the cluster; this comes after them", ".ci/run: trap 'make cluster-down' EXIT"
+        ),
+    },
+    "charts/fedsilo/README.md": {
+        FORWARD: Instead(
+            "an API server alone has no pods; the same line of docs/dashboard.md is typed where there are some",
+            "tests/cluster/test_dashboard.py::test_who_may_forward_a_port_sees_all_jobs",
+        )
+    },
+    "docs/running-locally.md": {
+        f"fedsilo run -f examples/{name}.yaml": Instead(
+            "it takes a minute; two rounds are run, where the images are there",
+            "tests/integration/local/test_images.py::test_two_rounds_of_the_example_on_a_subset",
+        )
+        for name in ("mnist", "cifar10", "cifar10-images")
+    },
+}
+"""Page -> command -> why no test types it, and what runs the same thing."""

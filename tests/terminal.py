@@ -1,0 +1,133 @@
+"""A shell in which a test types the commands of a page."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.paths import ROOT
+
+_PROGRAMS = str(Path(sys.executable).parent)
+
+# A make or a pytest that runs this one is no part of what a reader has.
+_OURS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTEST_CURRENT_TEST")
+
+
+def _environment() -> dict[str, str]:
+    mine = {name: value for name, value in os.environ.items() if name not in _OURS}
+    path = os.pathsep.join([_PROGRAMS, os.environ["PATH"]])
+    return {**mine, "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+def checkout(folder: Path) -> Path:
+    """A directory that looks like the project after `make setup`; what is written at its top stays there."""
+    folder.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name[0] != "." and entry.name != "runs":
+            (folder / entry.name).symlink_to(entry)
+    environment = folder / ".venv"
+    environment.mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        (environment / entry.name).symlink_to(entry)
+    installed = environment / ".installed"  # or make would install once more
+    installed.unlink(missing_ok=True)
+    installed.touch()
+    return folder
+
+
+@dataclass
+class Terminal:
+    """What a reader has before them: a directory, an environment that commands change, and a page's commands.
+
+    :param commands: those that may be typed; all of them must be before the test is over.
+    """
+
+    folder: Path
+    commands: Sequence[str]
+    environment: dict[str, str] = field(default_factory=_environment)
+    typed: set[str] = field(default_factory=set)
+
+    @property
+    def untyped(self) -> list[str]:
+        """Commands that are still to come."""
+        return [command for command in self.commands if command not in self.typed]
+
+    def type(
+        self, command: str, instead: Mapping[str, str] | None = None, *, answer: str | None = None
+    ) -> str:
+        """Run a command to its end; its standard output. What it exports is there for those after it.
+
+        :param instead: what stands on the page for something -> that thing.
+        :param answer: what a person says to its question; nobody is there when None.
+        """
+        with tempfile.NamedTemporaryFile() as after:
+            script = f"{self._taken(command, instead)}\ncode=$?; env -0 > {after.name}; exit $code"
+            done = self._ended(script, answer)
+            left = after.read().decode()
+        assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
+        pairs = (entry.partition("=") for entry in left.split("\0") if entry)
+        self.environment = {name: value for name, _, value in pairs}
+        return done.stdout
+
+    @contextmanager
+    def started(
+        self, command: str, instead: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        """Run a command that has no end of its own, or a late one: it is interrupted with the block, as by Ctrl-C.
+
+        One that has ended before must have ended well.
+        """
+        process = subprocess.Popen(
+            ["bash", "-c", self._taken(command, instead)],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+            assert process.poll() in (None, 0), f"{command}: {process.returncode}: {process.communicate()[0]}"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+    def _taken(self, command: str, instead: Mapping[str, str] | None) -> str:
+        assert command in self.commands, f"`runs` does not name {command}"
+        self.typed.add(command)
+        for written, thing in (instead or {}).items():
+            assert written in command, f"{command} has no {written}"
+            command = command.replace(written, thing)
+        return command
+
+    def _ended(self, script: str, answer: str | None) -> subprocess.CompletedProcess[str]:
+        person, keyboard = pty.openpty()
+        try:
+            if answer is not None:
+                os.write(person, f"{answer}\n".encode())
+            return subprocess.run(
+                ["bash", "-c", script],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL if answer is None else keyboard,
+                capture_output=True,
+                text=True,
+            )
+        finally:
+            os.close(person)
+            os.close(keyboard)
