@@ -61,13 +61,17 @@ function curves(view) {
 }
 
 function members(rows) {
+  // Only where every silo's policy lets it be told.
+  const told = rows.some((silo) => silo.personalAccuracy !== null);
   const columns = [{ title: "Silo" }, { title: "State" }, { title: "Since" }, { title: "Last round", number: true },
-    { title: "Samples", number: true }, { title: "Sent", number: true }, { title: "Message", wide: true }];
+    { title: "Samples", number: true }, ...told ? [{ title: "Own model", number: true }] : [], { title: "Sent", number: true },
+    { title: "Message", wide: true }];
   return table("Silos of this job", columns, rows.map((silo) => ({
     key: `${silo.namespace}/${silo.name}`,
     cells: [
       [h("b", null, silo.name), h("span", { class: "quiet" }, ` ${silo.namespace || ""}`)],
-      badge(silo.state, silo.tone), time(silo.since), count(silo.lastRound), count(silo.samples), size(silo.bytes), silo.message,
+      badge(silo.state, silo.tone), time(silo.since), count(silo.lastRound), count(silo.samples),
+      ...told ? [silo.personalAccuracy === null ? "" : figure("accuracy", silo.personalAccuracy)] : [], size(silo.bytes), silo.message,
     ],
   })));
 }

@@ -60,6 +60,20 @@ async def test_the_page_of_a_job_has_curves_silos_contract_and_receipts(page: Pa
     )
 
 
+async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_told(
+    page: Page, site: Site, times: Calendar
+) -> None:
+    await page.show(f"{site.address}#/jobs/research/digits")
+    assert "Own model" not in await page.text()
+    job = running(times)
+    for silo, accuracy in zip(job["status"]["silos"], (0.9378, 0.8512, None, 0.9), strict=True):
+        silo["personalAccuracy"] = accuracy
+    site.show(consortium(times, job))
+    await page.until("document.body.innerText.includes('Own model')", "the column")
+    text = await page.text()
+    assert "93.8%" in text and "85.1%" in text and "90.0%" in text
+
+
 async def test_what_changes_is_shown_without_reload_and_said_aloud(
     page: Page, site: Site, times: Calendar
 ) -> None:
