@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
 from fedsilo.engine.round import OpenRound
@@ -22,7 +24,7 @@ from fedsilo.manifests.job import ModelSpec
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot, Updates
-from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.state import Scalar, State, StoredTree
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.engine")
@@ -103,7 +105,9 @@ class Course:
             "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
         with self._blaming("aggregate"):
-            return self._half.aggregate(self._context, state, exchange, updates), found
+            after = self._half.aggregate(self._context, state, exchange, updates)
+            _require_finite(state, after)
+            return after, found
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
@@ -138,3 +142,25 @@ class Course:
             log.exception("%s of method %s", function, self._method.name)
             text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
             raise MethodError(text) from error
+
+
+def _require_finite(before: State, after: State) -> None:
+    """Return if every tensor that is new holds numbers only.
+
+    :raises MethodError: naming one that does not.
+    """
+    for name, tree in after.trees.items():
+        if isinstance(tree, StoredTree) or tree is before.trees.get(name):
+            continue
+        for tensor, array in tree.items():
+            if array.dtype.kind == "f" and not _is_finite(array):
+                raise MethodError(
+                    f"the aggregator's {name}: tensor {tensor!r} holds NaN or infinity: training diverged; lower the "
+                    "learning rates in spec.training and spec.method.config, or set spec.training.gradientClip"
+                )
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    # A sum over what is not finite is not finite either, and sooner had than a look at each number.
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())

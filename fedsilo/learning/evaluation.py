@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.training import Examples
 
@@ -34,6 +35,7 @@ def evaluate(model: nn.Module, examples: Examples, batch_size: int = 512) -> Eva
     Correct answers and losses are summed over samples, so that a short last batch weighs what it should.
 
     :raises DataInvalid: there is nothing to score.
+    :raises MethodError: what the model says are no numbers any more.
     """
     if len(examples) == 0:
         raise DataInvalid(
@@ -51,7 +53,13 @@ def evaluate(model: nn.Module, examples: Examples, batch_size: int = 512) -> Eva
                 dtype=torch.float64
             )
     samples, hits = len(examples), int(correct.item())
-    return Evaluation(accuracy=hits / samples, loss=loss.item() / samples, samples=samples, correct=hits)
+    mean = loss.item() / samples
+    if not math.isfinite(mean):
+        raise MethodError(
+            f"evaluation: loss {mean}: the model has diverged; lower the learning rates and weights of losses in "
+            "spec.training and spec.method.config, or set spec.training.gradientClip"
+        )
+    return Evaluation(accuracy=hits / samples, loss=mean, samples=samples, correct=hits)
 
 
 def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.ndarray:

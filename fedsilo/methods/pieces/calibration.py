@@ -6,6 +6,7 @@ Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Lear
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,8 @@ from pydantic import Field
 from fedsilo.methods.interface import MethodConfig, ServerContext
 from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features
 from fedsilo.methods.state import Tree
+
+log = logging.getLogger("fedsilo.methods")
 
 LEAST = 1e-6
 """Features below this count as this where their logarithm is taken."""
@@ -63,6 +66,10 @@ def calibrate(
     from fedsilo.learning.linear import LinearTraining, train_classifier
 
     if not pooled:
+        log.warning(
+            "no silo disclosed statistics of a class: the classifier stays as it was trained; lower minSamplesPerClass "
+            "of job and silos, if their samples of a class are too few"
+        )
         return model
     training = job.spec.training
     features, labels = virtual_features(config, pooled, job.seed("virtual features"))

@@ -6,6 +6,7 @@ are numbered by their first silo and keep their numbers, since the order of conc
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -14,6 +15,8 @@ from pydantic import Field
 
 from fedsilo.methods.interface import MethodConfig, ServerContext, Updates
 from fedsilo.methods.state import State
+
+log = logging.getLogger("fedsilo.methods")
 
 CROWDING = 1.2
 """A capped cluster holds at most floor(1.2 N / K) silos, released code of FedConcat."""
@@ -48,6 +51,8 @@ def cluster_silos(
     number = elbow(matrix, most, seed) if config.choice == "elbow" else most
     cap = int(CROWDING * len(rows) / number) if config.size_capped else None
     labels = cluster(matrix, number, seed, cap)
+    if (formed := len(set(labels))) < number:
+        log.warning("%d clusters instead of %d: no more label distributions differ", formed, number)
     return {silo: int(label) for silo, label in zip(rows, labels, strict=True)}
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
 from fedsilo.methods.state import State
+
+log = logging.getLogger("fedsilo.methods")
 
 INPUTS = 10_000
 """Random inputs r from which a silo's distribution is inferred, FedConcat-ID."""
@@ -36,6 +40,10 @@ def from_counts(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
             # One below the minimum, which no honest silo sends, counts as not disclosed.
             if count >= job.spec.privacy.min_samples_per_class:
                 counts[int(name.rpartition("/")[2])] = count
+        if not counts.any():
+            log.warning(
+                "silo %s disclosed the count of no class: its label distribution counts as uniform", silo
+            )
         rows[silo] = counts / counts.sum() if counts.any() else np.full(classes, 1 / classes)
     return rows
 

@@ -6,6 +6,7 @@ Federated Features", IJCAI 2022, equations 5 to 7.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,8 @@ from fedsilo.methods.state import Tree
 
 if TYPE_CHECKING:
     from fedsilo.learning.linear import LinearTraining
+
+log = logging.getLogger("fedsilo.methods")
 
 
 class CReFFConfig(MethodConfig):
@@ -73,6 +76,10 @@ def match(
 
     features, held = np.array(features), sorted(wanted)
     if not held:
+        log.warning(
+            "no silo disclosed gradients of a class: the federated features stay as they were; lower "
+            "minSamplesPerClass of job and silos, if their samples of a class are too few"
+        )
         return features
     weights = torch.tensor(np.stack([wanted[label].weight for label in held]))
     biases = torch.tensor(np.stack([wanted[label].bias for label in held]))

@@ -38,17 +38,15 @@ def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
 
 
 def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Every method of the registry, in one form for each declaration of what its silos send and keep."""
-    methods = {method for method, _ in FORMS.values()}
-    forms = FORMS | {name: (name, {}) for name in registry.names() if name not in methods}
+    """Every method, in one form for each declaration of what its silos send and keep."""
     found: dict[str, str] = {}
-    for form, (name, config) in forms.items():
+    for form, (name, config) in FORMS.items():
         spec = spec_of(name, config)
         method = registry.get(name)
         parsed = registry.config_of(method, spec)
         sent = method.steps(parsed), method.phases(spec, parsed)
         found.setdefault(repr((name, *sent, method.personalises(parsed))), form)
-    return {form: forms[form] for form in (*found.values(), *OWN_TASKS)}
+    return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS)}
 
 
 JOBS = differing_in_what_they_declare()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.evaluation import Evaluation, evaluate
 from fedsilo.learning.models import Model
 from fedsilo.learning.training import Examples
@@ -55,3 +55,14 @@ def test_learning_can_go_on_afterwards() -> None:
 def test_nothing_to_score() -> None:
     with pytest.raises(DataInvalid, match="samples: 0: accuracy needs at least one example"):
         evaluate(identity_model(), Examples.from_arrays(np.zeros((0, 3), "f4"), np.zeros(0, int), "cpu"))
+
+
+def test_answers_that_are_no_numbers_are_no_score() -> None:
+    features = np.full((3, 3), 3e38, "f4")
+    model = identity_model()
+    with torch.no_grad():
+        model.classifier.weight.mul_(10)
+    with pytest.raises(
+        MethodError, match=r"evaluation: loss nan: the model has diverged; lower the learning"
+    ):
+        evaluate(model, Examples.from_arrays(features, np.arange(3), "cpu"))

@@ -1,4 +1,4 @@
-"""Every built-in method, in each of its forms, as a small job over silos that differ in their classes."""
+"""Every method of the registry, in each of its forms, as a small job over silos that differ in their classes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from fedsilo.engine.runner import TaskRunner
 from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.methods import registry
 from tests.federate import job_spec, runners, silo_holding
 
 ROUNDS = 3
@@ -61,6 +62,9 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "scaffold-feddyn": ("scaffold", {"variant": "feddyn"}),
 }
 """Name of the form -> method and configuration; all of `ROUNDS` rounds."""
+
+KNOWN = {method for method, _ in FORMS.values()}
+FORMS |= {name: (name, {}) for name in registry.names() if name not in KNOWN}
 
 
 def form_spec(form: str, silos: list[str], **sections: Any) -> FederatedJobSpec:

@@ -43,6 +43,8 @@ def test_random_partitions(form: str, parts: list[list[int]], minimum: int, spre
 
 
 CORNERS = {
+    "a class that no silo has": ([[0, 1, 0, 1], [1, 2, 1, 2]], 1, 0.3),
+    "a class below the minimum everywhere": ([[0] * 6 + [3], [1] * 6 + [3], [2] * 6], 5, 0.3),
     "one-sample classes": ([[0, 1, 2], [1, 2, 3]], 1, 0.3),
     "one-class silos": ([[0] * 6, [1] * 6, [2] * 6], 1, 0.3),
     "singular covariance": ([[0, 0, 1, 1], [0, 0, 1, 1]], 1, 0.0),

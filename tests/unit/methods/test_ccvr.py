@@ -138,8 +138,11 @@ def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None
     assert not np.array_equal(found["classifier.weight"][0], trained["classifier.weight"][0])
 
 
-def test_without_any_disclosed_class_the_model_stays_as_it_is(tmp_path: Path) -> None:
+def test_without_any_disclosed_class_the_model_stays_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
+    assert "no silo disclosed statistics of a class: the classifier stays as it was trained" in caplog.text
     trained, found = federation.state.tree("model"), model_of(federation)
     assert all(np.array_equal(trained[name], found[name]) for name in trained)
 

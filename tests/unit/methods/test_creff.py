@@ -107,8 +107,11 @@ def test_both_forms_run_with_and_without_a_bias(tmp_path: Path, variant: str, bi
     assert all(np.isfinite(array).all() for array in model.values())
 
 
-def test_no_class_that_may_be_disclosed_leaves_the_features_alone(tmp_path: Path) -> None:
+def test_no_class_that_may_be_disclosed_leaves_the_features_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = job(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
+    assert "no silo disclosed gradients of a class: the federated features stay as they were" in caplog.text
     assert all(np.isfinite(array).all() for array in model_of(federation).values())
     sent = federation.history()[0]["bytes"]
     assert set(sent) == {"silos/a", "silos/b"}

@@ -49,9 +49,16 @@ def test_silos_with_the_same_classes_share_a_cluster(tmp_path: Path) -> None:
     assert federation.rounds == 1 + 4
 
 
-def test_distributions_that_nobody_may_disclose_are_one_cluster(tmp_path: Path) -> None:
+def test_distributions_that_nobody_may_disclose_are_one_cluster(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
     assert federation.state.values["clusters"] == 1
+    assert (
+        "silo silos/a disclosed the count of no class: its label distribution counts as uniform"
+        in caplog.text
+    )
+    assert "1 clusters instead of 2: no more label distributions differ" in caplog.text
     assert model_of(federation)["classifier.weight"].shape == (4, 5)
 
 

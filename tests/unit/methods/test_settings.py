@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedsilo.errors import FedsiloError
 from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.methods import registry
-from tests.federate import federate, job_spec, model_of, runners, silo_holding
+from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
 
 WRONG: list[tuple[str, str, Any]] = [
     ("fedprox", "mu", -0.1),
@@ -38,6 +40,50 @@ def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; ") as caught:
         registry.parse(registry.get(method), {field: value})
     assert caught.value.exit_code == 2
+
+
+def numbers() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Method, field and JSON schema of every number in a method's configuration."""
+    for name in registry.names():
+        for field, schema in registry.get(name).Config.model_json_schema()["properties"].items():
+            kinds = [
+                kind for kind in schema.get("anyOf", [schema]) if kind.get("type") in ("number", "integer")
+            ]
+            yield from ((name, field, kind) for kind in kinds)
+
+
+@pytest.mark.parametrize(("method", "field", "schema"), list(numbers()))
+def test_every_number_has_a_range_and_what_lies_outside_is_refused(
+    method: str, field: str, schema: Mapping[str, Any]
+) -> None:
+    lowest = schema.get("minimum", schema.get("exclusiveMinimum"))
+    assert lowest is not None, "a setting without a lower bound"
+    below = lowest if "exclusiveMinimum" in schema else lowest - 1
+    above = [schema["maximum"] + 1] if "maximum" in schema else []
+    for value in (below, *above, float("nan"), float("inf"), -float("inf"), "many", [1]):
+        with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; "):
+            registry.parse(registry.get(method), {field: value})
+
+
+DIVERGING: list[tuple[str, dict[str, Any], str]] = [
+    ("moon", {"mu": 1e30}, "silo silos/a: evaluation: loss .*: the model has diverged; lower "),
+    ("fedbr", {"pseudoWeight": 1e30}, "silo silos/a: .* diverged.*; lower "),
+    ("creff", {"featureLearningRate": 1e30, "matchSteps": 3}, "the aggregator's head: tensor 'classifier"),
+]
+
+
+@pytest.mark.parametrize(("method", "config", "said"), DIVERGING)
+def test_settings_with_which_training_diverges_fail_the_job_and_leave_no_number_that_is_none(
+    tmp_path: Path, method: str, config: dict[str, Any], said: str
+) -> None:
+    classes = {"a": [0, 1], "b": [1, 2]}
+    sections = {"data": {"validationFraction": 0.25}, "evaluation": {"every": 1}}
+    spec = job_spec(method, list(classes), 3, method={"config": config}, **sections)
+    with pytest.raises(FedsiloError, match=said) as failed:
+        federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes), tmp_path))
+    assert failed.value.reason == "MethodError"
+    history = tmp_path / "aggregator" / "history.jsonl"
+    assert not history.exists() or "NaN" not in history.read_text()
 
 
 METHODS: list[tuple[str, dict[str, Any]]] = [

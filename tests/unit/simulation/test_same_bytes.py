@@ -51,7 +51,7 @@ def content(state: State) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("method", registry.names())
 def test_every_method_gives_the_bytes_of_signed_updates(tmp_path: Path, method: str) -> None:
-    _, config = FORM_OF.get(method, ("", {}))
+    _, config = FORM_OF[method]
     both(tmp_path, 3, method={"name": method, "config": config})
 
 
