@@ -76,8 +76,6 @@ class Instead:
 
 _ITSELF = "tests that run the tests would not end"
 
-FORWARD = "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081"
-
 ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
     "README.md": {"make test": Instead(_ITSELF, ".ci/run: make test")},
     "CONTRIBUTING.md": {
@@ -93,12 +91,6 @@ ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
         "make cluster-down": Instead(
             "other tests need the cluster; this comes after them", ".ci/run: trap 'make cluster-down' EXIT"
         ),
-    },
-    "charts/fedsilo/README.md": {
-        FORWARD: Instead(
-            "an API server alone has no pods; the same line of docs/dashboard.md is typed where there are some",
-            "tests/cluster/test_dashboard.py::test_who_may_forward_a_port_sees_all_jobs",
-        )
     },
     "docs/running-locally.md": {
         f"fedsilo run -f examples/{name}.yaml": Instead(

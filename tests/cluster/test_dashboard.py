@@ -15,9 +15,10 @@ from tests.terminal import Terminal
 PORT = 8081
 
 
+@runs("charts/fedsilo/README.md", "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081")
 @runs("docs/dashboard.md", "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081")
 def test_who_may_forward_a_port_sees_all_jobs(operator: Namespace, terminal: Terminal) -> None:
-    (command,) = terminal.commands
+    (command,) = set(terminal.commands)
     with terminal.started(command) as forwarding:
         assert forwarding.stdout is not None
         assert forwarding.stdout.readline() == f"Forwarding from 127.0.0.1:{PORT} -> {PORT}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,20 @@ def test_what_a_person_types_first(kubectl: Kubectl, terminal: Terminal) -> None
     assert terminal.type(status).endswith("The cluster is healthy.\n")
     terminal.type(export)
     assert "coredns" in terminal.type(pods)
+
+
+@runs(
+    "docs/cluster.md",
+    ". .venv/bin/activate",
+    "python -m tests.cluster.node api-up my-test",
+    "python -m tests.cluster.node api-down my-test",
+)
+def test_an_api_server_alone_from_a_shell(kubectl: Kubectl, terminal: Terminal) -> None:
+    activate, up, down = terminal.commands
+    terminal.type(activate)
+    try:
+        alone = Kubectl(kubectl.program, Path(terminal.type(up).strip()))
+        assert alone.get("nodes")["items"] == []
+    finally:
+        terminal.type(down)
+    assert not alone.kubeconfig.exists()

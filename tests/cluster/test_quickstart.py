@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,12 @@ def quickstart(places: Federation) -> Federation:
     "kubectl fedsilo why digits -n federation",
     "kubectl fedsilo status digits -n federation",
     "kubectl fedsilo model digits -n federation -o model.safetensors",
+    "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081",
 )
 def test_the_readme_from_the_cluster_to_the_model(
     places: Federation, operator: Namespace, terminal: Terminal, here: dict[str, Any]
 ) -> None:
-    up, export, install, apply, wait, get, why, status, model = terminal.commands
+    up, export, install, apply, wait, get, why, status, model, forward = terminal.commands
     del terminal.environment["KUBECONFIG"]
     terminal.type(up)
     terminal.type(export)
@@ -100,6 +102,11 @@ def test_the_readme_from_the_cluster_to_the_model(
     terminal.type(model)
     fetched = (terminal.folder / "model.safetensors").read_bytes()
     assert hashlib.sha256(fetched).hexdigest() == here["model"]["sha256"]
+    with terminal.started(forward) as forwarding:
+        assert forwarding.stdout is not None
+        assert forwarding.stdout.readline().startswith("Forwarding from ")
+        with urllib.request.urlopen("http://127.0.0.1:8081/api/jobs/federation/digits", timeout=30) as page:
+            assert json.load(page)["state"] == "Complete"
     reader = "app.kubernetes.io/component=model-reader"
     until(lambda: not places.home.select("pods", reader), "the pod that read it to go")
 

@@ -8,6 +8,8 @@ from tests.cluster.charts.helm import OPERATOR, SILO, Helm, is_hook, quickstart,
 from tests.cluster.images import reference
 from tests.cluster.kubectl import Kubectl, Namespace, Object, pod
 from tests.cluster.node.paths import KUBECONFIG
+from tests.pages import runs
+from tests.terminal import Terminal
 
 HEALTH = """
 import http.server
@@ -25,12 +27,14 @@ http.server.HTTPServer(("", 8080), Handler).serve_forever()
 GUARD = reference("guard")
 
 
-def test_a_silo_is_seen_and_shut_in(operator: Namespace, namespace: Namespace) -> None:
+@runs("charts/fedsilo-silo/README.md", "helm test north -n silo-north")
+def test_a_silo_is_seen_and_shut_in(operator: Namespace, namespace: Namespace, terminal: Terminal) -> None:
     """The pods of the test are gone when they have succeeded, and only the release stays."""
     helm = Helm(KUBECONFIG)
     values = quickstart("north")[1] | {"testImage": GUARD}
     helm.run("install", "north", str(SILO), "-n", namespace.name, values=values)
-    said = helm.run("test", "north", "-n", namespace.name, "--timeout", "2m", timeout=150)
+    (command,) = terminal.commands
+    said = terminal.type(command, {"silo-north": namespace.name})
     assert said.count("Phase:          Succeeded") == 6
     assert namespace.select("pods") == []
     assert [each["metadata"]["name"] for each in namespace.select("networkpolicies")] == [

@@ -15,7 +15,9 @@ from tests.cluster.kubectl import Kubectl, Namespace, until
 from tests.cluster.node.paths import KUBECONFIG
 from tests.cluster.operator import ROLES, SYSTEM, documents, install, uninstall
 from tests.integration.local.runs import run
+from tests.pages import runs
 from tests.paths import ROOT
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -84,6 +86,13 @@ def silo(verb: str, name: str, **values: Any) -> None:
     """Install or upgrade the release of an institution."""
     namespace, given = quickstart(name)
     HELM.run(verb, name, str(SILO), "-n", namespace, values=given | values)
+
+
+@runs("charts/fedsilo/README.md", "helm test fedsilo -n fedsilo-system")
+def test_every_operator_has_seen_the_whole_cluster(released: Namespace, terminal: Terminal) -> None:
+    (command,) = terminal.commands
+    assert "Phase:          Succeeded" in terminal.type(command)
+    assert not released.select("pods", "app.kubernetes.io/component=test")
 
 
 def test_an_upgrade_of_operator_and_silos_costs_a_running_job_no_round(

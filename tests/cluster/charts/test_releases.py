@@ -20,7 +20,7 @@ from tests.cluster.node.apiserver import api_server
 from tests.cluster.node.binaries import programs
 from tests.cluster.operator import documents
 from tests.cluster.test_operator_process import operator as operating
-from tests.pages import blocks, claimed, runs
+from tests.pages import blocks, runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 
@@ -199,16 +199,37 @@ def terminal(cluster: Cluster, terminal: Terminal) -> Terminal:
     return terminal
 
 
-@runs("charts/fedsilo/README.md")
-@runs("charts/fedsilo-silo/README.md")
-def test_the_commands_of_the_readmes(terminal: Terminal) -> None:
+@runs(
+    "charts/fedsilo/README.md",
+    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system",
+    "helm uninstall fedsilo -n fedsilo-system",
+    "helm install fedsilo charts/fedsilo -n fedsilo-system",
+    "kubectl delete federatedjobs --all -A",
+    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system --set crds.keep=false",
+)
+@runs(
+    "charts/fedsilo-silo/README.md",
+    "helm install north charts/fedsilo-silo -n silo-north --create-namespace -f north.yaml",
+    "kubectl label namespace silo-north pod-security.kubernetes.io/enforce=restricted",
+    "kubectl get silo north -n silo-north -o wide",
+    "helm upgrade north charts/fedsilo-silo -n silo-north -f north.yaml",
+    "helm uninstall north -n silo-north",
+)
+@runs(
+    "charts/fedsilo/README.md",
+    "helm install fedsilo charts/fedsilo -n fedsilo-system --create-namespace",
+    "kubectl label namespace fedsilo-system pod-security.kubernetes.io/enforce=restricted",
+)
+def test_the_commands_of_the_readmes(cluster: Cluster, terminal: Terminal) -> None:
     """The operator is installed, a silo comes and goes, then the rest of the operator's page."""
     (values,) = blocks("charts/fedsilo-silo/README.md", "yaml")
     (terminal.folder / values.splitlines()[0].removeprefix("# ")).write_text(values)
-    operator, silo = claimed("charts/fedsilo/README.md"), claimed("charts/fedsilo-silo/README.md")
-    assert [line.split()[1] for line in operator[:2]] == ["install", "label"]
-    for command in (*operator[:2], *silo, *operator[2:]):
+    for command in terminal.commands:
         terminal.type(command)
+    terminal.type("helm uninstall fedsilo -n fedsilo-system")
+    assert not [
+        item for item in cluster.kubectl.get("crd")["items"] if "fedsilo.io" in item["metadata"]["name"]
+    ]
 
 
 PROMETHEUS = {

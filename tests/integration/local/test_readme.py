@@ -19,10 +19,12 @@ DEMO = ("quickstart.yaml", "fedavg.yaml", "ccvr.yaml", "creff.yaml")
     "fedsilo validate -f examples/quickstart.yaml",
     "fedsilo run -f examples/quickstart.yaml --workdir runs/first",
     "fedsilo run -f examples/quickstart.yaml --workdir runs/first --resume",
+    "fedsilo methods",
+    "fedsilo methods ccvr",
     "fedsilo evaluate --model runs/first/model.safetensors -f examples/quickstart.yaml",
 )
 def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
-    activate, validate, run, resume, evaluate = terminal.commands
+    activate, validate, run, resume, methods, ccvr, evaluate = terminal.commands
     small_quickstart(terminal.folder)
     terminal.type(activate)
     assert terminal.environment["VIRTUAL_ENV"]
@@ -30,6 +32,10 @@ def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
     assert "runs/first/model.safetensors" in terminal.type(run)
     said = terminal.type(resume)
     assert "runs/first/model.safetensors" in said
+    assert {"fedavg", "fedconcat", "ccvr"} <= {
+        line.split()[0] for line in terminal.type(methods).splitlines() if line
+    }
+    assert terminal.type(ccvr).startswith("ccvr: ")
     header, scores = terminal.type(evaluate).splitlines()
     assert header.split() == ["samples", "accuracy", "loss"]
     name, samples, accuracy, _ = scores.split()
