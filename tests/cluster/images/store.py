@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from tests.cluster.node.errors import ClusterError
 from tests.cluster.node.paths import cache
@@ -56,9 +56,10 @@ class Store:
         """Whether an image of that name is there."""
         return any(name in (image["names"] or ()) for image in self._images())
 
-    def identity(self, name: str) -> str:
-        """What an image is, whatever it is called."""
-        return next(image["id"] for image in self._images() if name in (image["names"] or ()))
+    def config(self, name: str) -> dict[str, Any]:
+        """What an image says of itself, as OCI calls it: Entrypoint, User, Labels ..."""
+        found: dict[str, Any] = json.loads(self._ask("inspect", "--type", "image", name))["OCIv1"]["config"]
+        return found
 
     def untag(self, name: str) -> None:
         """Take a name from an image; the image goes where it has no other."""

@@ -40,7 +40,7 @@ def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
     assert header.split() == ["samples", "accuracy", "loss"]
     name, samples, accuracy, _ = scores.split()
     assert (name, samples) == ("test", "359")
-    assert f"{accuracy}" in said
+    assert accuracy in said
 
 
 @runs("README.md", "make demo")
