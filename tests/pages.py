@@ -92,12 +92,5 @@ ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
             "other tests need the cluster; this comes after them", ".ci/run: trap 'make cluster-down' EXIT"
         ),
     },
-    "docs/running-locally.md": {
-        f"fedsilo run -f examples/{name}.yaml": Instead(
-            "it takes a minute; two rounds are run, where the images are there",
-            "tests/integration/local/test_images.py::test_two_rounds_of_the_example_on_a_subset",
-        )
-        for name in ("mnist", "cifar10", "cifar10-images")
-    },
 }
 """Page -> command -> why no test types it, and what runs the same thing."""

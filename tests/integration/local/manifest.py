@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from tests.paths import ROOT
+
 DIGITS = "sklearn:digits"
 PARTS = "tests.integration.local.parts"
 """Dataset functions of silos with trouble, see `parts.py`."""
@@ -66,3 +68,16 @@ def small_quickstart(folder: Path) -> None:
     (folder / "examples").unlink()
     (folder / "examples").mkdir()
     write(folder / "examples" / "quickstart.yaml", silos("north"), training={"rounds": 1})
+
+
+def shortened(name: str) -> str:
+    """An example with its first silo alone, and as few rounds as its method can have."""
+    documents = list(yaml.safe_load_all((ROOT / "examples" / name).read_text()))
+    job = documents[-1]["spec"]
+    job["silos"]["refs"] = job["silos"]["refs"][:1]
+    job["participation"]["minSilos"] = 1
+    job["training"] |= {"rounds": 1, "localEpochs": 1}
+    if job["method"]["name"] == "fedconcat":
+        job["training"]["rounds"] = 2
+        job["method"]["config"] = {"clusters": 1, "encoderRounds": 1, "classifierRounds": 1}
+    return yaml.safe_dump_all(documents)

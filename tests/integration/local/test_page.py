@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.integration.local.manifest import small_quickstart
+from tests.integration.local.manifest import shortened, small_quickstart
 from tests.integration.local.runs import ENVIRONMENT
 from tests.integration.local.test_images import EXAMPLES
 from tests.integration.local.test_result import FIELDS
@@ -24,8 +24,20 @@ from tests.terminal import Terminal
 
 PAGE = "docs/running-locally.md"
 
+EACH = 20
+"""Training images of each class: every silo must get ten."""
 
-@runs("docs/running-locally.md")
+
+@runs(
+    "docs/running-locally.md",
+    "fedsilo validate -f examples/quickstart.yaml",
+    "fedsilo run -f examples/quickstart.yaml --alone",
+    "fedsilo run -f examples/quickstart.yaml --workdir runs/first --json",
+    "pip install tensorboard",
+    "tensorboard --logdir runs",
+    "fedsilo run -f examples/quickstart.yaml --workdir runs/first --resume",
+    "fedsilo run -f examples/quickstart.yaml --in-process --workers 2",
+)
 def test_the_commands_run(terminal: Terminal) -> None:
     small_quickstart(terminal.folder)
     for command in terminal.commands:
@@ -55,13 +67,22 @@ def test_the_tables_name_what_is_there() -> None:
         assert re.search(rf"^\|.*`{field}`", (ROOT / PAGE).read_text(), flags=re.MULTILINE), field
 
 
-def test_the_python_writes_what_the_examples_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@runs(
+    "docs/running-locally.md",
+    "fedsilo run -f examples/mnist.yaml",
+    "fedsilo run -f examples/cifar10.yaml",
+    "fedsilo run -f examples/cifar10-images.yaml",
+)
+def test_the_python_writes_what_the_examples_read(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On noise, a round of each example's first silo; test_images.py has more of them, on the images themselves."""
     random = np.random.default_rng(0)
 
     def fake(shape: tuple[int, ...]) -> Any:
         def dataset(_root: str, *, train: bool, download: bool) -> Any:
             assert download
-            labels = list(range(10)) * (2 if train else 1)
+            labels = list(range(10)) * (EACH if train else 1)
             images = random.integers(0, 256, (len(labels), *shape), dtype=np.uint8)
             return SimpleNamespace(data=images, targets=labels, classes=[f"class{k}" for k in range(10)])
 
@@ -70,16 +91,21 @@ def test_the_python_writes_what_the_examples_read(tmp_path: Path, monkeypatch: p
     torchvision = SimpleNamespace(MNIST=fake((28, 28)), CIFAR10=fake((32, 32, 3)))
     monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(datasets=torchvision))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", torchvision)
-    monkeypatch.chdir(tmp_path)
+    examples = terminal.folder / "examples"
+    examples.unlink()
+    monkeypatch.chdir(terminal.folder)
     (_, code) = blocks(PAGE, "python")
     exec(compile(code, "running-locally.md", "exec"), {})
     for name in EXAMPLES:
         for path in _paths(name):
-            assert (tmp_path / "examples" / path).exists(), path
+            assert (examples / path).exists(), path
     with np.load("examples/data/cifar10/test.npz") as archive:
         assert (archive["images"].shape, archive["labels"].tolist()) == ((10, 32, 32, 3), list(range(10)))
     folders = sorted(Path("examples/data/cifar10-images/train").iterdir())
-    assert [len(list(folder.glob("*.png"))) for folder in folders] == [2] * 10
+    assert [len(list(folder.glob("*.png"))) for folder in folders] == [EACH] * 10
+    for name, command in zip(EXAMPLES, terminal.commands, strict=True):
+        (examples / f"{name}.yaml").write_text(shortened(f"{name}.yaml"))
+        assert "model.safetensors" in terminal.type(command)
 
 
 def _paths(name: str) -> set[str]:

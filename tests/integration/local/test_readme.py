@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import yaml
-
-from tests.integration.local.manifest import small_quickstart
+from tests.integration.local.manifest import shortened, small_quickstart
 from tests.pages import runs
-from tests.paths import ROOT
 from tests.terminal import Terminal
 
 DEMO = ("quickstart.yaml", "fedavg.yaml", "ccvr.yaml", "creff.yaml")
@@ -56,16 +53,3 @@ def test_the_demo(terminal: Terminal) -> None:
         assert words in said
     (run,) = (terminal.folder / "runs").iterdir()
     assert len(list(run.glob("*/model.safetensors"))) == len(DEMO)
-
-
-def shortened(name: str) -> str:
-    """An example with its first silo alone, and as few rounds as its method can have."""
-    documents = list(yaml.safe_load_all((ROOT / "examples" / name).read_text()))
-    job = documents[-1]["spec"]
-    job["silos"]["refs"] = job["silos"]["refs"][:1]
-    job["participation"]["minSilos"] = 1
-    job["training"] |= {"rounds": 1, "localEpochs": 1}
-    if job["method"]["name"] == "fedconcat":
-        job["training"]["rounds"] = 2
-        job["method"]["config"] = {"clusters": 1, "encoderRounds": 1, "classifierRounds": 1}
-    return yaml.safe_dump_all(documents)
