@@ -67,7 +67,7 @@ def claimed(page: str, *lines: str) -> Sequence[str]:
 class Instead:
     """What runs in place of a command that a test cannot type.
 
-    :param by: `path::function` of a test, or `path: line` of a script.
+    :param by: the line of `.ci/run` that does.
     """
 
     why: str
@@ -77,19 +77,19 @@ class Instead:
 _ITSELF = "tests that run the tests would not end"
 
 ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
-    "README.md": {"make test": Instead(_ITSELF, ".ci/run: make test")},
+    "README.md": {"make test": Instead(_ITSELF, "make test")},
     "CONTRIBUTING.md": {
         "make setup": Instead(
             "it installs what runs the tests; on a clean clone `make lint` begins with it",
-            ".ci/run: make lint",
+            "make lint",
         ),
-        "make test": Instead(_ITSELF, ".ci/run: make test"),
-        "make test-cluster": Instead(_ITSELF, ".ci/run: make test-cluster"),
-        "make lint": Instead("mypy alone takes a minute", ".ci/run: make lint"),
+        "make test": Instead(_ITSELF, "make test"),
+        "make test-cluster": Instead(_ITSELF, "make test-cluster"),
+        "make lint": Instead("mypy alone takes a minute", "make lint"),
     },
     "docs/cluster.md": {
         "make cluster-down": Instead(
-            "other tests need the cluster; this comes after them", ".ci/run: trap 'make cluster-down' EXIT"
+            "other tests need the cluster; this comes after them", "trap 'make cluster-down' EXIT"
         ),
     },
 }
