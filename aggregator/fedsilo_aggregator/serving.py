@@ -14,6 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from fedsilo.engine.record import told
 from fedsilo.engine.round import Verdict
 from fedsilo.engine.status import Status, StatusSink
 from fedsilo.logs import about
@@ -101,6 +102,8 @@ async def drive(service: Service, status: Status, sink: StatusSink) -> None:
             log.warning(message)
             await asyncio.sleep(1.0)
         sink.publish(status.document(message))
+    if federation.failure is None:
+        log.info("the job is complete; its silos fetch their last task")
     service.change()
     sink.publish(status.document(message))
     await _drain(service)
@@ -114,7 +117,10 @@ async def _advance(service: Service, seconds: float) -> None:
         if current.round.verdict is Verdict.OPEN:
             return
         await service.uploads.close()
+    known = len(service.federation.history())
     await asyncio.to_thread(service.federation.settle)
+    for record in service.federation.history()[known:]:
+        log.info(told(record, service.federation.rounds))
     service.change()
 
 

@@ -48,6 +48,17 @@ def receipts(line: Record) -> list[tuple[str, str, str]]:
     return found
 
 
+def told(line: Record, rounds: int) -> str:
+    """A completed round in words, for a log."""
+    silos = {name for name, _, _ in receipts(line)}
+    words = [f"{len(silos)} silo{'' if len(silos) == 1 else 's'} answered"]
+    words += [f"{silo} failed" for silo in sorted(line["failed"])]
+    words += [f"{silo} was not waited for any more" for silo in line["missing"]]
+    words += [f"{name} {value:.4g}" for name, value in line.get("metrics", {}).items()]
+    what = f"round {line['round']} of {rounds} ({line['phase']})"
+    return f"{what} is complete after {line['seconds']:.1f} s: {', '.join(words)}"
+
+
 def round_record(
     before: Mapping[str, Any],
     exchange: Exchange,

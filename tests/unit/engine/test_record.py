@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.engine.record import POINTS, curve, receipts
+from fedsilo.engine.record import POINTS, curve, receipts, told
 
 
 def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
@@ -66,3 +66,22 @@ def test_receipts_name_the_silo_even_where_one_name_ends_in_another() -> None:
         ("far-north", "fine-tune", "b"),
         ("north", "evaluate", "c"),
     ]
+
+
+def test_a_round_in_words() -> None:
+    line = {
+        "round": 8,
+        "phase": "train",
+        "updates": {"r00008-train-north": "a", "r00008-train-east": "b", "r00008-evaluate-east": "c"},
+        "bytes": {},
+        "failed": {"south": "TrainerCrashed: exit code 137"},
+        "missing": ["west"],
+        "seconds": 12.34,
+        "training": {},
+        "metrics": {"accuracy": 0.71834, "loss": 1.25},
+    }
+    assert told(line, 50) == (
+        "round 8 of 50 (train) is complete after 12.3 s: 2 silos answered, south failed, west was not waited for any "
+        "more, accuracy 0.7183, loss 1.25"
+    )
+    assert "1 silo answered" in told(line | {"updates": {"r00008-train-north": "a"}}, 50)
