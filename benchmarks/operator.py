@@ -3,7 +3,8 @@
     python -m benchmarks.operator
 
 The operator is the real process under its own account; API server, etcd and the controllers that make pods of Jobs are
-real, kubelets and aggregators are stand-ins (`benchmarks.federations`). All of them share the machine's cores.
+real, kubelets and aggregators are stand-ins (`benchmarks.federations`). The operator is scraped every 15 s, and its
+dashboard is open. All of them share the machine's cores.
 
 The course: all jobs are applied at once and go on until all run. In steady state each aggregator reports an answer of
 a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is started again, looks at everything and
@@ -35,6 +36,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.federations import HUB, Aggregators, Kubelet, jobs, silos
+from benchmarks.watchers import watching
 from fedsilo_operator.cluster.api_server import ApiServer
 from fedsilo_operator.cluster.connection import connect
 from fedsilo_operator.objects import FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind, Object, holds
@@ -95,6 +97,7 @@ class Process:
     process: subprocess.Popen[bytes]
     log: Path
     port: int
+    dashboard: int
 
     def mark(self) -> tuple[float, int]:
         """This moment, for `since`."""
@@ -130,23 +133,29 @@ class Process:
 @contextmanager
 def operator(account: Path, log: Path) -> Iterator[Process]:
     """Start the operator, and leave no process behind."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port, dashboard = _free(), _free()
     images = [f"--{role}-image=fedsilo-{role}:0.1.0" for role in ROLES]
-    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", SYSTEM, "--health-port", str(port)]
+    ports = ["--health-port", str(port), "--dashboard-port", str(dashboard)]
+    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", SYSTEM, *ports]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env={**os.environ, "KUBECONFIG": str(account)}, stderr=output, cwd=ROOT
         )
     try:
-        yield Process(process, log, port)
+        yield Process(process, log, port, dashboard)
         process.send_signal(signal.SIGTERM)
         if process.wait(30) != 0:
             raise SystemExit(f"the operator failed:\n{log.read_text()[-2000:]}")
     finally:
         process.kill()
         process.wait()
+
+
+def _free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @dataclass
@@ -170,13 +179,15 @@ class Course:
             with operator(account, self.folder / "first.log") as process:
                 await until(process.ready, "the operator")
                 self._tell("RSS idle, MB", _megabytes(process.memory("VmRSS")))
-                await self._silos(cluster, store)
-                await self._creation(cluster, store, process)
-                await self._steady(process, aggregators)
+                async with watching(process.port, process.dashboard):
+                    await self._silos(cluster, store)
+                    await self._creation(cluster, store, process)
+                    await self._steady(process, aggregators)
             aggregators.silent = True
             with operator(account, self.folder / "second.log") as process:
-                await self._settled(process)
-                await self._completion(process, store, aggregators)
+                async with watching(process.port, process.dashboard):
+                    await self._settled(process)
+                    await self._completion(process, store, aggregators)
 
     def _account(self) -> Path:
         """A kubeconfig with nothing but a token of the operator's account."""
