@@ -52,7 +52,7 @@ def cluster_silos(
     cap = int(CROWDING * len(rows) / number) if config.size_capped else None
     labels = cluster(matrix, number, seed, cap)
     if (formed := len(set(labels))) < number:
-        log.warning("%d clusters instead of %d: no more label distributions differ", formed, number)
+        log.warning("clusters: %d instead of %d: no more label distributions differ", formed, number)
     return {silo: int(label) for silo, label in zip(rows, labels, strict=True)}
 
 

@@ -58,7 +58,7 @@ def test_distributions_that_nobody_may_disclose_are_one_cluster(
         "silo silos/a disclosed the count of no class: its label distribution counts as uniform"
         in caplog.text
     )
-    assert "1 clusters instead of 2: no more label distributions differ" in caplog.text
+    assert "clusters: 1 instead of 2: no more label distributions differ" in caplog.text
     assert model_of(federation)["classifier.weight"].shape == (4, 5)
 
 
