@@ -64,19 +64,3 @@ class Scene:
 def uid_of(obj: Object) -> str:
     """Identity of an object."""
     return str(obj["metadata"]["uid"])
-
-
-def status_of(obj: Object) -> Mapping[str, Any]:
-    """The status, none being no error."""
-    return obj.get("status") or {}
-
-
-def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
-    """The object's condition of that type, if it has one."""
-    return next((found for found in status_of(obj).get("conditions") or () if found["type"] == name), None)
-
-
-def holds(obj: Object, name: str) -> bool:
-    """Whether the condition of that type is True."""
-    found = condition(obj, name)
-    return found is not None and found["status"] == "True"

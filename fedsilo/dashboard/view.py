@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.scene import Object, Receipt, Scene, holds, status_of, uid_of
+from fedsilo.dashboard.scene import Object, Receipt, Scene, uid_of
 from fedsilo.dashboard.waiting import waiting
+from fedsilo.manifests.observed import holds, status_of
 
 Document = dict[str, Any]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from fedsilo.manifests.observed import status_of
 from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Reason
 
@@ -31,7 +32,7 @@ def as_status(found: Iterable[Condition], obj: Object, now: datetime) -> list[di
 
     :param obj: the object as observed, whose earlier conditions keep their transition times.
     """
-    before = {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}
+    before = {item["type"]: item for item in status_of(obj).get("conditions") or ()}
     generation = obj["metadata"].get("generation", 0)
     return [_as_dict(condition, before.get(condition.type), generation, now) for condition in found]
 

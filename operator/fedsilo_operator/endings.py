@@ -13,17 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo import errors
-from fedsilo_operator.objects import (
-    COMPONENT,
-    JOB_NAME,
-    JOB_NAMESPACE,
-    SILO,
-    Object,
-    condition,
-    holds,
-    labels_of,
-    ref_of,
-)
+from fedsilo.manifests.observed import condition, holds
+from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, Object, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
 CODES = {

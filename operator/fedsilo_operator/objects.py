@@ -146,18 +146,6 @@ def silo_of(agent: Object) -> Ref:
     return Ref(silo.get("namespace", "default"), silo["name"])
 
 
-def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
-    """The object's condition of that type, if it has one."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == name), None)
-
-
-def holds(obj: Object, name: str) -> bool:
-    """Whether the condition of that type is True."""
-    found = condition(obj, name)
-    return found is not None and found["status"] == "True"
-
-
 def says(observed: Any, wanted: Any) -> bool:
     """Whether an observed object already says what is wanted of it.
 

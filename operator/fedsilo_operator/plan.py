@@ -14,12 +14,10 @@ UNHEARD = 30.0
 
 
 @dataclass(frozen=True)
-class Apply:
-    """Server-side apply of an object that is missing or does not say what it should."""
+class Whole:
+    """An action that names the object by holding it."""
 
     object: Object
-    manager: str = MANAGER
-    strand: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -33,21 +31,18 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class Create:
-    """Make an object that the operator may not read; that it exists already is no error."""
+class Apply(Whole):
+    """Server-side apply of an object that is missing or does not say what it should."""
 
-    object: Object
+    manager: str = MANAGER
     strand: str = ""
 
-    @property
-    def kind(self) -> Kind:
-        """Kind of the object."""
-        return kind_of(self.object)
 
-    @property
-    def ref(self) -> Ref:
-        """Its name."""
-        return ref_of(self.object)
+@dataclass(frozen=True)
+class Create(Whole):
+    """Make an object that the operator may not read; that it exists already is no error."""
+
+    strand: str = ""
 
 
 @dataclass(frozen=True)

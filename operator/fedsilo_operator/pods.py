@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsilo.manifests.observed import condition, holds, status_of
 from fedsilo_operator.endings import Failure, failure_of, reason_in
-from fedsilo_operator.objects import COMPONENT, Object, condition, holds, is_deleted, labels_of
+from fedsilo_operator.objects import COMPONENT, Object, is_deleted, labels_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.remedies import REMEDIES
 
@@ -62,7 +63,7 @@ def ending(job: Object | None, pods: Sequence[Object]) -> Ending | None:
         reason = reason_in(message) or found.get("reason") or Reason.INTERNAL_ERROR
         return Ending(False, reason, f"The {who} failed: {sentence(message)}")
     if found.get("reason") == Reason.BACKOFF_LIMIT_EXCEEDED:
-        tries = (job.get("status") or {}).get("failed", len(pods))
+        tries = status_of(job).get("failed", len(pods))
         text = f"The {who} was started {_times(tries)} in vain, which is all that the job's spec.backoffLimit allows."
         return Ending(
             False, last.reason or Reason.BACKOFF_LIMIT_EXCEEDED, f"{text} At last it {last.message}"
@@ -84,7 +85,7 @@ def component(obj: Object) -> str:
 
 def phase(pod: Object) -> str:
     """Phase of a pod."""
-    return str((pod.get("status") or {}).get("phase") or "Pending")
+    return str(status_of(pod).get("phase") or "Pending")
 
 
 def runs(pod: Object) -> bool:
@@ -95,13 +96,13 @@ def runs(pod: Object) -> bool:
 def state(pod: Object) -> Mapping[str, Any]:
     """Of the container whose turn it is."""
     name = "initContainerStatuses" if begins(pod) else "containerStatuses"
-    statuses = (pod.get("status") or {}).get(name) or [{}]
+    statuses = status_of(pod).get(name) or [{}]
     return statuses[0].get("state") or {}
 
 
 def begins(pod: Object) -> bool:
     """Whether the pod has a look at the network before it that has not ended well yet."""
-    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    statuses = status_of(pod).get("initContainerStatuses") or ()
     ended = [(status.get("state") or {}).get("terminated") or {} for status in statuses]
     return any(end.get("exitCode") != 0 for end in ended)
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedsilo.manifests.observed import condition, holds, status_of
 from fedsilo_operator.endings import failure_of
-from fedsilo_operator.objects import AGENT, Object, condition, holds, is_deleted, labels_of, ref_of
+from fedsilo_operator.objects import AGENT, Object, is_deleted, labels_of, ref_of
 from fedsilo_operator.pods import (
     alive,
     begins,
@@ -193,7 +194,7 @@ def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
     """How often the Job's pods have failed, and how often they may; the Job itself says so a moment later."""
     failed = [pod for pod in pods if phase(pod) == "Failed"]
     used, tries = (
-        max((job.get("status") or {}).get("failed", 0), len(failed)),
+        max(status_of(job).get("failed", 0), len(failed)),
         job["spec"]["backoffLimit"] + 1,
     )
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
@@ -213,7 +214,7 @@ def _disrupted(pod: Object) -> Trouble | None:
 
 def _node_lost(pod: Object) -> Trouble | None:
     """Its container ran when the kubelet last spoke; the control plane has marked it since."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = status_of(pod).get("containerStatuses") or ()
     if not statuses or not statuses[0].get("ready"):
         return None
     node = pod["spec"].get("nodeName", "unknown")

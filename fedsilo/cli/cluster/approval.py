@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from fedsilo.cli.cluster.facts import Object, condition, plain, reference
+from fedsilo.cli.cluster.facts import Object, plain, reference
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.moments import age, length
 from fedsilo.cli.cluster.offer import describe, frozen_spec
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.manifests.observed import condition
 from fedsilo.manifests.silo import Approval
 from fedsilo.manifests.words import closest
 

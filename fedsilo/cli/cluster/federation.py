@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedsilo.cli.cluster.facts import Object, status_of
+from fedsilo.cli.cluster.facts import Object
 from fedsilo.cli.cluster.kubectl import Kubectl
 from fedsilo.errors import ManifestInvalid, PolicyRefused
+from fedsilo.manifests.observed import status_of
 from fedsilo.manifests.words import closest
 
 JOBS = "federatedjobs.fedsilo.io"

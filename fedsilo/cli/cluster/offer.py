@@ -6,10 +6,11 @@ import textwrap
 
 from pydantic import ValidationError
 
-from fedsilo.cli.cluster.facts import Object, condition, plain, reference
+from fedsilo.cli.cluster.facts import Object, plain, reference
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.observed import condition
 from fedsilo.methods import policy, registry
 
 WORDS = {

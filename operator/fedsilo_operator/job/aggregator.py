@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.observed import holds
 from fedsilo_operator.job.conditions import Course
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
@@ -16,7 +17,6 @@ from fedsilo_operator.objects import (
     SERVICE,
     SERVICE_ACCOUNT,
     Object,
-    holds,
     is_deleted,
     kind_of,
     ref_of,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedsilo.manifests.job import FederatedJob
+from fedsilo.manifests.observed import condition
 from fedsilo.process import version
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
@@ -22,7 +23,7 @@ from fedsilo_operator.job.silos import (
     starters,
 )
 from fedsilo_operator.job.trust import replaced_master
-from fedsilo_operator.objects import JOB, condition
+from fedsilo_operator.objects import JOB
 from fedsilo_operator.pods import ending, running
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from fedsilo.manifests.observed import status_of
 from fedsilo.metrics import JOB, Sample, Series
 from fedsilo_operator.conditions import moment
 from fedsilo_operator.job.status import PHASES
@@ -57,7 +58,7 @@ def read(jobs: Iterable[Object]) -> Iterator[Sample]:
 
 
 def _state(job: Object) -> str:
-    return (job.get("status") or {}).get("phase") or "Pending"
+    return status_of(job).get("phase") or "Pending"
 
 
 def _job(job: Object) -> Iterator[Sample]:

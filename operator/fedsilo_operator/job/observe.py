@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fedsilo.manifests.observed import holds, status_of
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
 from fedsilo_operator.objects import (
@@ -25,7 +26,6 @@ from fedsilo_operator.objects import (
     Kind,
     Object,
     Ref,
-    holds,
     is_deleted,
     is_namesakes,
     labels_of,
@@ -76,7 +76,7 @@ class JobObservation:
     @property
     def has_started(self) -> bool:
         """Whether the silos are settled: agents were resumed, or will be at once."""
-        return CONFIG_MAP in self.children or "startTime" in (self.job.get("status") or {})
+        return CONFIG_MAP in self.children or "startTime" in status_of(self.job)
 
 
 def observe(cache: Cache, ref: Ref) -> JobObservation | None:

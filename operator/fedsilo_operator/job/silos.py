@@ -8,21 +8,12 @@ from typing import Any
 
 from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.loading import quorum_findings
+from fedsilo.manifests.observed import condition, status_of
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
-from fedsilo_operator.objects import (
-    CONFIG_MAP,
-    JOB_UID,
-    SILO_AGENT,
-    Object,
-    Ref,
-    condition,
-    labels_of,
-    ref_of,
-    uid_of,
-)
+from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SILO_AGENT, Object, Ref, labels_of, ref_of, uid_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.refusals import Refusal, told
 from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
@@ -268,7 +259,7 @@ def _not_ready(member: Member) -> tuple[str, str]:
 
 
 def _public_key(silo: Object | None) -> str | None:
-    return ((silo or {}).get("status") or {}).get("publicKey")
+    return status_of(silo or {}).get("publicKey")
 
 
 def _silos(members: Sequence[Member]) -> str:

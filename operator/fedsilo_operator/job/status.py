@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from fedsilo.manifests.observed import condition, status_of
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.silos import GONE, LEFT_OUT
-from fedsilo_operator.objects import Object, Ref, condition, says, silo_of
+from fedsilo_operator.objects import Object, Ref, says, silo_of
 from fedsilo_operator.reasons import ALARMING, Reason
 
 ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
@@ -60,7 +61,7 @@ def document(
 def unchanged(job: Object, silos: Entries) -> dict[str, Any]:
     """What the operator has said already, word for word, but for the silos."""
     names = ("phase", "conditions", "startTime", "completionTime")
-    return _said(job, {name: (job.get("status") or {}).get(name) for name in names} | {"silos": silos})
+    return _said(job, {name: status_of(job).get(name) for name in names} | {"silos": silos})
 
 
 def _said(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,6 +168,6 @@ def _entry(member: Member) -> dict[str, Any]:
 
 def _earlier(job: Object) -> Entries:
     """What the operator said of the silos: its entries are those with a namespace."""
-    entries = (job.get("status") or {}).get("silos") or ()
+    entries = status_of(job).get("silos") or ()
     names = ("name", "namespace", "phase", "message")
     return [{name: entry.get(name, "") for name in names} for entry in entries if "namespace" in entry]

@@ -12,21 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fedsilo.errors import Problem
+from fedsilo.manifests.observed import condition, status_of
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
-from fedsilo_operator.objects import (
-    MANAGED_BY,
-    MANAGER,
-    SECRET,
-    Object,
-    Ref,
-    condition,
-    is_deleted,
-    ref_of,
-    says,
-)
+from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Object, Ref, is_deleted, ref_of, says
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.refusals import Refusal, told
@@ -59,7 +50,7 @@ def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey])
     silo = seen.silo
     if is_deleted(silo):
         return Plan()
-    published = (silo.get("status") or {}).get("publicKey")
+    published = status_of(silo).get("publicKey")
     if seen.secret is None and published is None and not seen.refused:
         return Plan((Create(secret(ref_of(silo).namespace, new_key())),), again=AT_ONCE)
     key, found = _examine(seen, published)

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from fedsilo.manifests.observed import condition, holds, status_of
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import LONGEST, Condition, as_status
-from fedsilo_operator.objects import CONFIG_MAP, JOB, Object, condition, holds, is_deleted, kind_of, says
+from fedsilo_operator.objects import CONFIG_MAP, JOB, Object, is_deleted, kind_of, says
 from fedsilo_operator.plan import Action, Apply, Plan, apart
 from fedsilo_operator.pods import ending
 from fedsilo_operator.reasons import ALARMING, Reason
@@ -110,7 +111,7 @@ def _summary(seen: AgentObservation, verdict: Verdict, state: Progress) -> dict[
 
 def _began(seen: AgentObservation, actions: Sequence[Action]) -> str | None:
     """Fingerprint of the configuration with which guard and trainer began, or now begin."""
-    began: str | None = (seen.agent.get("status") or {}).get("configuration")
+    began: str | None = status_of(seen.agent).get("configuration")
     made = [] if seen.refused else [one.object for one in actions if isinstance(one, Apply)]
     configs = [
         obj for obj in (seen.configuration, *made) if obj is not None and obj["kind"] == CONFIG_MAP.name

@@ -9,12 +9,13 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.manifests.agent import SiloAgent
+from fedsilo.manifests.observed import condition, status_of
 from fedsilo.manifests.silo import Silo
 from fedsilo.manifests.words import faults_of
 from fedsilo.process import version
 from fedsilo_operator.admission import Objection, admitted, objections
 from fedsilo_operator.conditions import Condition
-from fedsilo_operator.objects import Object, condition, silo_of
+from fedsilo_operator.objects import Object, silo_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import AgentObservation
@@ -79,7 +80,7 @@ def _changed(seen: AgentObservation, site: Site) -> str | None:
 
     What a guard checks must not change under it, neither by an edited Silo nor by whoever may make ConfigMaps.
     """
-    began = (seen.agent.get("status") or {}).get("configuration")
+    began = status_of(seen.agent).get("configuration")
     have = seen.configuration
     if began in (None, fingerprint(have or config_map(site))):
         return None

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fedsilo.manifests.observed import holds
 from fedsilo_operator.cluster.interface import FieldConflict, Refused
 from fedsilo_operator.names import aggregator_name
-from fedsilo_operator.objects import (
-    CONFIG_MAP,
-    JOB,
-    NETWORK_POLICY,
-    SERVICE,
-    SILO_AGENT,
-    Ref,
-    holds,
-    ref_of,
-)
+from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of
 from tests.unit.operator.job.scene import JOB_REF, NORTH, SOUTH, Scene
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedsilo.manifests.digest import spec_digest
 from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.manifests.observed import holds
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.names import agent_labels, agent_name
@@ -21,7 +22,6 @@ from fedsilo_operator.objects import (
     Kind,
     Object,
     Ref,
-    holds,
     kind_of,
     labels_of,
     ref_of,

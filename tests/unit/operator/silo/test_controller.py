@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from fedsilo.manifests.observed import condition
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -25,7 +26,6 @@ from fedsilo_operator.objects import (
     Kind,
     Object,
     Ref,
-    condition,
     ref_of,
     uid_of,
 )

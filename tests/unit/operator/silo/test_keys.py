@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fedsilo.manifests.observed import condition
 from fedsilo.wire import SigningKey
-from fedsilo_operator.objects import Object, condition
+from fedsilo_operator.objects import Object
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.silo.keys import KeyObservation, plan, secret
 from tests.unit.operator.silo.scene import START, silo

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.manifests.observed import condition
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -16,7 +17,6 @@ from fedsilo_operator.objects import (
     SILO_KIND,
     Kind,
     Ref,
-    condition,
     kind_of,
     ref_of,
 )

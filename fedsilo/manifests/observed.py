@@ -1,0 +1,25 @@
+"""What an object of the API says of itself, read as plain data: its status and conditions.
+
+Typed models would refuse what a newer API server or operator adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def status_of(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The status, none being no error."""
+    return obj.get("status") or {}
+
+
+def condition(obj: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """The object's condition of that type, if it has one."""
+    return next((found for found in status_of(obj).get("conditions") or () if found["type"] == name), None)
+
+
+def holds(obj: Mapping[str, Any], name: str) -> bool:
+    """Whether the condition of that type is True."""
+    found = condition(obj, name)
+    return found is not None and found["status"] == "True"
