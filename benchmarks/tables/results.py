@@ -107,7 +107,13 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent
-    )
-    return asked.stdout.strip() or "unknown"
+    """The revision, `-dirty` where files differ from it; results do, as long as they come in."""
+    place = Path(__file__).parents[2]
+
+    def said(*command: str) -> str:
+        asked = subprocess.run(["git", "-C", str(place), *command], capture_output=True, text=True)
+        return asked.stdout.strip()
+
+    revision = said("rev-parse", "--short", "HEAD")
+    changed = said("status", "--porcelain", "--", ".", ":!docs/results")
+    return f"{revision}-dirty" if revision and changed else revision or "unknown"
