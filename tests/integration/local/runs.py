@@ -67,10 +67,10 @@ def start(manifest: Path, workdir: Path, *options: str, **environment: str) -> s
     )
 
 
-def end(process: subprocess.Popen[str], workdir: Path) -> Ended:
+def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENCE) -> Ended:
     """Wait for the end of a run; a run that does not end is a failure, and is ended."""
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()

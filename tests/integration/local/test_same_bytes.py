@@ -15,8 +15,10 @@ from fedsilo.manifests.common import Metadata
 from fedsilo.manifests.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from tests.federate import job_spec, skewed
-from tests.integration.local.runs import run
+from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
+
+pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process, twice
 
 CLASSES = {"north": [0, 1, 2], "south": [2, 3]}
 OWN_TASKS = ("fedbr-mixture",)
@@ -72,7 +74,8 @@ def together(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFactor
     found = {}
     for way, options in WAYS.items():
         found[way] = tmp_path_factory.mktemp(way) / "runs"
-        ended = run(first, found[way], "--in-process", *options, *more)
+        process = start(first, found[way], "--in-process", *options, *more)
+        ended = end(process, found[way], PATIENCE * 3)  # all jobs in one command
         assert ended.code == 0, ended.out + ended.err
     return found
 
