@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from fedsilo.engine.record import curve
+from fedsilo.manifests.observed import status_of
 from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
 from fedsilo_aggregator.report import as_job_status
 from fedsilo_operator.cluster.connection import MERGE, Connection
@@ -169,7 +170,7 @@ class Aggregators:
 
     def _started(self, job: Object) -> Iterable[Key]:
         """Once: what it says itself changes the job, too."""
-        if job.get("status", {}).get("phase") == "Running" and ref_of(job) not in self._answers:
+        if status_of(job).get("phase") == "Running" and ref_of(job) not in self._answers:
             self._answers[ref_of(job)] = 0
             yield Key(FEDERATED_JOB, ref_of(job))
 
@@ -235,7 +236,7 @@ def _line(number: int) -> Object:
 
 
 def _has_model(job: Object) -> bool:
-    return "model" in (job.get("status") or {})
+    return "model" in status_of(job)
 
 
 def _path(pod: Object) -> str:

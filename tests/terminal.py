@@ -69,13 +69,13 @@ class Terminal:
         :param answer: what a person says to its question; nobody is there when None.
         """
         with tempfile.NamedTemporaryFile() as after:
-            script = f"{self._taken(command, instead)}\ncode=$?; env -0 > {after.name}; exit $code"
-            done = self._ended(script, answer)
+            script = f"{self._taken(command, instead)}\ncode=$?; env -0 > '{after.name}'; exit $code"
+            code, output, errors = self._ended(script, answer)
             left = after.read().decode()
-        assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
+        assert code == 0, f"{command}: {code}: {output}{errors}"
         pairs = (entry.partition("=") for entry in left.split("\0") if entry)
         self.environment = {name: value for name, _, value in pairs}
-        return done.stdout
+        return output
 
     @contextmanager
     def started(
@@ -85,27 +85,9 @@ class Terminal:
 
         One that has ended before must have ended well.
         """
-        process = subprocess.Popen(
-            ["bash", "-c", self._taken(command, instead)],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
+        with self._bash(self._taken(command, instead), subprocess.DEVNULL, subprocess.STDOUT) as process:
             yield process
             assert process.poll() in (None, 0), f"{command}: {process.returncode}: {process.communicate()[0]}"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGINT)
-            try:
-                process.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
 
     def _taken(self, command: str, instead: Mapping[str, str] | None) -> str:
         assert command in self.commands, f"`runs` does not name {command}"
@@ -115,19 +97,40 @@ class Terminal:
             command = command.replace(written, thing)
         return command
 
-    def _ended(self, script: str, answer: str | None) -> subprocess.CompletedProcess[str]:
+    def _ended(self, script: str, answer: str | None) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
         person, keyboard = pty.openpty()
         try:
             if answer is not None:
                 os.write(person, f"{answer}\n".encode())
-            return subprocess.run(
-                ["bash", "-c", script],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL if answer is None else keyboard,
-                capture_output=True,
-                text=True,
-            )
+            given = subprocess.DEVNULL if answer is None else keyboard
+            with self._bash(script, given, subprocess.PIPE) as process:
+                output, errors = process.communicate()
+                return process.returncode, output, errors
         finally:
             os.close(person)
             os.close(keyboard)
+
+    @contextmanager
+    def _bash(self, script: str, stdin: int, stderr: int) -> Iterator[subprocess.Popen[str]]:
+        """A shell in a session of its own, of which nothing is left behind."""
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()

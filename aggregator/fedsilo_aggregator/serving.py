@@ -85,6 +85,7 @@ async def serve(
 async def drive(service: Service, status: Status, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     federation, message = service.federation, ""
+    completed = len(federation.history())
     while not federation.ended:
         if federation.current is not None:
             about(round=federation.current.exchange.round)
@@ -101,6 +102,10 @@ async def drive(service: Service, status: Status, sink: StatusSink) -> None:
             message = "the aggregator's disk is full; the round goes on when there is space"
             log.warning(message)
             await asyncio.sleep(1.0)
+        # Also after trouble: a round may be on file while there is no space for the next.
+        for record in federation.history()[completed:]:
+            log.info(told(record, federation.rounds))
+        completed = len(federation.history())
         sink.publish(status.document(message))
     if federation.failure is None:
         log.info("the job is complete; its silos fetch their last task")
@@ -117,10 +122,7 @@ async def _advance(service: Service, seconds: float) -> None:
         if current.round.verdict is Verdict.OPEN:
             return
         await service.uploads.close()
-    known = len(service.federation.history())
     await asyncio.to_thread(service.federation.settle)
-    for record in service.federation.history()[known:]:
-        log.info(told(record, service.federation.rounds))
     service.change()
 
 

@@ -11,7 +11,6 @@ Beside the lines stand a page with the paper's figures (.md) and learning curves
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import signal
 import sys
@@ -107,5 +106,4 @@ def _command() -> str:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(main())

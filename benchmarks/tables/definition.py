@@ -39,7 +39,7 @@ class Layer(Fields):
 class IIDCalibration(Fields):
     """How a row's model is calibrated in the end, see `benchmarks.tables.reference`.
 
-    :param perClass: real samples of each class, of the whole training set.
+    :param perClass: real samples of each class, of what all silos have together; all where they have fewer.
     """
 
     per_class: int = Field(100, alias="perClass", ge=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tables.definition import IIDCalibration
-from fedsilo.data.loaders import load_whole
+from fedsilo.data.loaders import all_parts, load_whole
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.linear import LinearTraining, train_classifier
@@ -21,12 +21,13 @@ from fedsilo.manifests.loading import Federation
 
 
 def calibrate(network: Model, federation: Federation, settings: IIDCalibration) -> None:
-    """Train the network's classifier, as CCVR does on virtual features, on real ones of the whole training set."""
+    """Train the network's classifier, as CCVR does on virtual features, on real ones of what the silos have."""
     training = federation.job.spec.training
     dataset = federation.silos[0].spec.datasets[0]
     arrays = load_whole(dataset, federation.job.spec.data, root=Path.cwd())
     seed = derive_seed(training.seed, "calibration-iid")
-    chosen = drawn(arrays.labels, settings.per_class, seed)
+    held = np.unique(np.concatenate(all_parts(dataset, arrays.labels)))
+    chosen = held[drawn(arrays.labels[held], settings.per_class, seed)]
     device = network.classifier.weight.device
     samples = Examples.from_arrays(arrays.features[chosen], arrays.labels[chosen], device)
     tree = {name: array.copy() for name, array in to_tree(network).items()}

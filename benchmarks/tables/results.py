@@ -95,7 +95,7 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "fedsilo": version("fedsilo"),
-        "commit": _commit(),
+        "commit": revision(Path(__file__).parents[2]),
     }
 
 
@@ -106,14 +106,16 @@ def _processor() -> str:
     return models[0] if models else platform.machine()
 
 
-def _commit() -> str:
-    """The revision, `-dirty` where files differ from it; results do, as long as they come in."""
-    place = Path(__file__).parents[2]
+def revision(place: Path) -> str:
+    """The commit of a working copy, `-dirty` where a tracked file differs from it.
+
+    Those of docs/results do not count: the runs themselves write them.
+    """
 
     def said(*command: str) -> str:
         asked = subprocess.run(["git", "-C", str(place), *command], capture_output=True, text=True)
         return asked.stdout.strip()
 
-    revision = said("rev-parse", "--short", "HEAD")
-    changed = said("status", "--porcelain", "--", ".", ":!docs/results")
-    return f"{revision}-dirty" if revision and changed else revision or "unknown"
+    commit = said("rev-parse", "--short", "HEAD")
+    changed = said("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
+    return (f"{commit}-dirty" if changed else commit) or "unknown"

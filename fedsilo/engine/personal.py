@@ -39,7 +39,7 @@ class PersonalModel:
     silo: str
 
     def offer(self, private: State) -> None:
-        """Put the private state's model there, whole or not at all, unless it is there already.
+        """Put the private state's model there, whole or not at all; one on file only if it is not there already.
 
         A disk that is full is no reason to stop: the next task tries again.
         """

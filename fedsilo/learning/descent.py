@@ -17,6 +17,8 @@ class Descent:
     """SGD over some parameters; the momentum starts empty.
 
     :param parameters: what learns.
+    :param lr: learning rate of every step.
+    :param momentum: share of the last step's direction in the next; 0 for none.
     :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
     """
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
-from fedsilo.learning.training import LocalTraining, TrainingReport, has_batch_norm, steps_of
+from fedsilo.learning.training import LocalTraining, TrainingReport, diverged, has_batch_norm, steps_of
 
 Tree = dict[str, np.ndarray]
 Stack = dict[str, Tensor]
@@ -117,11 +117,12 @@ def _train(
         found = dict(zip(learning, gradients, strict=True))
         losses[:active, step] = value.detach()
         with torch.no_grad():
-            _clip(found, plan.gradient_clip)
+            found = _clipped(found, plan.gradient_clip)
             for name, gradient in found.items():
                 weight, momentum = stack[name][:active], momenta[name][:active]
                 if plan.weight_decay:
-                    gradient.add_(weight, alpha=plan.weight_decay)
+                    # Not in place: parameters that are added to each other have one gradient between them.
+                    gradient = gradient.add(weight, alpha=plan.weight_decay)
                 momentum.mul_(plan.momentum).add_(gradient)
                 weight.sub_(momentum, alpha=plan.lr)
     return losses.cpu().numpy(), sizes
@@ -142,20 +143,19 @@ def _batch(clients: Sequence[Client], index: Sequence[Tensor]) -> tuple[Tensor, 
     return torch.stack([x for x, _ in taken]), torch.stack([y for _, y in taken]), counted
 
 
-def _clip(gradients: Stack, limit: float | None) -> None:
-    """Scale each client's gradients to at most this global L2 norm."""
+def _clipped(gradients: Stack, limit: float | None) -> Stack:
+    """Each client's gradients, scaled to at most this global L2 norm."""
     if limit is None:
-        return
+        return gradients
     norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
     scale = (limit / (norms + 1e-6)).clamp(max=1)
-    for gradient in gradients.values():
-        gradient.mul_(scale.reshape(-1, *[1] * (gradient.dim() - 1)))
+    return {
+        name: gradient * scale.reshape(-1, *[1] * (gradient.dim() - 1))
+        for name, gradient in gradients.items()
+    }
 
 
 def _require_finite(tree: Tree, lr: float) -> None:
     for name, array in tree.items():
         if not np.isfinite(array).all():
-            raise MethodError(
-                f"training: tensor {name!r} is not finite: training diverged at learning rate {lr:g}; lower "
-                "spec.training.optimizer.learningRate or set spec.training.gradientClip"
-            )
+            raise MethodError(f"training: tensor {name!r} is not finite: {diverged(lr)}")

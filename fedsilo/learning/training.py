@@ -266,11 +266,16 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
-    remedy = (
+def diverged(lr: float) -> str:
+    """What has happened when training ends in numbers that are none, and what helps."""
+    return (
         f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
         "spec.training.gradientClip"
     )
+
+
+def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
+    remedy = diverged(lr)
     state = model.state_dict()
     # A sum over what is not finite is not finite either, and sooner had than a look at each number. One that overflows
     # is looked at like the rest.

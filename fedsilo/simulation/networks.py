@@ -1,4 +1,4 @@
-"""Networks of one job: built once, and copied for whoever needs one."""
+"""Copies of a job's networks: a new one for each answer of each silo, without building it anew."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedsilo.learning.models import Model, build_model
 from fedsilo.manifests.job import DataSpec, ModelSpec
 
-SHARED = (type, FunctionType, BuiltinFunctionType, ModuleType)
-"""What copies have in common, as in a deep copy."""
+SHARED = (type, FunctionType, BuiltinFunctionType)
+"""What copies have in common, as deep copies have."""
 
 
 class Networks:
@@ -35,13 +35,15 @@ class Networks:
 def copier(network: Model) -> Callable[[], Model]:
     """What makes copies of a network, each a deep copy of what it is now.
 
-    `copy.deepcopy` walks through some hundred dictionaries of hooks that every network has; pickling does so in C, a
-    fifth of the time. A network that cannot be pickled is copied in the slow way.
+    `copy.deepcopy` walks through some hundred dictionaries of hooks that every network has; pickling does so in C, in
+    a fifth of the time. A network that cannot be pickled, or not be read again, is copied in the slow way.
     """
     try:
-        return _Pickled(network)
-    except (pickle.PicklingError, TypeError, AttributeError):
+        pickled = _Pickled(network)
+        pickled()
+    except Exception:  # whatever a network's own code raises
         return lambda: copy.deepcopy(network)
+    return pickled
 
 
 class _Pickled:
@@ -57,16 +59,10 @@ class _Pickled:
         self._pickled = file.getvalue()
 
     def __call__(self) -> Model:
-        """A copy, in which what was one tensor is one tensor."""
-        copies: dict[int, object] = {}
-
-        def taken(number: int) -> object:
-            if number not in copies:
-                copies[number] = _copied(self._beside[number])
-            return copies[number]
-
+        """A copy, in which what was one tensor, or one storage, still is one."""
+        memo: dict[int, object] = {}
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
-        unpickler.persistent_load = taken  # type: ignore[method-assign]
+        unpickler.persistent_load = lambda number: self._taken(number, memo)  # type: ignore[method-assign]
         network: Model = unpickler.load()
         return network
 
@@ -78,8 +74,6 @@ class _Pickled:
             self._beside.append(item)
         return self._numbers[id(item)]
 
-
-def _copied(item: object) -> object:
-    if isinstance(item, nn.Parameter):
-        return nn.Parameter(item.detach().clone(), item.requires_grad)
-    return item.detach().clone() if isinstance(item, Tensor) else item
+    def _taken(self, number: int, memo: dict[int, object]) -> object:
+        item = self._beside[number]
+        return copy.deepcopy(item, memo) if isinstance(item, Tensor) else item

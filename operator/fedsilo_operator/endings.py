@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo import errors
-from fedsilo.manifests.observed import condition, holds
+from fedsilo.manifests.observed import condition, holds, status_of
 from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, Object, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
@@ -76,7 +76,7 @@ def failure_of(pod: Object, more_memory: str) -> Failure | None:
 
     :param more_memory: what to do where it had too little memory, a sentence.
     """
-    status = pod.get("status") or {}
+    status = status_of(pod)
     if holds(pod, "DisruptionTarget"):
         return _disruption(condition(pod, "DisruptionTarget") or {}, status)
     if status.get("reason"):

@@ -1,4 +1,4 @@
-"""Targets of the Makefile that change files: what they leave alone, and what not."""
+"""`make format`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ function curves(view) {
 }
 
 function members(rows) {
-  // Only where every silo's policy lets it be told.
+  // Only where all silos that tell it permit it.
   const told = rows.some((silo) => silo.personalAccuracy !== null);
   const columns = [{ title: "Silo" }, { title: "State" }, { title: "Since" }, { title: "Last round", number: true },
     { title: "Samples", number: true }, ...told ? [{ title: "Own model", number: true }] : [], { title: "Sent", number: true },

@@ -62,7 +62,7 @@ def _state(job: Object) -> str:
 
 
 def _job(job: Object) -> Iterator[Sample]:
-    spec, status, ref = job["spec"], job.get("status") or {}, ref_of(job)
+    spec, status, ref = job["spec"], status_of(job), ref_of(job)
     labels = (ref.namespace, ref.name)
     yield Sample(INFO, (*labels, uid_of(job), spec["method"]["name"], spec["model"]["name"]), 1)
     yield Sample(STATE, (*labels, _state(job)), 1)

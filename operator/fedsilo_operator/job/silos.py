@@ -21,7 +21,7 @@ from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
 LEFT_OUT = "LeftOut"
 """Phase of a silo that matched the selector and had not admitted the job when it started."""
 
-GONE = "it is gone; restore the Silo with its key."
+GONE = "the Silo is gone; restore it with its key."
 
 _SHOWN, _LONGEST = 20, 1000
 """Lines of a message that lists silos, and characters of each."""

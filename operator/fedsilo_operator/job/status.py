@@ -46,7 +46,7 @@ def document(
     :param started: when it started, if it has; an earlier time stands.
     :param ended: when it came to its end, if it has.
     """
-    before = job.get("status") or {}
+    before = status_of(job)
     conditions = as_status(sorted(found, key=lambda one: ORDER.index(one.type)), job, now)
     content = {
         "phase": phase(conditions),
@@ -110,7 +110,7 @@ def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
 
 def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
     """The status, or None when the job says so already and nothing of the operator's besides."""
-    observed = job.get("status") or {}
+    observed = status_of(job)
     types = {item["type"] for item in wanted.get("conditions", ())}
     names = {item["name"] for item in wanted.get("silos", ())}
     surplus = any(item["type"] not in types for item in observed.get("conditions") or ()) or any(

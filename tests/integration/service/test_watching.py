@@ -144,6 +144,10 @@ def test_a_line_about_a_round_says_which(watched: Watched) -> None:
     assert [line["round"] for line in answered] == [1, 2, 2]
     departures = [line for line in watched.logs["north"] if " departure:" in line["message"]]
     assert [line["round"] for line in departures] == [1, 2, 2]
+    complete = [line for line in watched.logs["aggregator"] if "is complete after" in line["message"]]
+    assert [line["round"] for line in complete] == [1, 2]
+    assert complete[0]["message"].startswith("round 1 of 2 (train) is complete after ")
+    assert "2 silos answered" in complete[0]["message"]
 
 
 def test_the_curves_lie_beside_the_model(watched: Watched) -> None:

@@ -230,7 +230,8 @@ def test_the_commands_of_the_page(terminal: Terminal, tmp_path: Path) -> None:
         assert running.stdout is not None
         first = running.stdout.readline()
     assert first.startswith("[1/") and "mnist-c2, seed 0: " in first
-    (run,) = results.read(into / "fedconcat-reduced.jsonl")
+    run, *more = results.read(into / "fedconcat-reduced.jsonl")
+    assert len(more) < 100, "it was not stopped"
     assert run.command.startswith("python -m benchmarks.tables fedconcat --scale reduced --seeds 3")
     assert (into / "fedconcat-1-reduced.md").exists() and (into / "fedconcat-1-reduced.png").exists()
 

@@ -54,9 +54,40 @@ def test_every_client_gets_what_it_would_get_alone(changes: dict[str, Any]) -> N
         load_tree(model, client.tree)
         alone = fit(model, client.examples, client.plan)
         assert (report.steps, report.examples) == (alone.steps, alone.examples)
-        assert report.loss == pytest.approx(alone.loss, abs=1e-6)  # `fit` keeps losses in float32
+        assert report.loss == pytest.approx(alone.loss, abs=1e-12)
         for name, array in to_tree(model).items():
             assert np.abs(tree[name] - array).max() < 1e-12, name
+
+
+class Summed(torch.nn.Module):
+    """Two weights that are used as their sum, and so have one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Parameter(torch.full((5, 256), 0.01))
+        self.other = torch.nn.Parameter(torch.full((5, 256), -0.02))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, 1, 16, 16) -> (n, 5)."""
+        return x.flatten(1) @ (self.one + self.other).T
+
+
+@pytest.mark.parametrize("changes", [{"weight_decay": 0.3}, {"gradient_clip": 0.05}])
+def test_parameters_that_share_a_gradient_each_keep_their_own_step(changes: dict[str, Any]) -> None:
+    plan = LocalTraining(lr=0.1, batch_size=4, **changes)
+
+    def built() -> Model:
+        return Model(Summed(), torch.nn.Linear(5, 3)).double()
+
+    torch.manual_seed(0)
+    tree = {name: array.copy() for name, array in to_tree(built()).items()}
+    members = [replace(client, tree=tree) for client in clients(plan, (8, 6))]
+    for client, (found, _) in zip(members, fit_together(built(), members), strict=True):
+        model = built()
+        load_tree(model, tree)
+        fit(model, client.examples, client.plan)
+        for name, array in to_tree(model).items():
+            assert np.abs(found[name] - array).max() < 1e-12, name
 
 
 def test_too_few_examples_and_divergence_are_said() -> None:

@@ -34,16 +34,17 @@ class Tied(nn.Module):
         return self.activation(self.second(self.first(x))) * self.get_buffer("scale")
 
 
-class Unpicklable(nn.Linear):
-    """A layer that pickling refuses."""
+class Views(nn.Module):
+    """A buffer, and a row of it under another name."""
 
-    def __reduce_ex__(self, protocol: object) -> str:
-        raise TypeError("this layer stays here")
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(2, 4))
+        self.row = self.get_buffer("table")[0]
 
-    def __deepcopy__(self, memo: object) -> Unpicklable:
-        made = Unpicklable(self.in_features, self.out_features)
-        made.load_state_dict(self.state_dict())
-        return made
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 4) -> (n, 4)."""
+        return x + self.row
 
 
 def _storages(network: nn.Module) -> set[int]:
@@ -75,8 +76,25 @@ def test_what_was_one_tensor_is_one_tensor_in_the_copy() -> None:
     assert copier(network)().encoder(torch.ones(1, 4)).abs().sum() > 0
 
 
-def test_what_cannot_be_pickled_is_copied_too() -> None:
-    network = Model(nn.Sequential(Unpicklable(4, 2)), nn.Linear(2, 3))
+def test_what_shares_a_storage_still_does_in_the_copy() -> None:
+    network = Model(Views(), nn.Linear(4, 3))
+    made = copier(network)().encoder
+    assert isinstance(made, Views) and isinstance(network.encoder, Views)
+    made.get_buffer("table").fill_(1)
+    assert made.row.tolist() == [1, 1, 1, 1]
+    assert network.encoder.row.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)),
+        nn.utils.parametrizations.orthogonal(nn.Linear(4, 2)),
+    ],
+    ids=["weight norm", "orthogonal"],
+)
+def test_what_cannot_be_pickled_is_copied_too(layer: nn.Module) -> None:
+    network = Model(layer, nn.Linear(2, 3))
     made = copier(network)()
     x = torch.rand(5, 4)
     assert torch.equal(made(x), network(x))

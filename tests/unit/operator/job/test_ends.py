@@ -305,7 +305,7 @@ def test_a_silo_whose_agent_configuration_and_key_are_all_gone_is_named() -> Non
     assert scene.condition("SilosReady") == (
         "False",
         "SiloNotFound",
-        "Silo silo-south/south: it is gone; restore the Silo with its key.",
+        "Silo silo-south/south: the Silo is gone; restore it with its key.",
     )
     scene.cluster.put(silo(SOUTH))
     scene.settle()
@@ -327,7 +327,7 @@ def test_a_silo_that_is_gone_is_told_in_the_same_words_while_its_agent_is_still_
     assert first == (
         "False",
         "SiloNotFound",
-        "Silo silo-south/south: it is gone; restore the Silo with its key.",
+        "Silo silo-south/south: the Silo is gone; restore it with its key.",
     )
 
 
