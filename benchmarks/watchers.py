@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import aiohttp
 
 SCRAPE = 15.0
 """Seconds between two scrapes."""
 
+PAUSE = 1.0
+"""Seconds in which the page of a dashboard asks again."""
+
+PATIENCE = aiohttp.ClientTimeout(total=120)
+
 
 @asynccontextmanager
 async def watching(health: int, dashboard: int) -> AsyncIterator[None]:
-    """Ask the ports of 127.0.0.1 as both do, until the block ends."""
-    async with aiohttp.ClientSession() as session:
+    """Ask the ports of 127.0.0.1 as both do, until the block ends.
+
+    :raises SystemExit: when one of them was left without an answer, so that nobody watched.
+    """
+    async with aiohttp.ClientSession(raise_for_status=True, timeout=PATIENCE) as session:
         tasks = [
-            asyncio.ensure_future(_scrape(session, f"http://127.0.0.1:{health}/metrics")),
-            asyncio.ensure_future(_read(session, f"http://127.0.0.1:{dashboard}/api/jobs")),
+            asyncio.create_task(_scrape(session, f"http://127.0.0.1:{health}/metrics")),
+            asyncio.create_task(_read(session, f"http://127.0.0.1:{dashboard}/api/jobs")),
         ]
         try:
             yield
+            died = [task.exception() for task in tasks if task.done()]
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if died:
+            raise SystemExit(f"the operator was not watched to the end: {died[0]!r}")
 
 
 async def _scrape(session: aiohttp.ClientSession, address: str) -> None:
     while True:
-        with suppress(aiohttp.ClientError):
-            async with session.get(address) as response:
-                await response.read()
+        async with session.get(address) as response:
+            await response.read()
         await asyncio.sleep(SCRAPE)
 
 
@@ -40,9 +50,8 @@ async def _read(session: aiohttp.ClientSession, address: str) -> None:
     """As the page does: ask for what is newer than what one has, and wait for it."""
     headers = {"Prefer": "wait=25"}
     while True:
-        with suppress(aiohttp.ClientError):
-            async with session.get(address, headers=headers) as response:
-                await response.read()
-                if response.status == 200:
-                    headers["If-None-Match"] = response.headers["ETag"]
-        await asyncio.sleep(1.0)
+        async with session.get(address, headers=headers) as response:
+            await response.read()
+            if response.status == 200:
+                headers["If-None-Match"] = response.headers["ETag"]
+        await asyncio.sleep(PAUSE)
