@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo.cli.cluster.facts import plain
+from fedsilo.cli.cluster.program import started
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.wire.problems import one_line
 
@@ -118,9 +119,7 @@ class Kubectl:
         command = self.command(f"--request-timeout={PATIENCE}s", *arguments)
         # Without input of ours the person's terminal stays connected, for a login that asks there.
         stdin = subprocess.PIPE if given else None
-        with subprocess.Popen(
-            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
+        with started(command, stdin=stdin) as process:
             shown, said = 0, b""
             while True:
                 try:
@@ -130,9 +129,6 @@ class Kubectl:
                     sys.stderr.write(_harmless(said[shown:]))
                     sys.stderr.flush()
                     shown = len(said)
-                except BaseException:
-                    process.kill()
-                    raise
                 else:
                     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 

@@ -21,6 +21,7 @@ from fedsilo.cli.cluster.facts import Object, plain, size
 from fedsilo.cli.cluster.federation import COMPONENT, JOB_UID
 from fedsilo.cli.cluster.kubectl import Kubectl, failure
 from fedsilo.cli.cluster.pods import why_silent
+from fedsilo.cli.cluster.program import output, started
 from fedsilo.errors import FedsiloError
 from fedsilo.manifests.observed import status_of
 
@@ -145,22 +146,16 @@ class ReaderPod:
     def _stream(self, arguments: list[str], file: BinaryIO, digest: Any, whole: int) -> bytes:
         """Append what the command says; its standard error."""
         command = self.kubectl.command(*arguments)
-        with (
-            tempfile.TemporaryFile() as errors,
-            subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-            ) as process,
-        ):
-            assert process.stdout
-            try:
-                while chunk := process.stdout.read(_CHUNK):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    _show(file.tell(), whole)
-                process.wait()
-            finally:
-                process.kill()
-                _show(None, whole)
+        with tempfile.TemporaryFile() as errors:
+            with started(command, stdin=subprocess.DEVNULL, stderr=errors) as process:
+                try:
+                    for piece in output(process, _CHUNK):
+                        file.write(piece)
+                        digest.update(piece)
+                        _show(file.tell(), whole)
+                    process.wait()
+                finally:
+                    _show(None, whole)
             errors.seek(0)
             return errors.read()
 
