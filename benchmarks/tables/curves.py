@@ -24,7 +24,7 @@ def draw(chosen: Chosen, found: Found, path: Path) -> bool:
     except ImportError:
         print("no curves: pip install 'fedsilo[bench]' brings matplotlib", file=sys.stderr)
         return False
-    columns = [column for column in chosen.columns if any(cell.column == column for cell in found)]
+    columns = panels(chosen, found)
     rows = -(-len(columns) // PANELS)
     figure = Figure(figsize=(6.5 * min(PANELS, len(columns)), 4.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)
@@ -42,6 +42,15 @@ def draw(chosen: Chosen, found: Found, path: Path) -> bool:
         panel.legend(fontsize="x-small", ncols=2)
     figure.savefig(path, dpi=80, metadata={"Software": None})
     return True
+
+
+def panels(chosen: Chosen, found: Found) -> list[str]:
+    """Columns that have runs of their own; one that only measures those of another has the same curves."""
+    columns: dict[frozenset[str], str] = {}
+    for column in chosen.columns:
+        if runs := frozenset(run.digest for cell, run in found.items() if cell.column == column):
+            columns.setdefault(runs, column)
+    return list(columns.values())
 
 
 def mean_curve(runs: Iterable[Run]) -> tuple[np.ndarray, np.ndarray]:

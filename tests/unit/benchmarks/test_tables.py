@@ -160,6 +160,13 @@ def test_curves_are_means_over_the_rounds_that_all_runs_have(tmp_path: Path) -> 
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_column_that_measures_the_runs_of_another_has_no_panel() -> None:
+    chosen = table()
+    found = {cell: invented(chosen, cell, [0.2]) for cell in cells(chosen, 1) if cell.column != "svhn"}
+    assert {cell.column for cell in found} == {"mnist", "again"}
+    assert curves.panels(chosen, found) == ["mnist"]
+
+
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     chosen, path = table(), tmp_path / "runs.jsonl"
     run = invented(chosen, cells(chosen, 1)[0], [0.2, 0.4])
