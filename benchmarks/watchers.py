@@ -48,7 +48,7 @@ async def _scrape(session: aiohttp.ClientSession, address: str, answers: dict[st
             async with session.get(address) as response:
                 await response.read()
                 answers["metrics"] += 1
-        await asyncio.sleep(SCRAPE)
+        await asyncio.sleep(SCRAPE if answers["metrics"] else PAUSE)
 
 
 async def _read(session: aiohttp.ClientSession, address: str, answers: dict[str, int]) -> None:
