@@ -6,7 +6,7 @@ byte. It pays where one client's batch leaves the device idle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedsilo.learning.training import LocalTraining, TrainingReport, diverged, h
 Tree = dict[str, np.ndarray]
 Stack = dict[str, Tensor]
 """Tensors of all clients by name, one after the other along the first dimension."""
+View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def _train(
 
     model.train()
     orders = [_order(client) for client in clients]
+    views = [client.plan.views() for client in clients]
     for step in range(steps[0]):
         active = sum(taken > step for taken in steps)
         index = [next(order) for order in orders[:active]]
@@ -112,7 +114,7 @@ def _train(
         weights = {name: tensor[:active].detach() for name, tensor in stack.items()}
         for name in learning:
             weights[name].requires_grad_()
-        value = vmap(loss)(weights, *_batch(clients[:active], index))
+        value = vmap(loss)(weights, *_batch(clients[:active], views, index))
         gradients = torch.autograd.grad(value.sum(), [weights[name] for name in learning])
         found = dict(zip(learning, gradients, strict=True))
         losses[:active, step] = value.detach()
@@ -134,13 +136,23 @@ def _order(client: Client) -> Iterator[Tensor]:
     return batches(n, plan.batch_size, plan.seed, plan.shuffle, plan.drop_last, device=device)
 
 
-def _batch(clients: Sequence[Client], index: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _batch(
+    clients: Sequence[Client], views: Sequence[View], index: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Features, labels and what counts, (clients, largest batch, ...): short batches are filled up with nothing."""
     longest = max(len(rows) for rows in index)
-    padded = [functional.pad(rows, (0, longest - len(rows)), value=int(rows[0])) for rows in index]
-    counted = torch.stack([(torch.arange(longest, device=rows.device) < len(rows)).float() for rows in index])
-    taken = [client.examples.batch(rows) for client, rows in zip(clients, padded, strict=True)]
-    return torch.stack([x for x, _ in taken]), torch.stack([y for _, y in taken]), counted
+    features, labels, counted = [], [], []
+    for client, view, rows in zip(clients, views, index, strict=False):
+        x, y = client.examples.batch(rows)
+        features.append(_filled(view(x), longest))
+        labels.append(_filled(y, longest))
+        counted.append((torch.arange(longest, device=rows.device) < len(rows)).float())
+    return torch.stack(features), torch.stack(labels), torch.stack(counted)
+
+
+def _filled(batch: Tensor, longest: int) -> Tensor:
+    """With its first row again where it is short, which any network can compute."""
+    return torch.cat([batch, batch[:1].expand(longest - len(batch), *batch.shape[1:])])
 
 
 def _clipped(gradients: Stack, limit: float | None) -> Stack:

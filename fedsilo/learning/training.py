@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning.augmentation import Augmentation
 from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.manifests.job import TrainingSpec
+from fedsilo.manifests.job import AugmentationSpec, TrainingSpec
 
 __all__ = [
     "Correction",
@@ -58,7 +59,8 @@ class LocalTraining:
     :param precision: bfloat16 computes forward passes under autocast; weights stay float32.
     :param shuffle: draw a new order for every pass; otherwise the given order.
     :param drop_last: leave out an incomplete last batch, as MOON does, unless it is the only one.
-    :param seed: decides the order and what the network itself draws (dropout).
+    :param augmentation: changes the images of each batch; None leaves them as they are.
+    :param seed: decides the order, the augmentation, and what the network itself draws (dropout).
     """
 
     lr: float
@@ -72,6 +74,7 @@ class LocalTraining:
     precision: Literal["float32", "bfloat16"] = "float32"
     shuffle: bool = True
     drop_last: bool = False
+    augmentation: AugmentationSpec | None = None
     seed: int = 0
 
     @classmethod
@@ -86,8 +89,13 @@ class LocalTraining:
             gradient_clip=training.gradient_clip,
             min_steps=training.min_steps,
             precision=training.precision,
+            augmentation=training.augmentation,
             seed=seed,
         )
+
+    def views(self) -> Callable[[Tensor], Tensor]:
+        """What a batch's features become before they are learned from, in the order of the batches."""
+        return Augmentation(self.augmentation, self.seed) if self.augmentation else lambda features: features
 
 
 @dataclass(frozen=True)
@@ -202,9 +210,11 @@ def fit(
     # Both: what learns may lie outside the model, and parts of the model may not learn.
     touched = list(dict.fromkeys([*model.parameters(), *learning]))
     model.train()
+    view = plan.views()
     with _own_randomness(plan.seed, device):
         for index in islice(order, steps):
             features, labels = examples.batch(index)
+            features = view(features)
             if plan.precision == "bfloat16":
                 with torch.autocast(device.type, torch.bfloat16):
                     value = loss(model, features, labels)

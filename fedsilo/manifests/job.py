@@ -79,6 +79,25 @@ class OptimizerSpec(Fields):
     weight_decay: Number = Field(default=0.0, ge=0, le=1000, description="L2 penalty added to the gradient.")
 
 
+class AugmentationSpec(Fields):
+    """How images are changed each time they are learned from; never where a model is scored."""
+
+    crop: Integer = Field(
+        default=0,
+        ge=0,
+        le=65536,
+        description="Pixels of border on each side; a crop of the old size is kept.",
+    )
+    border: Literal["zero", "reflect"] = Field(default="zero", description="What the border shows.")
+    flip: Flag = Field(default=False, description="Mirrors left and right in half of the cases.")
+    rotation: Number = Field(
+        default=0.0, ge=0, le=180, description="Largest angle in degrees, to either side."
+    )
+    per: Literal["image", "batch"] = Field(
+        default="image", description="What is drawn for: every image, or a batch as a whole."
+    )
+
+
 class TrainingSpec(Fields):
     """Rounds, and what a silo does in each."""
 
@@ -113,6 +132,9 @@ class TrainingSpec(Fields):
     )
     min_steps: Integer = Field(
         default=1, ge=1, le=1_000_000, description="Least steps per round: a small silo repeats its data."
+    )
+    augmentation: AugmentationSpec | None = Field(
+        default=None, description="Random changes of the images that are learned from; none when null."
     )
 
 
@@ -277,6 +299,20 @@ class FederatedJobSpec(Fields):
         le=2**31 - 1,
         description="Seconds after which a finished job is deleted; never its model.",
     )
+
+    @model_validator(mode="after")
+    def _augmentation_fits_the_data(self) -> Self:
+        augmentation, shape = self.training.augmentation, self.data.input_shape
+        if augmentation is None:
+            return self
+        if len(shape) != 3:
+            problem = "is no image, which training.augmentation changes"
+            raise wrong(problem, "remove the augmentation", "data", "inputShape", value=list(shape))
+        if augmentation.crop >= min(shape[1:]):
+            problem = f"is not below the sides of {shape[1]} x {shape[2]} pixels"
+            remedy = "use an eighth of a side, which is usual"
+            raise wrong(problem, remedy, "training", "augmentation", "crop", value=augmentation.crop)
+        return self
 
 
 class FederatedJob(Fields):

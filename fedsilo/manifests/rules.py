@@ -81,6 +81,8 @@ def name_rules(longest: int) -> tuple[Rule, ...]:
 # ParticipationSpec.sampled takes the fraction as the decimal that is written.
 SAMPLED: Final = "(int(self.participation.fraction * double(self.silos.refs.size()) - 1e-11) + 1)"
 _QUORUM: Final = "self.participation.minSilos"
+_AUGMENTATION: Final = "self.training.augmentation"
+_SHAPE: Final = "self.data.inputShape"
 
 _FINISHED: Final = "['Complete', 'Failed']"
 
@@ -134,6 +136,20 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "0: leaves the silos nothing to evaluate on; hold a part out, such as 0.1, "
             "or name a spec.evaluation.testDataset",
             ".data.validationFraction",
+        ),
+        Rule(
+            f"!has({_AUGMENTATION}) || {_SHAPE}.size() == 3",
+            f"'%s: is no image, which training.augmentation changes; remove the augmentation'.format([{_SHAPE}])",
+            ".data.inputShape",
+            computed=True,
+        ),
+        Rule(
+            f"!has({_AUGMENTATION}) || {_SHAPE}.size() != 3"
+            f" || {_AUGMENTATION}.crop < {_SHAPE}[1] && {_AUGMENTATION}.crop < {_SHAPE}[2]",
+            "'%d: is not below the sides of %d x %d pixels; use an eighth of a side, which is usual'"
+            f".format([{_AUGMENTATION}.crop, {_SHAPE}[1], {_SHAPE}[2]])",
+            ".training.augmentation.crop",
+            computed=True,
         ),
     ),
     "FederatedJob": (

@@ -36,8 +36,9 @@ class LinearProbe:
     """Local training of the classifier alone.
 
     The encoders do not change any more, so the features of the silo's examples are computed once, in evaluation
-    mode, and kept in its private state. (The released code leaves the encoders in training mode, which lets
-    BatchNorm drift across silos inside one process; no real federation can share that.)
+    mode and without augmentation, and kept in its private state. (The released code computes them anew for every
+    batch, and leaves the encoders in training mode, which lets BatchNorm drift across silos inside one process; no real
+    federation can share that.)
 
     :param weight_decay: of this stage; None is the job's, or the released code's.
     """
@@ -58,7 +59,7 @@ class LinearProbe:
         features = torch.tensor(private.tree("features")["features"], device=device)
         model = Model(torch.nn.Identity(), torch.nn.Linear(features.shape[1], silo.signature.classes))
         load_tree(model, task.trees["classifier"])
-        plan = self.plan(silo.local_training(task))
+        plan = replace(self.plan(silo.local_training(task)), augmentation=None)  # of images, not of features
         report = fit(model.to(device), Examples(features, silo.train.labels), plan)
         return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
 

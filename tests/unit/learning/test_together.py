@@ -14,7 +14,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.together import Client, fit_together
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.manifests.job import AugmentationSpec, DataSpec, ModelSpec
 
 DATA = DataSpec.model_validate({"dataset": "images", "classes": 3, "inputShape": [1, 16, 16]})
 
@@ -44,6 +44,7 @@ def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[Client]:
         {"max_steps": 2},
         {"gradient_clip": 0.05},
         {"drop_last": True, "shuffle": False},
+        {"epochs": 2, "augmentation": AugmentationSpec(crop=2, flip=True, rotation=10)},
     ],
 )
 def test_every_client_gets_what_it_would_get_alone(changes: dict[str, Any]) -> None:

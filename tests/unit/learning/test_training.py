@@ -22,6 +22,7 @@ from fedsilo.learning.training import (
     fit,
     learning_rate,
 )
+from fedsilo.manifests.job import AugmentationSpec
 from tests.unit.learning.specs import data_spec, model_spec, training_spec
 
 PLAN = LocalTraining(lr=0.1, batch_size=8, momentum=0.9, seed=1)
@@ -115,11 +116,11 @@ class TestLearningRate:
     def test_the_plan_of_a_round(self) -> None:
         training = training_spec(
             localEpochs=3, batchSize=7, gradientClip=2.5, minSteps=4, precision="bfloat16", warmupRounds=2,
-            optimizer={"learningRate": 0.2, "momentum": 0.5, "weightDecay": 0.01},
+            augmentation={"flip": True}, optimizer={"learningRate": 0.2, "momentum": 0.5, "weightDecay": 0.01},
         )  # fmt: skip
         assert LocalTraining.of(training, round=1, rounds=9, seed=5) == LocalTraining(
             lr=0.1, epochs=3, batch_size=7, momentum=0.5, weight_decay=0.01, gradient_clip=2.5, min_steps=4,
-            precision="bfloat16", seed=5,
+            precision="bfloat16", augmentation=AugmentationSpec(flip=True), seed=5,
         )  # fmt: skip
 
 

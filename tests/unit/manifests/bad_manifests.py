@@ -52,6 +52,15 @@ FIELDS: dict[str, Edit] = {
     "fraction above one": ("fraction: 1.0", "fraction: 1.5"),
     "empty shape": ("inputShape: [1, 8, 8]", "inputShape: []"),
     "shape with a batch": ("inputShape: [1, 8, 8]", "inputShape: [32, 1, 8, 8]"),
+    "augmentation of what is no image": (
+        f"{DATA}\n  training:\n",
+        f"{DATA.replace('1, 8, 8', '64')}\n  training:\n    augmentation: {{flip: true}}\n",
+    ),
+    "crop that leaves nothing": ("gradientClip: null", "gradientClip: null\n    augmentation: {crop: 8}"),
+    "misspelt border": (
+        "gradientClip: null",
+        "gradientClip: null\n    augmentation: {crop: 4, border: mirror}",
+    ),
     "zero in a shape": ("inputShape: [1, 8, 8]", "inputShape: [1, 0, 8]"),
     "unknown choice": ("schedule: constant", "schedule: cosin"),
     "unknown optimiser": ("name: sgd", "name: adam"),

@@ -208,6 +208,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
 )
 configs = st.dictionaries(texts, json_values, max_size=4)
+augmentations = st.fixed_dictionaries(
+    {}, optional={"crop": st.integers(0, 7), "flip": st.booleans(), "rotation": st.floats(0, 180)}
+)
 
 
 @st.composite
@@ -216,9 +219,11 @@ def jobs(draw: st.DrawFn) -> FederatedJob:
     silos = draw(st.lists(names, min_size=1, max_size=4, unique=True))
     spec = MINIMAL | {
         "method": {"name": draw(names), "config": draw(configs)},
+        "data": {"dataset": "images", "classes": 10, "inputShape": [1, 8, 8]},
         "training": {
             "rounds": draw(st.integers(1, 10_000)),
             "gradientClip": draw(st.none() | st.floats(1e-6, 1e6)),
+            "augmentation": draw(st.none() | augmentations),
             "optimizer": {"learningRate": draw(st.floats(1e-9, 1e3)), "momentum": draw(st.floats(0, 0.999))},
         },
         "silos": {"refs": [{"namespace": draw(names), "name": name} for name in silos]},

@@ -1,0 +1,62 @@
+"""Random crops, flips and rotations of the images that a silo learns from."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.manifests.job import AugmentationSpec
+
+
+class Augmentation:
+    """What `spec.training.augmentation` asks for, batch after batch.
+
+    What is drawn comes from a CPU generator of its own, so that neither the device nor the order of examples has a
+    part in it.
+
+    :param seed: of the local training.
+    """
+
+    def __init__(self, spec: AugmentationSpec, seed: int) -> None:
+        self._spec = spec
+        self._generator = torch.Generator().manual_seed(derive_seed(seed, "augmentation"))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(B, channels, height, width) floats, changed; the batch itself stays as it is."""
+        draws = len(images) if self._spec.per == "image" else 1
+        if self._spec.crop:
+            shifts = torch.randint(2 * self._spec.crop + 1, (draws, 2), generator=self._generator)
+            images = _cropped(images, shifts, self._spec.crop, self._spec.border)
+        if self._spec.flip:
+            mirrored = torch.rand(draws, generator=self._generator) < 0.5
+            images = torch.where(mirrored.to(images.device)[:, None, None, None], images.flip(3), images)
+        if self._spec.rotation:
+            turns = 2 * torch.rand(draws, generator=self._generator) - 1
+            images = _rotated(images, turns * math.radians(self._spec.rotation))
+        return images
+
+
+def _cropped(images: Tensor, shifts: Tensor, border: int, shows: str) -> Tensor:
+    """A crop of the old size, from (row, column) `shifts` of the image with its border."""
+    bordered = functional.pad(images, [border] * 4, mode="reflect" if shows == "reflect" else "constant")
+    shifts = shifts.to(images.device)
+    rows = shifts[:, :1] + torch.arange(images.shape[2], device=images.device)
+    columns = shifts[:, 1:] + torch.arange(images.shape[3], device=images.device)
+    which = torch.arange(len(images), device=images.device)[:, None, None]
+    # Indices around the slice put the channels last.
+    return bordered[which, :, rows[:, :, None], columns[:, None, :]].movedim(3, 1)
+
+
+def _rotated(images: Tensor, angles: Tensor) -> Tensor:
+    """About the centre, bilinear, with zeros where nothing was."""
+    angles = angles.to(images)
+    aspect = images.shape[2] / images.shape[3]
+    sine, cosine, none = angles.sin(), angles.cos(), torch.zeros_like(angles)
+    # Coordinates go from -1 to 1 along both sides, however long these are.
+    matrix = torch.stack([cosine, -sine * aspect, none, sine / aspect, cosine, none], dim=1).reshape(-1, 2, 3)
+    grid = functional.affine_grid(matrix.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+    return functional.grid_sample(images, grid, align_corners=False)
