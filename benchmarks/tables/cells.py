@@ -135,5 +135,5 @@ def _silo(index: int, dataset: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "Silo",
         "metadata": {"namespace": NAMESPACE, "name": f"s{index:03d}"},
-        "spec": {"datasets": [dataset], "policy": {"payloadKinds": list(KINDS)}},
+        "spec": {"datasets": [dataset], "policy": {"payloadKinds": list(KINDS), "minSamplesPerClass": 1}},
     }
