@@ -113,9 +113,10 @@ class Cell:
 def cells(chosen: Chosen, seeds: int) -> list[Cell]:
     """All cells that are asked for, seed by seed, so that whole tables come early."""
     table, reduced = chosen.table, chosen.scale == "reduced"
+    columns = dict.fromkeys(name for column in chosen.columns for name in table.measured(column))
     found = []
     for seed in range(seeds):
-        for column in chosen.columns:
+        for column in columns:
             for title in chosen.rows:
                 row = chosen.paper.rows[title]
                 method = Layer(job={"method": {"name": row.method, "config": row.config}})

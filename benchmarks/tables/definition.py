@@ -61,15 +61,24 @@ class Row(Layer):
 
 
 class Column(Layer):
-    """A dataset, its partition and a network.
+    """A dataset, its partition and a network; or the mean of other columns.
 
     :param measure: how a figure comes of the accuracies of the rounds, see `benchmarks.tables.measures`.
+    :param meanOf: columns over whose runs this one takes the mean of its measure; it has no runs of its own.
     :param reduced: what differs in this column from the table's reduction, the same for all methods.
     """
 
     title: str
     measure: str | None = None
+    mean_of: list[str] = Field(default=[], alias="meanOf")
     reduced: Layer = Layer()
+
+    @model_validator(mode="after")
+    def _a_mean_has_no_settings(self) -> Column:
+        settings = self.model_fields_set - {"title", "measure", "mean_of"}
+        if self.mean_of and settings:
+            raise ValueError(f"meanOf: a mean has no runs and no {', '.join(sorted(settings))}")
+        return self
 
 
 class Reduction(Layer):
@@ -96,12 +105,24 @@ class Table(Layer):
     values: dict[str, str] = Field(default_factory=dict)
     reduced: Reduction
 
+    def measured(self, column: str) -> list[str]:
+        """The columns whose runs a column's figure is of: itself, or those that it is the mean of."""
+        return self.columns[column].mean_of or [column]
+
     def reported(self, row: str, column: str) -> Reported | None:
         """The paper's figure of a cell."""
         words = self.values.get(row, "").split()
         position = list(self.columns).index(column)
         word = words[position] if position < len(words) else NONE
         return None if word == NONE else Reported.parse(word)
+
+    @model_validator(mode="after")
+    def _means_are_of_runs(self) -> Table:
+        for name, column in self.columns.items():
+            for member in column.mean_of:
+                if member not in self.columns or self.columns[member].mean_of:
+                    raise ValueError(f"column {name}: meanOf: {member!r} is not a column that has runs")
+        return self
 
     @model_validator(mode="after")
     def _figures_are_numbers(self) -> Table:

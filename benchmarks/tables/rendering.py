@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,19 +46,30 @@ class Figure:
 
 
 def figures(chosen: Chosen, found: Found) -> dict[Place, Figure]:
-    """The figure of every cell that has a run."""
-    values: dict[Place, list[float | None]] = {}
+    """The figure of every place that has runs; of a mean, those seeds count that all its columns have."""
+    runs: dict[Place, dict[int, Run]] = {}
     for cell, run in found.items():
-        measure = chosen.table.columns[cell.column].measure or chosen.table.measure
-        value = (
-            run.personal if measure == PERSONAL else figure(measure, run.accuracies, run.rounds, run.by_class)
-        )
-        factor = 100 if is_accuracy(measure) else 1
-        values.setdefault((cell.row, cell.column), []).append(None if value is None else factor * value)
-    return {
-        place: Figure([value for value in some if value is not None], len(some))
-        for place, some in values.items()
-    }
+        runs.setdefault((cell.row, cell.column), {})[cell.seed] = run
+    result = {}
+    for row, column in itertools.product(chosen.rows, chosen.columns):
+        by_seed = [runs.get((row, name), {}) for name in chosen.table.measured(column)]
+        seeds = set.intersection(*(set(some) for some in by_seed))
+        measure = chosen.table.columns[column].measure or chosen.table.measure
+        values = [_mean(measure, [some[seed] for some in by_seed]) for seed in sorted(seeds)]
+        if values:
+            result[row, column] = Figure([value for value in values if value is not None], len(values))
+    return result
+
+
+def _mean(measure: str, runs: Iterable[Run]) -> float | None:
+    """In percent or rounds; none where a run has no such figure."""
+    values = [
+        run.personal if measure == PERSONAL else figure(measure, run.accuracies, run.rounds, run.by_class)
+        for run in runs
+    ]
+    known = [value for value in values if value is not None]
+    factor = 100 if is_accuracy(measure) else 1
+    return factor * statistics.fmean(known) if len(known) == len(values) else None
 
 
 def page(chosen: Chosen, found: Found, why: Mapping[Place, str], picture: str | None) -> str:
@@ -108,7 +120,7 @@ def _column(chosen: Chosen, column: str, ours: Mapping[Place, Figure], why: Mapp
     lines = [
         f"## {definition.title}",
         "",
-        f"{unit} ({measure}), mean ± standard deviation over seeds",
+        f"{unit} ({measure}), mean ± standard deviation over seeds{_of(chosen, column)}",
         "",
         "| method | ours | seeds | paper | difference |",
         "|---|---|---|---|---|",
@@ -116,11 +128,29 @@ def _column(chosen: Chosen, column: str, ours: Mapping[Place, Figure], why: Mapp
     for row in chosen.rows:
         mine, theirs = ours.get((row, column)), chosen.table.reported(row, column)
         if mine is None:
-            text, seeds = why.get((row, column), "not run"), ""
+            text, seeds = _absent(chosen, (row, column), ours, why), ""
         else:
             text, seeds = mine.text(measure), str(mine.runs)
         lines.append(f"| {row} | {text} | {seeds} | {_paper(theirs)} | {_difference(mine, theirs)} |")
     return [*lines, ""]
+
+
+def _of(chosen: Chosen, column: str) -> str:
+    titles = [chosen.table.columns[name].title for name in chosen.table.columns[column].mean_of]
+    return f" that all of these have: {'; '.join(titles)}" if titles else ""
+
+
+def _absent(chosen: Chosen, place: Place, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> str:
+    """Why there is no figure: one reason for all columns that it would be of, or those that lack runs."""
+    row, column = place
+    names = chosen.table.measured(column)
+    lacking = [name for name in names if (row, name) not in ours]
+    reasons = {why.get((row, name), "not run") for name in lacking}
+    if not lacking:
+        return "no seed that all have"
+    if len(lacking) == len(names) and len(reasons) == 1:
+        return reasons.pop()
+    return f"lacks {'; '.join(chosen.table.columns[name].title for name in lacking)}"
 
 
 def _paper(theirs: Reported | None) -> str:

@@ -28,7 +28,7 @@ def test_every_row_and_every_column_is_a_valid_manifest(name: str, scale: defini
     found = [cell for cell in cells(chosen, 1) if not cell.missing()]
     rows = {cell.row: cell for cell in found}
     columns = {cell.column: cell for cell in found}
-    assert columns.keys() == set(chosen.columns)
+    assert columns.keys() == {name for column in chosen.columns for name in chosen.table.measured(column)}
     for cell in [*rows.values(), *columns.values()]:
         # Silos differ by their number only, and a hundred of them take their time.
         few = dataclasses.replace(cell, settings=cell.settings | {"silos": 5})
@@ -96,12 +96,14 @@ def table() -> definition.Chosen:
         "mnist": Column(title="MNIST, shared"),
         "again": Column(title="MNIST, rounds for 50 %", measure="rounds:0.5"),
         "svhn": Column(title="SVHN", data={"dataset": "svhn"}),
+        "cifar10": Column(title="CIFAR-10", data={"dataset": "cifar10"}),
+        "mean": Column(title="Mean of two", meanOf=["mnist", "cifar10"]),
     }
     only = Table(
         title="A table",
         notes=["A note."],
         columns=columns,
-        values={"FedAvg": "53.6±0.8 12 80.1", "Other": "50.0"},
+        values={"FedAvg": "53.6±0.8 12 80.1 - 67.3", "Other": "50.0"},
         silos=2,
         data={"dataset": "mnist"},
         partition={"scheme": "iid"},
@@ -114,6 +116,48 @@ def table() -> definition.Chosen:
     )
     paper = Paper(citation="Somebody. Something. 2024.", rows=rows, tables={"1": only})
     return definition.Chosen("test-1", paper, only, list(rows), list(columns), "reduced")
+
+
+def test_a_mean_is_run_as_its_columns_are() -> None:
+    whole = table()
+    chosen = dataclasses.replace(whole, rows=["FedAvg"], columns=["mean", "mnist"])
+    assert [cell.column for cell in cells(chosen, 1)] == ["mnist", "cifar10"]
+
+
+def test_a_mean_of_what_silos_lack_says_so() -> None:
+    """And one of runs that have no seed in common."""
+    chosen = table()
+    mean = chosen.table.columns["mean"].model_copy(update={"measure": "personal"})
+    columns = dict(chosen.table.columns) | {"mean": mean}
+    chosen = dataclasses.replace(chosen, table=chosen.table.model_copy(update={"columns": columns}))
+    some = {(cell.row, cell.column, cell.seed): cell for cell in cells(chosen, 2)}
+
+    def mean_of(runs: list[Run]) -> str:
+        found = results.of(chosen, some.values(), runs)
+        page = rendering.page(chosen, found, {}, None)
+        return page.partition("## Mean of two")[2]
+
+    one, other = some["FedAvg", "mnist", 0], some["FedAvg", "cifar10", 0]
+    assert "| its silos have no models" in mean_of([invented(chosen, cell, [0.5]) for cell in (one, other)])
+    own = [dataclasses.replace(invented(chosen, cell, [0.5]), personal=0.6) for cell in (one, other)]
+    assert "| FedAvg | 60.0 | 1 | 67.3 | -7.3 |" in mean_of(own)
+    places = [("FedAvg", "cifar10", 1), ("Ours", "mnist", 0), ("Ours", "cifar10", 0)]
+    apart = [own[0], *(invented(chosen, some[place], [0.5]) for place in places)]
+    assert "| FedAvg | no seed that all have |" in mean_of(apart)
+
+
+@pytest.mark.parametrize(
+    ("column", "fault"),
+    [
+        ({"title": "Mean", "meanOf": ["mnist", "other"]}, "'other' is not a column that has runs"),
+        ({"title": "Mean", "meanOf": ["mean"]}, "'mean' is not a column that has runs"),
+        ({"title": "Mean", "meanOf": ["mnist"], "silos": 3}, "a mean has no runs and no silos"),
+    ],
+)
+def test_a_mean_that_cannot_be_is_refused(column: dict[str, object], fault: str) -> None:
+    columns = {"mnist": {"title": "MNIST"}, "mean": column}
+    with pytest.raises(ValueError, match=fault):
+        Table.model_validate({"title": "A table", "columns": columns, "reduced": {"note": "Two rounds."}})
 
 
 def invented(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:
@@ -144,6 +188,9 @@ def test_the_page_of_a_table() -> None:
         for cell in some
         if cell.column == "mnist" and (cell.row, cell.seed) in curves_of
     ]
+    # The mean of FedAvg is over this seed alone, and Ours has none.
+    [other] = [cell for cell in some if (cell.row, cell.column, cell.seed) == ("FedAvg", "cifar10", 1)]
+    runs.append(invented(chosen, other, [0.1, 0.2]))
     found = results.of(chosen, some, runs)
     why = {(cell.row, cell.column): reason for cell in some if (reason := cell.missing())}
     assert rendering.page(chosen, found, why, "test.png") == GOLDEN.read_text(encoding="utf-8")
@@ -161,8 +208,8 @@ def test_curves_are_means_over_the_rounds_that_all_runs_have(tmp_path: Path) -> 
 
 
 def test_a_column_that_measures_the_runs_of_another_has_no_panel() -> None:
-    chosen = table()
-    found = {cell: invented(chosen, cell, [0.2]) for cell in cells(chosen, 1) if cell.column != "svhn"}
+    chosen = dataclasses.replace(table(), columns=["mnist", "again"])
+    found = {cell: invented(chosen, cell, [0.2]) for cell in cells(chosen, 1)}
     assert {cell.column for cell in found} == {"mnist", "again"}
     assert curves.panels(chosen, found) == ["mnist"]
 
