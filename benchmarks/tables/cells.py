@@ -21,6 +21,8 @@ from fedsilo.wire.contract import KINDS
 
 LOADER = "python:benchmarks.tables.datasets:load"
 NAMESPACE = "federation"
+USERS = "users"
+"""Scheme of a partition that the dataset has of itself, and no manifest makes: the loader is told whose images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +64,13 @@ class Cell:
 
         :param folder: of the datasets.
         """
-        silos = [
-            _silo(index, self._source(folder, "train", self._division())) for index in range(self._count)
-        ]
+        silos = [_silo(index, self._source(folder, "train", index)) for index in range(self._count)]
         spec = over(self.settings["job"], {"training": {"seed": self.seed, "device": device}})
         refs = [silo["metadata"] for silo in silos]
         classes, shape = DATASETS[self.dataset].classes, list(DATASETS[self.dataset].shape)
         spec = over({"data": {"classes": classes, "inputShape": shape, "validationFraction": 0}}, spec) | {
             "silos": {"refs": refs},
-            "aggregator": {"datasets": [{"name": "test", **self._source(folder, "test", self._division())}]},
+            "aggregator": {"datasets": [{"name": "test", **self._source(folder, "test")}]},
         }
         spec["data"]["dataset"] = "images"
         spec["evaluation"] = {"testDataset": "test", **spec.get("evaluation", {})}
@@ -98,16 +98,19 @@ class Cell:
     def _division(self) -> dict[str, Any]:
         return {"silos": self._count, "seed": self.seed, **self.settings["partition"]}
 
-    def _source(self, folder: Path, split: str, division: dict[str, Any]) -> dict[str, Any]:
-        """A loader and its config; the division is there where it decides how images are turned."""
+    def _source(self, folder: Path, split: str, silo: int | None = None) -> dict[str, Any]:
+        """A loader, its config and a silo's partition; the division is there where it decides how images are turned."""
+        division = self._division()
         config = {key: value for key, value in self.settings["data"].items() if key != "testSamples"}
         if split == "test":
             config["samples"] = self.settings["data"].get("testSamples")
         config |= {"folder": str(folder), "split": split}
         if config.get("rotated"):
             config["division"] = division
+        if division["scheme"] == USERS:
+            return {"loader": LOADER, "config": config | {"users": self._count, "user": silo}}
         source: dict[str, Any] = {"loader": LOADER, "config": config}
-        return source if split == "test" else source | {"partition": division}
+        return source if silo is None else source | {"partition": division | {"index": silo}}
 
 
 def cells(chosen: Chosen, seeds: int) -> list[Cell]:
@@ -131,10 +134,10 @@ def cells(chosen: Chosen, seeds: int) -> list[Cell]:
 
 
 def _silo(index: int, dataset: dict[str, Any]) -> dict[str, Any]:
-    dataset = dataset | {"name": "images", "partition": dataset["partition"] | {"index": index}}
+    policy = {"payloadKinds": list(KINDS), "minSamplesPerClass": 1}
     return {
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "Silo",
         "metadata": {"namespace": NAMESPACE, "name": f"s{index:03d}"},
-        "spec": {"datasets": [dataset], "policy": {"payloadKinds": list(KINDS), "minSamplesPerClass": 1}},
+        "spec": {"datasets": [dataset | {"name": "images"}], "policy": policy},
     }

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from benchmarks.tables.layouts import READERS, Raw
+from benchmarks.tables.layouts import READERS, USERS, Raw, joined
 from fedsilo.data.partitions import partition
 from fedsilo.manifests.silo import PartitionSpec
 
 ANGLES = 15 * np.arange(10)
 """Degrees, of FedBR's rotated images."""
+
+LEAST = 5
+"""Training images of a user that becomes a silo, as in MAP's code."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ def load(
     normalised: bool = False,
     rotated: str | None = None,
     division: Mapping[str, Any] | None = None,
+    users: int | None = None,
+    user: int | None = None,
 ) -> Raw:
     """A dataset's images and classes.
 
@@ -65,8 +71,14 @@ def load(
     :param rotated: FedBR's rotations. `silo`: silo i's training images by 15 i degrees; `mixture`: by angles of which
         each silo has a mixture of its own. Test images once by each of ten angles.
     :param division: the silos' partition, which decides whose an image is.
+    :param users: the images of so many of its users only, the first that have `LEAST` of them for training.
+    :param user: of these the one with this number only, from 0.
     """
-    images, labels = _whole(dataset, folder, split)
+    if users is None:
+        images, labels = _whole(dataset, folder, split)
+    else:
+        parts = _users(dataset, folder, split, users)
+        images, labels = joined(parts) if user is None else parts[user]
     if samples is not None:
         chosen = balanced(labels, samples)
         images, labels = images[chosen], labels[chosen]
@@ -91,6 +103,35 @@ def _normalise(images: np.ndarray, known: Known) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _whole(dataset: str, folder: str, split: str) -> Raw:
     return READERS[dataset](Path(folder), split)
+
+
+@lru_cache(maxsize=2)
+def _training(dataset: str, folder: str, count: int) -> dict[str, Raw]:
+    """The first users that have enough images, by name.
+
+    :raises ValueError: there are fewer.
+    """
+    enough = ((name, raw) for name, raw in USERS[dataset](Path(folder), "train") if len(raw[1]) >= LEAST)
+    found = dict(islice(enough, count))
+    if len(found) < count:
+        raise ValueError(
+            f"{dataset}: {len(found)} users have {LEAST} training images, and {count} are to be silos"
+        )
+    return found
+
+
+@lru_cache(maxsize=2)
+def _users(dataset: str, folder: str, split: str, count: int) -> list[Raw]:
+    """The images of these users in one split, where they have any.
+
+    :raises ValueError: none has.
+    """
+    found = _training(dataset, folder, count)
+    if split != "train":
+        found = {name: raw for name, raw in USERS[dataset](Path(folder), split) if name in found}
+    if not found:
+        raise ValueError(f"{dataset}/{split} has no image of the training users; divide each user's images")
+    return list(found.values())
 
 
 def balanced(labels: np.ndarray, samples: int) -> np.ndarray:

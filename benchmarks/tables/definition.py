@@ -26,7 +26,7 @@ class Layer(Fields):
     """Settings that are laid over those below, mapping by mapping.
 
     :param data: dataset, and what `benchmarks.tables.datasets.load` does to it.
-    :param partition: scheme and config of every silo's partition.
+    :param partition: scheme and config of every silo's partition; `scheme: users`: silos are the dataset's own users.
     :param job: fields of the FederatedJob's spec.
     """
 

@@ -98,19 +98,27 @@ def tiny_imagenet(folder: Path, split: str) -> Raw:
 
 
 def femnist(folder: Path, split: str) -> Raw:
-    """LEAF's JSON files, user by user: 28 x 28 images with black on white as numbers from 0 to 1."""
+    """The images of all users."""
+    return joined([raw for _, raw in femnist_users(folder, split)])
+
+
+def femnist_users(folder: Path, split: str) -> Iterator[tuple[str, Raw]]:
+    """Users by name, out of LEAF's JSON files: 28 x 28 images with black on white as numbers from 0 to 1.
+
+    A file is read when its first user is asked for: all files are some gigabytes.
+    """
     root = first(folder, ["femnist"]) / split
-    users = list(_leaf_users(sorted(root.glob("*.json"))))
-    images = np.concatenate([np.asarray(user["x"], np.float64) for user in users]).reshape(-1, 28, 28)
-    labels = np.concatenate([np.asarray(user["y"], np.int64) for user in users])
-    return np.round(images * 255).astype(np.uint8), labels
-
-
-def _leaf_users(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    for file in files:
+    for file in sorted(root.glob("*.json")):
         found = json.loads(file.read_bytes())
-        for user in found["users"]:
-            yield found["user_data"][user]
+        for name in found["users"]:
+            user = found["user_data"][name]
+            images = np.asarray(user["x"], np.float64).reshape(-1, 28, 28)
+            yield name, (np.round(images * 255).astype(np.uint8), np.asarray(user["y"], np.int64))
+
+
+def joined(parts: Sequence[Raw]) -> Raw:
+    """One after the other."""
+    return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 
 def _idx_pair(root: Path, split: str) -> Raw:
@@ -171,3 +179,6 @@ READERS: dict[str, Callable[[Path, str], Raw]] = {
     "tiny-imagenet": tiny_imagenet,
     "femnist": femnist,
 }
+
+USERS: dict[str, Callable[[Path, str], Iterator[tuple[str, Raw]]]] = {"femnist": femnist_users}
+"""Datasets that come in parts already, each of a person."""

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,39 @@ def test_femnist(tmp_path: Path) -> None:
     x, y = READERS["femnist"](tmp_path, "train")
     assert x.shape == (3, 28, 28) and [int(image.max()) for image in x] == [0, 255, 128]
     assert list(y) == [61, 0, 3]
+
+
+def leaf(folder: Path, sizes: Mapping[str, int]) -> str:
+    """A folder with a FEMNIST of users who have so many training images and one test image, a file for each user.
+
+    The images of the user with number n are all of brightness n, and so is their class.
+    """
+    for split in ("train", "test"):
+        root = folder / "femnist" / split
+        root.mkdir(parents=True)
+        for number, (name, size) in enumerate(sizes.items()):
+            count = size if split == "train" else 1
+            data = {name: {"x": [[number / 255] * 784] * count, "y": [number] * count}}
+            (root / f"all_data_{number}.json").write_text(json.dumps({"users": [name], "user_data": data}))
+    return str(folder)
+
+
+def test_silos_are_the_users_who_have_enough_images(tmp_path: Path) -> None:
+    folder = leaf(tmp_path, {"w0": 5, "few": 4, "w2": 6, "w3": 7})
+    x, y = load("femnist", folder, "train", users=2, user=1)
+    assert x.shape == (6, 28, 28) and set(x.ravel()) == {2} and list(y) == [2] * 6
+    assert list(load("femnist", folder, "train", users=2)[1]) == [0] * 5 + [2] * 6
+    assert list(load("femnist", folder, "test", users=2)[1]) == [0, 2]
+
+
+def test_users_who_are_not_there_are_missed(tmp_path: Path) -> None:
+    folder = leaf(tmp_path, {"w0": 5, "few": 4})
+    with pytest.raises(ValueError, match="femnist: 1 users have 5 training images, and 2 are to be silos"):
+        load("femnist", folder, "train", users=2, user=0)
+    for file in (tmp_path / "femnist" / "test").iterdir():
+        file.write_text(file.read_text().replace("w0", "w9"))
+    with pytest.raises(ValueError, match="femnist/test has no image of the training users"):
+        load("femnist", folder, "test", users=1)
 
 
 def test_every_dataset_has_a_reader() -> None:

@@ -14,9 +14,10 @@ from benchmarks.tables.cells import Cell, cells
 from benchmarks.tables.definition import Column, Paper, Reduction, Row, Table
 from benchmarks.tables.measures import figure
 from benchmarks.tables.results import Run
+from benchmarks.tables.running import Place, Progress, run_one
 from tests.pages import runs
 from tests.terminal import Terminal
-from tests.unit.benchmarks.test_layouts import archive
+from tests.unit.benchmarks.test_layouts import archive, leaf
 
 GOLDEN = Path(__file__).with_name("page.golden")
 
@@ -270,6 +271,18 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
     assert main() == 130
     assert len(results.read(tmp_path / "test-reduced.jsonl")) == 1
     assert "| FedAvg |" in (tmp_path / "test-1-reduced.md").read_text()
+
+
+def test_a_cell_whose_silos_are_users(tmp_path: Path) -> None:
+    folder = Path(leaf(tmp_path, {"few": 4, "w1": 6, "w2": 6}))
+    chosen = definition.choose("map-12", "reduced", ["FedAvg"], ["q30-e2"])
+    [cell] = cells(chosen, 1)
+    settings = definition.over(cell.settings, {"silos": 2, "job": {"training": {"rounds": 2}}})
+    cell = dataclasses.replace(cell, settings=settings)
+    [silo, _] = cell.federation(folder, "cpu").silos
+    assert silo.spec.datasets[0].partition is None and silo.spec.datasets[0].config["user"] == 0
+    run = run_one(chosen, cell, Place(folder, "cpu", 0, "a test"), {}, Progress([cell], []))
+    assert run.rounds == [2] and len(run.by_class) == 2, "the test images are of classes 1 and 2"
 
 
 @runs("docs/benchmarks.md")
