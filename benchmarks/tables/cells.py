@@ -123,9 +123,10 @@ def cells(chosen: Chosen, seeds: int) -> list[Cell]:
             for title in chosen.rows:
                 row = chosen.paper.rows[title]
                 method = Layer(job={"method": {"name": row.method, "config": row.config}})
-                layers = [table, table.columns[column], row, method]
+                where = table.columns[column]
+                layers = [table, where, row, method, where.rows.get(title, Layer())]
                 if reduced:
-                    layers += [table.reduced, table.columns[column].reduced, row.reduced]
+                    layers += [table.reduced, where.reduced, row.reduced]
                 settings = merged(layers) | {"seed": seed}
                 if row.iid is not None:
                     settings["iid"] = row.iid.model_dump(by_alias=True)

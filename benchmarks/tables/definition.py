@@ -65,12 +65,14 @@ class Column(Layer):
 
     :param measure: how a figure comes of the accuracies of the rounds, see `benchmarks.tables.measures`.
     :param meanOf: columns over whose runs this one takes the mean of its measure; it has no runs of its own.
+    :param rows: what differs in this column for a row, by the row's title.
     :param reduced: what differs in this column from the table's reduction, the same for all methods.
     """
 
     title: str
     measure: str | None = None
     mean_of: list[str] = Field(default=[], alias="meanOf")
+    rows: dict[str, Layer] = Field(default_factory=dict)
     reduced: Layer = Layer()
 
     @model_validator(mode="after")
@@ -146,7 +148,8 @@ class Paper(Fields):
     @model_validator(mode="after")
     def _rows_are_known(self) -> Paper:
         for number, table in self.tables.items():
-            for row in [*table.rows, *table.values]:
+            of_columns = [row for column in table.columns.values() for row in column.rows]
+            for row in [*table.rows, *table.values, *of_columns]:
                 if row not in self.rows:
                     raise ValueError(f"table {number}: {row!r} is not one of rows")
         return self

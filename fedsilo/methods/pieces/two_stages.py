@@ -22,7 +22,12 @@ from fedsilo.methods.state import State
 if TYPE_CHECKING:
     from fedsilo.learning.training import LocalTraining, Loss
 
-SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released-mask": "mask", "released": "sole"}
+SCALINGS: Mapping[str, Scaling] = {
+    "paper": "mask",
+    "complete": "share",
+    "released": "sole",
+    "released-mask": "mask",
+}
 
 LEAST_STEPS = 5
 """Steps that the released code's second stage has at least."""
@@ -31,12 +36,12 @@ LEAST_STEPS = 5
 class TwoStageConfig(InheritedConfig):
     """Settings of both stages."""
 
-    variant: Literal["paper", "released", "released-mask"] = Field(
+    variant: Literal["paper", "complete", "released", "released-mask"] = Field(
         default="paper",
         description="paper: the first half of the local steps is restricted, the second personal; kd is tau^2 KL; "
-        "uniform means. released: all local steps are restricted, and few more are personal, at a lower rate; a class "
-        "counts as held only where it is the silo's only one. released-mask: without that slip [MAP, Algorithm 1; "
-        "released code].",
+        "uniform means. complete: the same, with logits times n_c / n, for silos with all classes. released: all local "
+        "steps are restricted, and few more are personal, at a lower rate; a class counts as held only where it is the "
+        "silo's only one. released-mask: without that slip [MAP, Algorithm 1; MAP, Table III; released code].",
     )
     alpha: float = Field(
         default=0.9,
@@ -51,7 +56,7 @@ class TwoStageConfig(InheritedConfig):
     @property
     def released(self) -> bool:
         """Whether private models are those of the released code."""
-        return self.variant != "paper"
+        return self.variant.startswith("released")
 
 
 @dataclass(frozen=True)

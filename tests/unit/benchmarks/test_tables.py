@@ -63,6 +63,24 @@ def test_digests_stay() -> None:
     assert cell.digest == "dcb14bfe0a2c38f5d74fcee12711bb4156d659ab7ac43ca7eb3031e42401dce2"
 
 
+def test_a_column_may_differ_for_a_row() -> None:
+    """With the rounds that move as many bytes as 50 of FedAvg, which depend on the size of the images."""
+    chosen = definition.choose("fedconcat", "full", ["FedAvg", "FedConcat"], ["fmnist-c2", "cifar10-c2"])
+    spent = {}
+    for cell in cells(chosen, 1):
+        job = cell.settings["job"]
+        spent[cell.column, cell.row] = (
+            job["training"]["rounds"],
+            job["method"]["config"].get("classifierRounds"),
+        )
+    assert spent == {
+        ("fmnist-c2", "FedAvg"): (50, None),
+        ("fmnist-c2", "FedConcat"): (177, 143),
+        ("cifar10-c2", "FedAvg"): (50, None),
+        ("cifar10-c2", "FedConcat"): (234, 200),
+    }
+
+
 def test_columns_that_measure_one_run_share_it() -> None:
     chosen = definition.choose("fedbr", "reduced", ["FedAvg"], ["rotmnist", "rotmnist-80"])
     accuracy, rounds = cells(chosen, 1)

@@ -43,6 +43,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedphp-mmd": ("fedphp", {"transfer": "mmd"}),
     "map": ("map", {}),
     "map-released": ("map", {"variant": "released"}),
+    "map-complete": ("map", {"variant": "complete"}),
     "scamap": ("scamap", {}),
     "scamap-released": ("scamap", {"variant": "released", "transfer": "mmd"}),
     "ccvr-after-map": ("ccvr", {"after": {"name": "map", "config": {"transferWeight": 0.2}}}),

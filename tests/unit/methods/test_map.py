@@ -119,6 +119,18 @@ def test_one_step_is_the_common_models_and_the_private_model_is_what_was_sent(tm
         np.testing.assert_array_equal(reply.private.tree(PERSONAL)[name], sent)
 
 
+def test_silos_with_all_classes_scale_by_shares_as_fedrs_does(tmp_path: Path) -> None:
+    silo, task = silo_and_task(tmp_path)
+    # One step is the first stage's, so that what is sent is all that FedRS does.
+    silo, task = silo_and_task(tmp_path, batchSize=24)
+    fedrs = registry.get("fedrs")
+    complete = fedrs.Config.model_validate({"variant": "complete"})
+    wanted = fedrs.silo(complete)["train"](silo, task, State()).tensors
+    assert_close(answered(silo, task, State(), variant="complete").tensors, wanted)
+    with pytest.raises(AssertionError):
+        assert_close(answered(silo, task, State()).tensors, wanted)
+
+
 def test_what_is_sent_does_not_depend_on_the_private_model(tmp_path: Path) -> None:
     silo, task = silo_and_task(tmp_path)
     other = {name: array + 1 for name, array in task.trees["model"].items()}
