@@ -129,7 +129,7 @@ def open_federation(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=references(spec),
-        weights=spec.aggregation.weights or method.weights,
+        weights=registry.averaging_of(method, spec),
     )
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
     return Federation(JobStore(directory), identity, method, context, TASK_KEY, evaluation)

@@ -96,7 +96,7 @@ def open_federation(config: AggregatorConfig, directory: Path, task_key: Path, d
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=silos,
-        weights=spec.aggregation.weights or method.weights,
+        weights=registry.averaging_of(method, spec),
     )
     evaluation = None
     if spec.evaluation.test_dataset is not None:

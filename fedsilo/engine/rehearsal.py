@@ -60,9 +60,8 @@ def rehearse(spec: FederatedJobSpec, silos: Sequence[str], method: Method) -> Re
 
     :param silos: references `namespace/name`, in the job's order.
     """
-    weights = spec.aggregation.weights or method.weights
     model = signature(build_model(spec.model, spec.data, seed=0))
-    job = JobContext(spec, model, tuple(silos), weights)
+    job = JobContext(spec, model, tuple(silos), registry.averaging_of(method, spec))
     config = registry.config_of(method, spec)
     exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
     phases: dict[tuple[str, str], Traffic] = {}

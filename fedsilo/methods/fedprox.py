@@ -24,7 +24,7 @@ class FedProxConfig(MethodConfig):
     variant: Literal["paper", "released"] = Field(
         default="paper",
         description="paper: (mu / 2) ||w_k - w||^2. released: mu times the mean Huber distance of the tensors, which "
-        "is far weaker [paper, eq. 2; MAP's released code].",
+        "is far weaker; uniform means [paper, eq. 2; MAP's released code].",
     )
     mu: float = Field(
         default=0.01, ge=0, description="Weight of the term; 0 is FedAvg [paper: 0.001, 0.01, 0.1, 1]."
@@ -41,6 +41,10 @@ class FedProx(FedAvg):
         "Networks. MLSys 2020."
     )
     Config = FedProxConfig
+
+    def averaging(self, config: FedProxConfig) -> str:
+        """By samples as printed, uniform in MAP's code."""
+        return "samples" if config.variant == "paper" else "uniform"
 
     def silo(self, config: FedProxConfig) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and the proximal term."""

@@ -290,7 +290,7 @@ class Method(ABC):
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar aggregator_data: data that the aggregator must hold beside a test set, likewise.
-    :cvar weights: rule of averaging, `samples` or `uniform`, unless the job names one.
+    :cvar weights: rule of averaging, `samples` or `uniform`, unless the job names one; see `averaging`.
     """
 
     name: ClassVar[str]
@@ -317,6 +317,11 @@ class Method(ABC):
     @abstractmethod
     def silo(self, config: Any) -> Mapping[str, SiloStep]:
         """The silo half: a function for each step."""
+
+    def averaging(self, config: Any) -> str:
+        """Rule of averaging unless the job names one; `weights`, in every form that does not override it."""
+        del config
+        return self.weights
 
     def personalises(self, config: Any) -> bool:
         """Whether silos come to hold models of their own, of the job's architecture, in the private tree `PERSONAL`.

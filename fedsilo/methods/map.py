@@ -7,36 +7,15 @@ The algorithm returns the private model to the server too; here it stays in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import (
-    Exchange,
-    Reply,
-    ServerContext,
-    SiloContext,
-    SiloStep,
-    SiloTask,
-    Updates,
-)
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
 from fedsilo.methods.state import State
 
 RELEASED = Afterwards(part=0.1, rate=0.2)
-
-
-@dataclass(frozen=True)
-class MAPServer(FedAvgServer):
-    """Tree: `model`."""
-
-    config: TwoStageConfig
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """The mean of the models: uniform as printed, by samples in the released code, unless the job says."""
-        rule = "samples" if self.config.released else "uniform"
-        mean = job.mean(updates, "model", weights=job.spec.aggregation.weights or rule)
-        return state.with_trees(model=mean)
 
 
 class MAP(FedAvg):
@@ -52,9 +31,9 @@ class MAP(FedAvg):
     Config = TwoStageConfig
     weights = "uniform"
 
-    def server(self, config: TwoStageConfig) -> MAPServer:
-        """The averaging half."""
-        return MAPServer(config)
+    def averaging(self, config: TwoStageConfig) -> str:
+        """Uniform as printed, by samples in the released code."""
+        return "samples" if config.released else "uniform"
 
     def personalises(self, config: TwoStageConfig) -> bool:
         """Every silo that took part has its private model."""

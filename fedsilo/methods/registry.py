@@ -74,3 +74,11 @@ def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
     :raises ManifestFaults: as `parse`.
     """
     return parse(method, spec.method.config)
+
+
+def averaging_of(method: Method, spec: FederatedJobSpec) -> str:
+    """The job's rule of averaging: the one that it names, or else the method's own for its configuration.
+
+    :raises ManifestFaults: as `parse`.
+    """
+    return spec.aggregation.weights or method.averaging(config_of(method, spec))

@@ -50,7 +50,7 @@ class ScaffoldConfig(MethodConfig):
         default="paper",
         description="paper: steps without momentum; c moves by the changes over all N silos. released: MAP's code, "
         "over the silos of the round, the rate without warm-up in c_k. niid-bench: momentum, corrected after each "
-        "step. feddyn: c by the silos' sizes [paper, Algorithm 1; released codes].",
+        "step, means by samples. feddyn: c by the silos' sizes [paper, Algorithm 1; released codes].",
     )
     server_learning_rate: float = Field(
         default=1.0, gt=0, le=10, description="Step eta_g of the server [paper: 1; MAP: 0.5, 0.75, 0.9]."
@@ -105,6 +105,10 @@ class Scaffold(FedAvg):
     in_silo = "its control variate c_k"
     Config = ScaffoldConfig
     weights = "uniform"
+
+    def averaging(self, config: ScaffoldConfig) -> str:
+        """By samples in NIID-Bench's code, uniform in the others."""
+        return "samples" if config.variant == "niid-bench" else self.weights
 
     def steps(self, config: ScaffoldConfig) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""

@@ -66,7 +66,7 @@ def open_simulation(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=references,
-        weights=spec.aggregation.weights or method.weights,
+        weights=registry.averaging_of(method, spec),
     )
     evaluation = GlobalEvaluation(spec, data_root) if spec.evaluation.test_dataset is not None else None
     name, digest = job.metadata.name, spec_digest(spec)

@@ -40,7 +40,8 @@ def check(spec: FederatedJobSpec, following: Method, after: MethodSpec) -> list[
         faults.append(
             (f"{FIELD}.name", method.name, "does not yield one model", "use fedavg or a method like it")
         )
-    if method.weights != following.weights and spec.aggregation.weights is None:
-        problem = f"is not set, and {method.name} averages by the rule {method.weights}"
-        faults.append(("spec.aggregation.weights", None, problem, f"write {method.weights} here"))
+    rule = method.averaging(config)
+    if rule != following.weights and spec.aggregation.weights is None:
+        problem = f"is not set, and {method.name} averages by the rule {rule}"
+        faults.append(("spec.aggregation.weights", None, problem, f"write {rule} here"))
     return faults

@@ -27,9 +27,19 @@ def test_ccvr_follows(tmp_path: Path, name: str) -> None:
         assert np.array_equal(array, found[tensor]) == tensor.startswith("encoder."), tensor
 
 
-@pytest.mark.parametrize("name", ["fedbr", "scaffold"])
-def test_a_uniform_mean_before_it_has_to_be_written(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "variant", "uniform"),
+    [
+        ("fedbr", "paper", True),
+        ("scaffold", "paper", True),
+        ("scaffold", "niid-bench", False),
+        ("fedprox", "released", True),
+        ("map", "released", False),
+    ],
+)
+def test_a_uniform_mean_before_it_has_to_be_written(name: str, variant: str, uniform: bool) -> None:
     """CCVR's own rule is by samples; which one holds for the whole job is said, not guessed."""
-    spec = job_spec("ccvr", 2)
-    (fault,) = registry.get("ccvr").check(spec, CCVRConfig.model_validate({"after": {"name": name}}))
-    assert (fault[0], fault[3]) == ("spec.aggregation.weights", "write uniform here")
+    config = CCVRConfig.model_validate({"after": {"name": name, "config": {"variant": variant}}})
+    faults = registry.get("ccvr").check(job_spec("ccvr", 2), config)
+    wanted = [("spec.aggregation.weights", "write uniform here")] if uniform else []
+    assert [(fault[0], fault[3]) for fault in faults] == wanted

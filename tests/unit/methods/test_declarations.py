@@ -73,6 +73,7 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     assert method.weights in ("samples", "uniform")
     required = {field.alias: 1 for field in method.Config.model_fields.values() if field.is_required()}
     config = method.Config.model_validate(required)
+    assert method.averaging(config) == method.weights, "the default form averages as the declaration says"
     half = method.silo(config)
     for step, declared in method.steps(config).items():
         assert callable(half.get(step)), f"the silo half has no step {step}"
