@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedphp import FedPHPServer
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
@@ -34,6 +35,10 @@ class MAP(FedAvg):
     def averaging(self, config: TwoStageConfig) -> str:
         """Uniform as printed, by samples in the released code."""
         return "samples" if config.released else "uniform"
+
+    def server(self, config: TwoStageConfig) -> FedPHPServer:
+        """The averaging half, as FedPHP's."""
+        return FedPHPServer()
 
     def personalises(self, config: TwoStageConfig) -> bool:
         """Every silo that took part has its private model."""

@@ -6,15 +6,26 @@ Control variates follow from the first stage alone, the one whose result is sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Payload, Reply, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.interface import (
+    Assignment,
+    Exchange,
+    Payload,
+    Reply,
+    ServerContext,
+    SiloContext,
+    SiloStep,
+    SiloTask,
+    Step,
+)
 from fedsilo.methods.map import MAP
 from fedsilo.methods.pieces.control_variates import train_controlled
+from fedsilo.methods.pieces.inherited import telling_what_is_drawn
 from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
 from fedsilo.methods.scaffold import ScaffoldConfig, ScaffoldServer
 from fedsilo.methods.state import State
@@ -36,6 +47,16 @@ class ScaMAPConfig(TwoStageConfig):
         return ScaffoldConfig(variant=variant, server_learning_rate=self.server_learning_rate)
 
 
+class ScaMAPServer(ScaffoldServer):
+    """SCAFFOLD's half."""
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Broadcast w and c, and Q for the silos' schedule of mu_k."""
+        return telling_what_is_drawn(job, super().assign(job, state, exchange, silos))
+
+
 class ScaMAP(FedAvg):
     """Declaration of ScaMAP."""
 
@@ -51,9 +72,9 @@ class ScaMAP(FedAvg):
         """The model and the number of steps of the first stage, from which the variate's change follows."""
         return {"train": Step((Payload("model"),), ("loss", "steps"))}
 
-    def server(self, config: ScaMAPConfig) -> ScaffoldServer:
-        """SCAFFOLD's half."""
-        return ScaffoldServer(config.scaffold)
+    def server(self, config: ScaMAPConfig) -> ScaMAPServer:
+        """SCAFFOLD's half, and Q."""
+        return ScaMAPServer(config.scaffold)
 
     def personalises(self, config: ScaMAPConfig) -> bool:
         """Every silo that took part has its private model."""

@@ -8,12 +8,21 @@ private state, beside the number of times that the silo took part, and teaches t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedsilo.methods.interface import PERSONAL, MethodConfig, SiloContext, SiloTask
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import (
+    PERSONAL,
+    Assignment,
+    MethodConfig,
+    ServerContext,
+    SiloContext,
+    SiloTask,
+)
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -21,6 +30,9 @@ if TYPE_CHECKING:
 
 SELECTIONS = "selections"
 """Value of private state: z_k, rounds that the silo took part in."""
+
+DRAWN = "drawn"
+"""Setting of the task: Q, the part of the silos that is drawn in a round. A silo does not know how many there are."""
 
 
 class InheritedConfig(MethodConfig):
@@ -51,6 +63,16 @@ class InheritedConfig(MethodConfig):
     def released(self) -> bool:
         """Whether private models are those of the released code."""
         return False
+
+
+def telling_what_is_drawn(
+    job: ServerContext, assigned: Mapping[str, Assignment]
+) -> dict[str, Assignment]:
+    """The assignments with Q: the silos that the engine draws, a whole number of them, over all silos."""
+    q = job.spec.participation.sampled(len(job.silos)) / len(job.silos)
+    return {
+        silo: replace(asked, settings={**asked.settings, DRAWN: q}) for silo, asked in assigned.items()
+    }
 
 
 def kept(config: InheritedConfig, before: int, expected: float) -> float:
@@ -111,11 +133,16 @@ def inherit(
 ) -> State:
     """p_k <- mu_k p_k + (1 - mu_k) w_k, or w_k where there was no p_k; z_k <- z_k + 1.
 
+    :param task: with the setting `drawn`.
     :param new: w_k, what the silo has just learned.
+    :raises MethodError: Q is no part of the silos.
     """
+    q = float(task.settings.get(DRAWN, 0))
+    if not 0 < q <= 1:
+        raise MethodError(f"task setting {DRAWN} is {q:g}; the aggregator draws a part of the silos, above 0 to 1")
     before = int(private.values.get(SELECTIONS, 0))
     old = private_model(silo, private, config)
-    mu = kept(config, before, silo.spec.participation.fraction * task.phase_rounds)
+    mu = kept(config, before, q * task.phase_rounds)
     tree = dict(new) if old is None else {name: _mixed(mu, old[name], w) for name, w in new.items()}
     return private.with_trees(**{PERSONAL: tree}).with_values(**{SELECTIONS: before + 1})
 

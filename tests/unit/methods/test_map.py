@@ -83,7 +83,7 @@ def silo_and_task(directory: Path, **training: Any) -> tuple[LocalContext, SiloT
     spec = job_spec("map", ["a"], 4, training={"rounds": 4, "device": "cpu", "batchSize": 8, **training})
     (runner,) = runners(spec, skewed(directory, {"a": [0, 1]}), directory).values()
     model = runner.context.initial_model()
-    return runner.context, SiloTask("train", "train", 1, 1, 4, {"model": model}, {})
+    return runner.context, SiloTask("train", "train", 1, 1, 4, {"model": model}, {"drawn": 1.0})
 
 
 @pytest.mark.parametrize(("epochs", "halves"), [(1, (2, 1)), (2, (3, 3)), (3, (5, 4))])
