@@ -38,7 +38,7 @@ class CReFFServer:
     config: CReFFConfig
 
     def start(self, job: ServerContext) -> State:
-        """S ~ N(0, 1), and a random head of its own: not that of the model."""
+        """S ~ N(0, 1), and a random head of its own, as in the released code: not that of the model."""
         size = (job.signature.classes, self.config.features_per_class, job.signature.feature)
         features = np.random.default_rng(job.seed("features")).standard_normal(size, dtype=np.float32)
         return State(

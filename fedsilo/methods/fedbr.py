@@ -84,7 +84,7 @@ class FedBR(FedAvg):
         "Y. Guo, X. Tang, T. Lin. FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias "
         "Reduction. ICML 2023."
     )
-    at_aggregator = "the model and the projection"
+    at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
     in_silo = "nothing; its pseudo-data follow from its examples and its seed"
     Config = FedBRConfig
     weights = "uniform"

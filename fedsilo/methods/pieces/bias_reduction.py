@@ -41,8 +41,9 @@ class FedBRConfig(MethodConfig):
     )
     pseudo_data: Literal["means", "mixture"] = Field(
         default="means",
-        description="means: RSM, of the silo's own examples. mixture: its examples mixed into means of noise that all "
-        "silos share [paper, Section 4.1; the silo's own, unlike the released code].",
+        description="means: RSM, of the silo's own examples. mixture: its examples mixed into proxies that all "
+        "silos share, means of inputs of uniform noise [paper, Section 4.1; the silo's own and noise, unlike the "
+        "released code].",
     )
     averaged: int = Field(default=10, ge=1, le=10_000, description="Inputs in a mean [released code].")
     mixed: int = Field(default=1, ge=1, le=1000, description="Local examples K in a mixture [released code].")

@@ -28,8 +28,10 @@ class CReFFConfig(MethodConfig):
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
-        description="paper: eq. 6 as printed, 300 steps of re-training from the last classifier. released: rows "
-        "summed with the bias as one more, 300 epochs from a new random classifier [paper; released code].",
+        description="paper: eq. 6 as printed, 300 steps of re-training, from the last re-trained classifier in "
+        "fedsilo's reading: the paper does not print what its start is. released: rows summed with the bias as one "
+        "more, 300 epochs from a new random classifier; real gradients without the code's DSA augmentation of images "
+        "[paper; released code].",
     )
     features_per_class: int = Field(
         default=100, ge=1, description="Federated features per class, m [paper, Section 5.1]."
@@ -100,7 +102,8 @@ def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) ->
     """The head trained on all of S and its labels (eq. 7), classes that nobody holds included.
 
     :param features: (C, m, d).
-    :param head: what training starts from.
+    :param head: what training starts from. The paper says "initialized as v-tilde" and not what that is; here it is
+        the last v-hat, in the released form a new random layer.
     """
     from fedsilo.learning.linear import train_classifier
 

@@ -36,7 +36,9 @@ def payloads(released: bool) -> tuple[Payload, ...]:
 class TrainWithGradients:
     """Gradients of the downloaded head under the downloaded extractor, then ordinary local training.
 
-    :param released: random draws per class instead of the mean over all its samples, and the bias's gradient too.
+    :param released: random draws per class instead of the mean over all its samples, and the bias's gradient too. The
+        released code also passes the images of each draw through one random DSA augmentation (differentiable Siamese
+        augmentation: Zhao, Bilen, ICML 2021); here they are as they are.
     """
 
     released: bool

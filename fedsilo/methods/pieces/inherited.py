@@ -15,14 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import (
-    PERSONAL,
-    Assignment,
-    MethodConfig,
-    ServerContext,
-    SiloContext,
-    SiloTask,
-)
+from fedsilo.methods.interface import PERSONAL, Assignment, MethodConfig, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -65,14 +58,10 @@ class InheritedConfig(MethodConfig):
         return False
 
 
-def telling_what_is_drawn(
-    job: ServerContext, assigned: Mapping[str, Assignment]
-) -> dict[str, Assignment]:
+def telling_what_is_drawn(job: ServerContext, assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
     """The assignments with Q: the silos that the engine draws, a whole number of them, over all silos."""
     q = job.spec.participation.sampled(len(job.silos)) / len(job.silos)
-    return {
-        silo: replace(asked, settings={**asked.settings, DRAWN: q}) for silo, asked in assigned.items()
-    }
+    return {silo: replace(asked, settings={**asked.settings, DRAWN: q}) for silo, asked in assigned.items()}
 
 
 def kept(config: InheritedConfig, before: int, expected: float) -> float:
@@ -139,7 +128,9 @@ def inherit(
     """
     q = float(task.settings.get(DRAWN, 0))
     if not 0 < q <= 1:
-        raise MethodError(f"task setting {DRAWN} is {q:g}; the aggregator draws a part of the silos, above 0 to 1")
+        raise MethodError(
+            f"task setting {DRAWN} is {q:g}; the aggregator draws a part of the silos, above 0 to 1"
+        )
     before = int(private.values.get(SELECTIONS, 0))
     old = private_model(silo, private, config)
     mu = kept(config, before, q * task.phase_rounds)

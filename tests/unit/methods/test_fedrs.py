@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,37 @@ def test_a_scale_of_one_is_fedavg_and_zero_keeps_the_weights_of_missing_classes(
     np.testing.assert_array_equal(one[2:], two[2:])
     assert not np.array_equal(one[:2], two[:2])
     assert not np.array_equal(fedavg["classifier.weight"][2:], one[2:])
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "weight_decay", "stays"),
+    [
+        ("fedavg", {}, 0, False),
+        ("fedrs", {}, 0, False),  # at the default of 0.9
+        ("fedrs", {"alpha": 0.1}, 0, False),
+        ("fedrs", {"alpha": 0}, 0, True),
+        ("fedrs", {"variant": "complete"}, 0, True),
+        ("fedrs", {"alpha": 0}, 0.1, False),
+        ("map", {}, 0, False),
+        ("map", {"alpha": 0}, 0, True),
+        ("scamap", {}, 0, False),
+        ("fedlc", {}, 0, True),
+        ("fedlc", {}, 0.1, False),
+    ],
+)
+def test_a_class_that_no_silo_has_is_left_alone_only_where_its_logit_takes_no_part(
+    tmp_path: Path, method: str, config: dict[str, Any], weight_decay: float, stays: bool
+) -> None:
+    """What docs/methods.md says of it; its row of the classifier is as it was before training, or it is not."""
+    optimizer = {"learningRate": 0.1, "weightDecay": weight_decay}
+    training = {"rounds": 1, "device": "cpu", "minSteps": 4, "optimizer": optimizer}
+    spec = job_spec(method, ["a"], 1, method={"config": config}, training=training)
+    answering = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+    start = answering["silos/a"].context.initial_model()
+    found = model_of(federate(tmp_path, spec, answering))
+    for name in ("classifier.weight", "classifier.bias"):
+        assert np.array_equal(found[name][2:], start[name][2:]) == stays, name
+        assert not np.array_equal(found[name][:2], start[name][:2]), name
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), "half"])
