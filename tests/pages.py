@@ -34,7 +34,7 @@ def pages() -> list[Path]:
     ]
 
 
-def called(page: Path) -> str:
+def name_of(page: Path) -> str:
     """A page as tests call it: its path in the project."""
     return str(page.relative_to(ROOT))
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 import pytest
 
 from tests.cluster.images import TOOLBOX, reference
-from tests.cluster.images.building import here
+from tests.cluster.images.building import local_arguments
 from tests.cluster.images.store import Store
 from tests.cluster.kubectl import Namespace, pod
 from tests.cluster.node.paths import locked
@@ -53,7 +53,7 @@ def test_the_builds_of_the_page_give_images_of_the_version(terminal: Terminal) -
     """By buildah, whatever the page calls: there is no other builder here, and no registry with a base."""
     store = Store()
     builder = terminal.folder / "builder"
-    builder.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(store.building(*here()))} "$@"\n')
+    builder.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(store.build_command(*local_arguments()))} "$@"\n')
     builder.chmod(0o755)
     terminal.environment["TMPDIR"] = str(store.scratch)
     in_root = dataclasses.replace(terminal, folder=ROOT)  # a build follows no link out of its context

@@ -15,7 +15,7 @@ import yaml
 from fedsilo import errors
 from fedsilo.cli.main import COMMANDS
 from fedsilo.errors import FedsiloError
-from tests.pages import blocks, called, commands, pages
+from tests.pages import blocks, commands, name_of, pages
 from tests.paths import ROOT
 
 CLASSES_ELSEWHERE = (
@@ -30,7 +30,7 @@ CLASSES_ELSEWHERE = (
 
 
 PAGES = pages()
-each_page = pytest.mark.parametrize("page", PAGES, ids=called)
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def prose(page: Path) -> str:
@@ -66,7 +66,7 @@ def options(command: str) -> argparse.ArgumentParser:
 @each_page
 def test_commands_shown_exist_and_take_these_arguments(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    for program, *arguments in map(shlex.split, commands(called(page))):
+    for program, *arguments in map(shlex.split, commands(name_of(page))):
         if program == "make":
             assert set(arguments) <= targets, f"make {arguments}"
         elif program == "fedsilo":

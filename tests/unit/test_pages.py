@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ELSEWHERE, Instead, blocks, called, claimed, commands, fences, pages
+from tests.pages import ELSEWHERE, Instead, blocks, claimed, commands, fences, name_of, pages
 from tests.paths import ROOT
 
-PAGES = [called(page) for page in pages()]
+PAGES = [name_of(page) for page in pages()]
 LANGUAGES = {"sh", "text", "yaml", "python", "toml", "dockerfile"}
 EXCEPTIONS = [(page, command, item) for page in ELSEWHERE for command, item in ELSEWHERE[page].items()]
 

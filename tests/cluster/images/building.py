@@ -49,7 +49,7 @@ def _build(store: Store, image: recipes.Image) -> None:
     name = reference(image.name)
     say(f"building {name}")
     store.bud(
-        *here(),
+        *local_arguments(),
         f"--build-arg=VERSION={recipes.version()}",
         f"--file={ROOT / image.dockerfile}",
         f"--target={image.name}",
@@ -59,7 +59,7 @@ def _build(store: Store, image: recipes.Image) -> None:
     say(f"{name} took {time.monotonic() - began:.0f} s")
 
 
-def here() -> list[str]:
+def local_arguments() -> list[str]:
     """Arguments of a build that are this machine's: its way to package registries, and a base without a registry."""
     mounts = [f"--volume={file}:{file}:ro" for file in HOST_FILES if Path(file).exists()]
     return [*mounts, "--network=host", f"--build-arg=BASE={BASE}"]

@@ -76,9 +76,9 @@ class Store:
             if step := _STEP.match(line):
                 self.used.add(step[1][:_SHORT])
 
-        self.run(self.building(*arguments), note)
+        self.run(self.build_command(*arguments), note)
 
-    def building(self, *arguments: str) -> list[str]:
+    def build_command(self, *arguments: str) -> list[str]:
         """The command line of a build."""
         return self._buildah("bud", "--layers", "--pull-never", "--isolation", "chroot", *arguments)
 
