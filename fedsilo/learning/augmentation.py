@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.manifests.job import AugmentationSpec
+from fedsilo.manifests.training import AugmentationSpec
 
 
 class Augmentation:

@@ -22,7 +22,7 @@ from fedsilo.learning.augmentation import Augmentation
 from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.manifests.job import AugmentationSpec, TrainingSpec
+from fedsilo.manifests.training import AugmentationSpec, TrainingSpec
 
 __all__ = [
     "Correction",

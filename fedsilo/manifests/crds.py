@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from fedsilo.manifests.agent import SiloAgent, SiloAgentStatus
 from fedsilo.manifests.common import API_VERSION, Metadata
-from fedsilo.manifests.job import FederatedJob, FederatedJobStatus
+from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.rules import name_rules
 from fedsilo.manifests.silo import Silo, SiloStatus
+from fedsilo.manifests.status import FederatedJobStatus
 from fedsilo.manifests.structural import Schema, structural, without_defaults
 
 HEADER: Final = "# Written by `make crds` from fedsilo.manifests; not by hand.\n"

@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 from fedsilo.manifests.common import (
     API_VERSION,
     MAX_SILOS,
-    Condition,
     DatasetName,
     Duration,
     Fields,
@@ -19,20 +18,18 @@ from fedsilo.manifests.common import (
     FreeForm,
     Image,
     Integer,
-    Label,
     Labels,
     Metadata,
     Number,
     ObjectRef,
     Reference,
-    Sha256,
     StorageSpec,
-    Text,
     Url,
     check_one_of,
     wrong,
 )
 from fedsilo.manifests.silo import DatasetSpec, Resources, check_unique_names
+from fedsilo.manifests.training import TrainingSpec
 
 Dimension = Annotated[Integer, Field(ge=1, le=65536)]
 
@@ -65,76 +62,6 @@ class DataSpec(Fields):
     )
     validation_fraction: Number = Field(
         default=0.1, ge=0, lt=1, description="Part of each silo's data that is kept out of training."
-    )
-
-
-class OptimizerSpec(Fields):
-    """The silos' local optimiser; it starts anew in every round."""
-
-    name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
-    learning_rate: Number = Field(
-        default=0.01, gt=0, le=1000, description="Step size before schedule and warm-up."
-    )
-    momentum: Number = Field(default=0.9, ge=0, lt=1, description="Heavy-ball momentum.")
-    weight_decay: Number = Field(default=0.0, ge=0, le=1000, description="L2 penalty added to the gradient.")
-
-
-class AugmentationSpec(Fields):
-    """How images are changed each time they are learned from; never where a model is scored."""
-
-    crop: Integer = Field(
-        default=0,
-        ge=0,
-        le=65536,
-        description="Pixels of border on each side; a crop of the old size is kept.",
-    )
-    border: Literal["zero", "reflect"] = Field(default="zero", description="What the border shows.")
-    flip: Flag = Field(default=False, description="Mirrors left and right in half of the cases.")
-    rotation: Number = Field(
-        default=0.0, ge=0, le=180, description="Largest angle in degrees, to either side."
-    )
-    per: Literal["image", "batch"] = Field(
-        default="image", description="What is drawn for: every image, or a batch as a whole."
-    )
-
-
-class TrainingSpec(Fields):
-    """Rounds, and what a silo does in each."""
-
-    rounds: Integer = Field(ge=1, le=10_000, description="Number of rounds.")
-    local_epochs: Integer = Field(
-        default=1, ge=1, le=10_000, description="Passes over the silo's data per round."
-    )
-    batch_size: Integer = Field(default=32, ge=1, le=1_000_000, description="Examples per step.")
-    seed: Integer = Field(
-        default=0, ge=0, le=2**53 - 1, description="Seed from which every other is derived."
-    )
-    threads: Integer = Field(default=1, ge=1, le=1024, description="CPU threads of each process.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where to compute; auto is cuda where there is one."
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="Of the forward pass; bfloat16 is mixed precision, weights stay float32.",
-    )
-    optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="The silos' local optimiser.")
-    schedule: Literal["constant", "cosine", "exponential"] = Field(
-        default="constant", description="Learning rate over the rounds."
-    )
-    decay: Number = Field(
-        default=1.0, gt=0, le=1, description="Factor per round of the exponential schedule."
-    )
-    warmup_rounds: Integer = Field(
-        default=0, ge=0, le=10_000, description="Rounds in which the learning rate rises to its value."
-    )
-    gradient_clip: Number | None = Field(
-        default=None, gt=0, description="Largest global gradient norm; none when null."
-    )
-    min_steps: Integer = Field(
-        default=1, ge=1, le=1_000_000, description="Least steps per round: a small silo repeats its data."
-    )
-    augmentation: AugmentationSpec | None = Field(
-        default=None, description="Random changes of the images that are learned from; none when null."
     )
 
 
@@ -328,87 +255,3 @@ class FederatedJob(Fields):
 
     def __str__(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
-
-
-class ModelStatus(Fields):
-    """Where the model is, and its digest."""
-
-    claim: Label | None = Field(default=None, description="PersistentVolumeClaim that holds it.")
-    path: Text = Field(description="File in the aggregator's volume.")
-    sha256: Sha256 = Field(description="Digest of that file.")
-
-
-class CurvePoint(Fields):
-    """What a round came to."""
-
-    round: Integer = Field(ge=1, description="Its number.")
-    metrics: dict[str, Number] = Field(default_factory=dict, max_length=8, description="Scores by name.")
-    training: dict[str, Number] = Field(
-        default_factory=dict, max_length=8, description="Training figures, averaged over the silos."
-    )
-
-
-class SiloStatusEntry(Fields):
-    """One silo as the job sees it: the operator says how its agent is, the aggregator what it contributed."""
-
-    name: Text = Field(description="Name of the silo; the key of the list.")
-    namespace: Text | None = Field(default=None, description="Namespace of the silo.")
-    phase: Text | None = Field(default=None, description="What the silo's agent does now.")
-    message: Text | None = Field(default=None, description="What a person should know.")
-    state: Text | None = Field(
-        default=None, description="What the aggregator knows: Awaited, Reported, Failed."
-    )
-    last_round: Integer | None = Field(
-        default=None, ge=0, description="Last round whose update was accepted."
-    )
-    samples: Integer | None = Field(default=None, ge=0, description="Sample count of that update.")
-    bytes_sent: Integer | None = Field(default=None, ge=0, description="Bytes of its accepted updates.")
-    update: Sha256 | None = Field(
-        default=None, description="Digest of the last of them, as in the silo's own audit log."
-    )
-    personal_accuracy: Number | None = Field(
-        default=None, description="Accuracy of its own model, where every silo with one lets it be told."
-    )
-
-
-class FederatedJobStatus(Fields):
-    """What was observed; operator and aggregator each own their fields."""
-
-    observed_generation: Integer | None = Field(
-        default=None, description="Generation that the operator acted on."
-    )
-    phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
-    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
-    start_time: Text | None = Field(default=None, description="RFC 3339 time of the first start.")
-    completion_time: Text | None = Field(default=None, description="RFC 3339 time of the end.")
-    round: Integer | None = Field(default=None, ge=0, description="Last complete round.")
-    rounds: Integer | None = Field(default=None, ge=0, description="Rounds in all.")
-    progress: Text | None = Field(default=None, description="Rounds as text, such as 7/50.")
-    silo_progress: Text | None = Field(
-        default=None, description="Silos that answered in the open round, such as 4/5."
-    )
-    step: Text | None = Field(default=None, description="Phase of the method that the open round belongs to.")
-    round_start_time: Text | None = Field(
-        default=None, description="RFC 3339 time at which the open round began."
-    )
-    round_deadline: Text | None = Field(
-        default=None,
-        description="RFC 3339 time at which the open round ends, if the aggregator keeps serving.",
-    )
-    metrics: dict[str, Number] = Field(
-        default_factory=dict, max_length=100, description="Latest scores by name."
-    )
-    training: dict[str, Number] = Field(
-        default_factory=dict, max_length=100, description="Latest training figures, averaged over the silos."
-    )
-    curve: tuple[CurvePoint, ...] = Field(
-        default=(), max_length=100, description="Learning curves: completed rounds, of many only some."
-    )
-    parameters: Integer | None = Field(default=None, ge=0, description="Numbers in the job's model.")
-    refused: dict[str, Integer] = Field(
-        default_factory=dict, max_length=100, description="Refused requests and updates by problem code."
-    )
-    model: ModelStatus | None = Field(default=None, description="The model, once the job is complete.")
-    silos: tuple[SiloStatusEntry, ...] = Field(
-        default=(), max_length=MAX_SILOS, description="The silos, by name."
-    )

@@ -15,8 +15,9 @@ from pydantic import BaseModel
 
 from fedsilo.manifests.agent import SiloAgent, SiloAgentStatus
 from fedsilo.manifests.common import DURATION, FORMATS, QUANTITY
-from fedsilo.manifests.job import FederatedJob, FederatedJobStatus
+from fedsilo.manifests.job import FederatedJob
 from fedsilo.manifests.silo import Silo
+from fedsilo.manifests.status import FederatedJobStatus
 
 MARKER = "<!-- Below this line: python -m fedsilo.manifests.reference docs/manifests.md -->"
 

@@ -13,8 +13,8 @@ from fedsilo.dashboard.view import overview, page
 from fedsilo.local.progress import Progress
 from fedsilo.local.shown import Shown
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.job import FederatedJobStatus
 from fedsilo.manifests.loading import Federation, load
+from fedsilo.manifests.status import FederatedJobStatus
 from tests.integration.local.manifest import silos, write
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.manifests.job import DataSpec, ModelSpec, TrainingSpec
+from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.manifests.training import TrainingSpec
 
 
 def model_spec(name: str, **config: object) -> ModelSpec:

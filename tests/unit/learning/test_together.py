@@ -14,7 +14,8 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.together import Client, fit_together
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.manifests.job import AugmentationSpec, DataSpec, ModelSpec
+from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.manifests.training import AugmentationSpec
 
 DATA = DataSpec.model_validate({"dataset": "images", "classes": 3, "inputShape": [1, 16, 16]})
 

@@ -22,7 +22,7 @@ from fedsilo.learning.training import (
     fit,
     learning_rate,
 )
-from fedsilo.manifests.job import AugmentationSpec
+from fedsilo.manifests.training import AugmentationSpec
 from tests.unit.learning.specs import data_spec, model_spec, training_spec
 
 PLAN = LocalTraining(lr=0.1, batch_size=8, momentum=0.9, seed=1)
