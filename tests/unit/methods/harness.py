@@ -11,20 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
+from fedsilo.engine.context import JobContext
 from fedsilo.engine.federation import Federation
 from fedsilo.engine.runner import TaskRunner
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods import registry
+from fedsilo.methods.interface import Exchange, Phase, Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
+from fedsilo.simulation.silos import Answer
+from fedsilo.simulation.updates import HeldUpdates
+from fedsilo.wire import ModelSignature
 from tests.federate import (
     LocalSilo,
     Runner,
     job_spec,
     local_silos,
     open_federation,
+    references,
     runners,
     silo_of_file,
 )
@@ -38,6 +45,59 @@ def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
     """The fixture's network with its initial weights, as `spec.model.name` may name it."""
     del input_shape, classes
     return harness_model(load_fixture(fixture))
+
+
+def identity(input_shape: tuple[int, ...], classes: int) -> Model:
+    """A network whose features are its inputs, for fixtures that record features."""
+    return Model(nn.Flatten(), nn.Linear(int(np.prod(input_shape)), classes))
+
+
+IDENTITY = f"python:{__name__}:identity"
+"""Its name in `spec.model.name`."""
+
+ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
+"""The only round of a job of one."""
+
+
+def server_context(spec: FederatedJobSpec, signature: ModelSignature) -> ServerContext:
+    """What the engine hands to the server half of the job."""
+    weights = registry.averaging_of(registry.get(spec.method.name), spec)
+    return JobContext(spec, signature, references(spec), weights)
+
+
+def answers(
+    sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
+) -> HeldUpdates:
+    """Updates as the server half reads them, summed as in every job.
+
+    :param sent: silo -> payload kind -> tensors.
+    :param samples: of each silo; 1 by default.
+    """
+    return HeldUpdates(
+        {
+            silo: Answer(samples[silo] if samples else 1, metrics, blocks, None)
+            for silo, blocks in sent.items()
+        }
+    )
+
+
+class Observed:
+    """A silo whose tasks and replies are noted.
+
+    :ivar seen: step and round of the phase -> task and reply.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.seen: dict[tuple[str, int], tuple[SiloTask, Reply]] = {}
+
+    def run(self, task: SiloTask, private: State) -> Reply:
+        reply = self.runner.run(task, private)
+        trees = {
+            name: {key: np.array(array) for key, array in tree.items()} for name, tree in task.trees.items()
+        }
+        self.seen[task.step, task.phase_round] = replace(task, trees=trees), reply
+        return reply
 
 
 def fixture_spec(method: str, fixture: str, rounds: int, /, **sections: Any) -> FederatedJobSpec:

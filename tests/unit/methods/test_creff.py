@@ -1,23 +1,27 @@
-"""CReFF's halves; its arithmetic is checked against the released numbers in tests/unit/learning."""
+"""CReFF's halves against the released numbers, and what is its own; its loss alone is in tests/unit/learning."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsilo.engine.federation import Federation
-from fedsilo.methods import registry
+from fedsilo.methods import creff, registry
 from fedsilo.methods.creff import CReFFServer
-from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retraining
-from fedsilo.methods.pieces.gradients import Gradient, TrainWithGradients, mean_gradients
-from fedsilo.methods.state import Tree
-from tests.federate import federate, job_spec, model_of, runners, silo_of_file, skewed
+from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.pieces.federated_features import CReFFConfig, retraining
+from fedsilo.methods.pieces.gradients import mean_gradients
+from fedsilo.methods.state import State, Tree
+from fedsilo.wire import ModelSignature, TensorSpec
+from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file, skewed
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
+from tests.unit.methods.harness import IDENTITY, ROUND, answers, assert_close, server_context
 
 SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
 
@@ -38,47 +42,97 @@ def job(
 
 
 @needs_fixtures
-@pytest.mark.parametrize("released", [True, False])
-def test_a_silos_gradients_are_the_recorded_class_means(released: bool) -> None:
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_what_a_silo_sends_are_the_recorded_class_means(tmp_path: Path, variant: str) -> None:
     npz = load_fixture("creff_real_gradients")
+    spec = job_spec(
+        "creff",
+        ["a"],
+        method={"config": {"variant": variant}},
+        model={"name": IDENTITY, "config": {}},
+        data={"classes": 10, "inputShape": [256]},
+    )
+    (runner,) = runners(spec, [silo_holding(tmp_path, "a", npz["z"], npz["y"])], tmp_path).values()
     head = {"classifier.weight": npz["w"], "classifier.bias": npz["b"]}
+    trees = {"model": runner.context.initial_model(), "head": head}
+    sent = runner.run(SiloTask("train", "train", 1, 1, 1, trees, {}), State()).tensors
     for label in (0, 4, 7):
-        members = npz["z"][npz["y"] == label]
-        weight, bias = TrainWithGradients(released).gradient(members, label, head, seed=1)
-        np.testing.assert_allclose(weight, npz[f"g_w/{label}"], rtol=2e-5, atol=2e-6)
-        np.testing.assert_allclose(bias, npz[f"g_b/{label}"], rtol=2e-5, atol=2e-6)
+        assert_close({"w": sent[f"gradient.weight/{label}"]}, {"w": npz[f"g_w/{label}"]})
+        if variant == "released":
+            assert_close({"b": sent[f"gradient.bias/{label}"]}, {"b": npz[f"g_b/{label}"]})
+    assert {name for name in sent if name.startswith("gradient.weight")} == {
+        f"gradient.weight/{label}" for label in (0, 4, 7)
+    }
+
+
+def aggregated(
+    config: dict[str, Any],
+    features: np.ndarray,
+    head: Tree,
+    sent: Mapping[str, Mapping[str, Tree]],
+    samples: Mapping[str, int] | None = None,
+) -> State:
+    """State of the released form's server half after one round from these features and this head."""
+    classes, amount, width = features.shape
+    settings = {"variant": "released", "featuresPerClass": amount, "retrain": 1} | config
+    spec = job_spec("creff", [silo.removeprefix("silos/") for silo in sent], method={"config": settings})
+    bias = (TensorSpec("classifier.bias", (classes,), "float32"),)
+    job = server_context(spec, ModelSignature(bias, classes, width))
+    trees = {"model": sent["silos/c0"]["model"], "head": head, "features": {"features": features}}
+    half = CReFFServer(CReFFConfig.model_validate(settings))
+    return half.aggregate(job, State(trees), ROUND, answers(sent, samples))
+
+
+NO_MODEL: Tree = {"w": np.zeros(1, np.float32)}
 
 
 @needs_fixtures
 def test_the_server_half_moves_features_as_the_released_code_does() -> None:
+    """Towards the mean of what three clients sent, each of some classes."""
     npz = load_fixture("creff_feature_opt")
-    config = CReFFConfig(
-        variant="released",
-        features_per_class=int(npz["per_class"]),
-        match_steps=int(npz["steps"]),
-        feature_learning_rate=float(npz["lr_feature"]),
-    )
-    sent: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    sent: dict[str, dict[str, Tree]] = {f"silos/c{k}": {"model": NO_MODEL} for k in range(3)}
     for key in npz:
-        if key.endswith("/w"):
-            label = int(key.split("/")[1].removeprefix("class"))
-            sent.setdefault(label, []).append((npz[key].astype(np.float32), npz[key[:-1] + "b"]))
-    gradients = {
-        label: Gradient(np.mean([w for w, _ in pairs], axis=0), np.mean([b for _, b in pairs], axis=0))
-        for label, pairs in sent.items()
-    }
+        if key.startswith("client"):
+            client, label, part = re.fullmatch(r"client(\d)/class(\d)/([wb])", key).groups()  # type: ignore[union-attr]
+            name = {"w": "gradient.weight", "b": "gradient.bias"}[part]
+            gradients = sent[f"silos/c{client}"].setdefault("averaged_gradients", {})
+            gradients[f"{name}/{label}"] = npz[key].astype(np.float32)
+    config = {"matchSteps": int(npz["steps"]), "featureLearningRate": float(npz["lr_feature"])}
     head = {"classifier.weight": npz["classifier_w"], "classifier.bias": npz["classifier_b"]}
-    found = match(config, npz["features_before"].reshape(10, 3, 256), head, gradients)
+    before = npz["features_before"].reshape(10, int(npz["per_class"]), 256)
+    found = aggregated(config, before, head, sent).tree("features")["features"]
     np.testing.assert_allclose(found.reshape(30, 256), npz["features_after"], rtol=2e-5, atol=2e-5)
     # Nobody disclosed class 9: its features do not move.
-    np.testing.assert_array_equal(found[9].reshape(3, 256), npz["features_before"][27:])
+    np.testing.assert_array_equal(found[9], before[9])
+    assert not np.allclose(found[:9], before[:9], atol=1e-3)
+
+
+@needs_fixtures
+def test_the_server_half_re_trains_the_head_as_the_released_code_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the recorded random layer, which is the only thing that is put in."""
+    npz = load_fixture("creff_retrain")
+    start = {"classifier.weight": npz["w_init"], "classifier.bias": npz["b_init"]}
+    monkeypatch.setattr(creff, "new_classifier", lambda *_: start)
+    features = npz["features"].reshape(10, 3, 256)
+    assert npz["labels"].tolist() == np.repeat(np.arange(10), 3).tolist()
+    config = {"retrain": int(npz["epochs"]), "retrainBatchSize": len(npz["features"])}
+    assert retraining(CReFFConfig(variant="released"), seed=0).lr == float(npz["lr"])
+    last = {name: np.zeros_like(array) for name, array in start.items()}
+    state = aggregated(config, features, last, {"silos/c0": {"model": NO_MODEL}})
+    recorded = {"classifier.weight": npz["w_after"], "classifier.bias": npz["b_after"]}
+    assert_close(state.tree("head"), recorded)
 
 
 @needs_fixtures
 def test_models_are_averaged_by_samples_as_recorded() -> None:
     npz = load_fixture("creff_fusion")
-    weights = npz["sizes"] / npz["sizes"].sum()
-    np.testing.assert_allclose(weights[0] * npz["a0"] + weights[1] * npz["a1"], npz["fused"])
+    sent = {f"silos/c{k}": {"model": {"w": npz[f"a{k}"]}} for k in range(2)}
+    samples = {f"silos/c{k}": int(npz["sizes"][k]) for k in range(2)}
+    head = {"classifier.weight": np.zeros((2, 3), np.float32), "classifier.bias": np.zeros(2, np.float32)}
+    state = aggregated({}, np.ones((2, 1, 3), np.float32), head, sent, samples)
+    assert_close(state.tree("model"), {"w": npz["fused"]})
 
 
 def test_the_evaluated_model_has_the_re_trained_head_and_the_averaged_extractor(tmp_path: Path) -> None:
@@ -142,26 +196,12 @@ def test_the_biass_gradient_leaves_a_silo_only_where_it_is_used(variant: str, se
     assert len([payload for payload in payloads if payload.kind == "averaged_gradients"]) == sent
 
 
-class Gradients:
-    """Updates of two silos, of which the second lacks class 1."""
-
-    silos = ("silos/a", "silos/b")
-    sent: ClassVar[dict[str, Tree]] = {
-        "silos/a": {"gradient.weight/0": np.full((2, 3), 1.0), "gradient.weight/1": np.full((2, 3), 5.0)},
-        "silos/b": {"gradient.weight/0": np.full((2, 3), 3.0)},
-    }
-
-    def names(self, silo: str, kind: str) -> list[str]:
-        return list(self.sent[silo])
-
-    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        assert set(weights.values()) == {1.0}
-        first, second = self.sent.values()
-        return {name: array + second.get(name, 0.0) for name, array in first.items()}
-
-
 def test_a_classs_gradient_is_the_plain_mean_over_the_silos_that_sent_it() -> None:
-    updates: Any = Gradients()
+    """Whatever their sizes; the second lacks class 1."""
+    first = {"gradient.weight/0": np.full((2, 3), 1.0), "gradient.weight/1": np.full((2, 3), 5.0)}
+    second = {"gradient.weight/0": np.full((2, 3), 3.0)}
+    sent = {"silos/a": {"averaged_gradients": first}, "silos/b": {"averaged_gradients": second}}
+    updates = answers(sent, {"silos/a": 1, "silos/b": 9})
     found = mean_gradients(updates, released=False)
     assert {label: float(gradient.weight[0, 0]) for label, gradient in found.items()} == {0: 2.0, 1: 5.0}
     assert mean_gradients(updates, released=True) == {}, "the released form needs the bias's gradient too"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,20 @@ import torch
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.moon import MoonConfig, contrastive_loss
-from fedsilo.methods.state import Tree
-from tests.federate import drive, federate, job_spec, local_silos, model_of, open_federation, runners, skewed
+from fedsilo.methods.state import State, Tree
+from tests.federate import (
+    drive,
+    federate,
+    job_spec,
+    local_silos,
+    model_of,
+    open_federation,
+    runners,
+    silo_holding,
+    skewed,
+)
 from tests.fixture_networks import fixture_tree, harness_model, load_fixture
 from tests.paths import needs_fixtures
 from tests.unit.methods.harness import as_recorded, assert_close, recorded_silo
@@ -78,6 +90,29 @@ def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> Non
     kept = answering[0].private.tree("model")
     for name, array in model_of(federation).items():
         np.testing.assert_array_equal(kept[name], array)
+
+
+def test_the_released_form_leaves_an_incomplete_last_batch_out_and_the_printed_one_does_not(
+    tmp_path: Path,
+) -> None:
+    """Seven examples in batches of three, in their order, twice: the seventh counts, or it does not."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(7, 6)).astype(np.float32), np.arange(7) % 4
+
+    def sent(n: int, variant: str) -> Tree:
+        training = {"rounds": 1, "device": "cpu", "batchSize": 3, "localEpochs": 2}
+        spec = job_spec("moon", ["a"], method={"config": {"variant": variant}}, training=training)
+        (runner,) = runners(spec, [silo_holding(tmp_path, "a", x[:n], y[:n])], tmp_path).values()
+        runner.context = replace(runner.context, shuffle=False)
+        task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, {})
+        return runner.run(task, State()).tensors
+
+    six = sent(6, "paper")
+    assert all(np.array_equal(array, six[name]) for name, array in sent(7, "released").items())
+    assert not any(np.array_equal(array, six[name]) for name, array in sent(7, "paper").items())
+    # The only batch of a small silo stays, or it would have nothing to learn from.
+    two = sent(2, "paper")
+    assert all(np.array_equal(array, two[name]) for name, array in sent(2, "released").items())
 
 
 def test_a_representation_of_zero_has_a_finite_gradient(tmp_path: Path) -> None:
