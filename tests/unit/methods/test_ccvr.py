@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.engine.federation import Federation
-from fedsilo.methods import registry
+from fedsilo.methods import ccvr, registry
 from fedsilo.methods.ccvr import CCVRConfig
 from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
+from fedsilo.methods.pieces.calibration import calibrate
 from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
+from fedsilo.methods.state import Tree
 from fedsilo.wire import ModelSignature
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
 from tests.fixture_networks import load_fixture
 from tests.paths import needs_fixtures
+from tests.unit.methods.harness import IDENTITY, Observed, assert_close
 
 
 def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> Pooled:
@@ -55,6 +58,43 @@ def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
             client, label = key.split("/")[1:]
             part = npz[f"z{client}"][npz[f"y{client}"] == int(label)]
             np.testing.assert_allclose(local_covariance(part, "full"), npz[key], rtol=1e-8, atol=1e-10)
+
+
+@needs_fixtures
+def test_what_silos_disclose_and_the_aggregator_pools_are_the_recorded_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole job whose features are its inputs; they are float32, unlike the recorded ones."""
+    npz = load_fixture("ccvr_statistics")
+    names = [f"s{k}" for k in range(4)]
+    silos = [silo_holding(tmp_path, f"s{k}", npz[f"z{k}"].astype(np.float32), npz[f"y{k}"]) for k in range(4)]
+    data = {"classes": 3, "inputShape": [4]}
+    spec = job_spec("ccvr", names, data=data, model={"name": IDENTITY, "config": {}})
+    observed = {silo: Observed(runner) for silo, runner in runners(spec, silos, tmp_path).items()}
+    pools: list[dict[int, Pooled]] = []
+
+    def noted(job: Any, config: Any, model: Tree, pooled: dict[int, Pooled]) -> Tree:
+        pools.append(pooled)
+        return calibrate(job, config, model, pooled)
+
+    monkeypatch.setattr(ccvr, "calibrate", noted)
+    federate(tmp_path, spec, observed)
+    for k, silo in enumerate(observed.values()):
+        sent = silo.seen["statistics", 1][1].tensors
+        for label in range(3):
+            if npz[f"n/{k}/{label}"] == 0:
+                assert f"count/{label}" not in sent
+                continue
+            assert sent[f"count/{label}"] == npz[f"n/{k}/{label}"]
+            assert_close({"mean": sent[f"mean/{label}"]}, {"mean": npz[f"mean/{k}/{label}"]})
+            recorded = npz[f"cov_unbiased/{k}/{label}"]  # zero for the silo with a single sample
+            np.testing.assert_allclose(
+                sent[f"covariance/{label}"], recorded, atol=2e-5 * np.abs(recorded).max()
+            )
+    (pooled,) = pools
+    for label in range(3):
+        assert_close({"mean": pooled[label].mean}, {"mean": npz["pooled_mean"][label]})
+        assert_close({"cov": pooled[label].covariance}, {"cov": npz["pooled_cov_unbiased"][label]})
 
 
 @settings(max_examples=60)
@@ -178,11 +218,11 @@ class Wide(FedAvg):
 
 
 def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    ccvr, known = registry.get("ccvr"), registry.get
+    method, known = registry.get("ccvr"), registry.get
     monkeypatch.setattr(registry, "get", lambda name: Wide() if name == "wide" else known(name))
     config = CCVRConfig.model_validate({"after": {"name": "wide"}})
-    contract = derive_contract(ccvr, "train", ModelSignature((), classes=3, feature=5), config, {})
+    contract = derive_contract(method, "train", ModelSignature((), classes=3, feature=5), config, {})
     assert [block.shape for block in contract.blocks] == [(10,)]
-    (fault,) = ccvr.check(job_spec("ccvr", 2), config)
+    (fault,) = method.check(job_spec("ccvr", 2), config)
     assert fault[0] == "spec.aggregation.weights"
-    assert ccvr.check(job_spec("ccvr", 2, aggregation={"weights": "uniform"}), config) == []
+    assert method.check(job_spec("ccvr", 2, aggregation={"weights": "uniform"}), config) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.engine.context import JobContext
 from fedsilo.learning.bias_reduction import (
     BiasReducedLoss,
     Terms,
@@ -20,17 +19,17 @@ from fedsilo.learning.bias_reduction import (
     projection,
 )
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.models import Model, load_tree, to_tree
-from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.learning.models import Model
 from fedsilo.methods.fedbr import METHOD
-from fedsilo.methods.interface import Exchange, Phase
-from fedsilo.methods.pieces.bias_reduction import FedBRConfig
+from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.pieces import bias_reduction
+from fedsilo.methods.pieces.bias_reduction import THETA, FedBRConfig
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures
-from tests.unit.methods.harness import assert_close
+from tests.unit.methods.harness import ROUND, answers, assert_close, server_context
 
 NAMES = {
     "featurizer.l.": "encoder.0.",
@@ -56,50 +55,41 @@ def network() -> Model:
 @needs_fixtures
 @pytest.mark.parametrize("variant", ["paper", "released"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_steps_are_those_of_the_released_code(variant: str, steps: int) -> None:
+def test_what_a_silo_sends_is_that_of_the_released_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, steps: int
+) -> None:
+    """With the recorded pseudo-data, which are the only thing that is put in."""
     npz = load_fixture("fedbr_rsm")
-    start, theta_start = renamed(fixture_tree(npz, "init/"))
-    model, given, theta = network(), network(), projection(5)
-    load_tree(model, start)
-    load_tree(given, start)
-    load_tree(theta, theta_start)
     pseudo = torch.tensor(npz["pseudo"]), torch.full((len(npz["pseudo"]), 4), 0.25)
-    terms = Terms(
-        pseudo=float(npz["lam"]),
-        contrast=float(npz["mu"]),
-        temperature=1 / float(npz["tau_multiplier"]),
-        global_once=variant == "released",
-    )
-    lr = float(npz["lr"])
-    loss = BiasReducedLoss(terms, given, theta, lambda: pseudo, lr)
-    examples = Examples.from_arrays(npz["x"], npz["y"], "cpu")
-    fit(model, examples, LocalTraining(lr=lr, epochs=steps, shuffle=False), loss=loss)
-    wanted_model, wanted_theta = renamed(fixture_tree(npz, f"step{steps}/"))
-    assert_close(to_tree(model), wanted_model)
-    assert_close(to_tree(theta), wanted_theta)
+    monkeypatch.setattr(bias_reduction, "pseudo_data", lambda *_: lambda: pseudo)
+    config = {
+        "variant": variant,
+        "pseudoWeight": float(npz["lam"]),
+        "contrastWeight": float(npz["mu"]),
+        "temperature": 1 / float(npz["tau_multiplier"]),
+    }
+    optimizer = {"learningRate": float(npz["lr"]), "momentum": 0}
+    training = {"rounds": 1, "device": "cpu", "localEpochs": steps, "optimizer": optimizer}
+    spec = job_spec("fedbr", ["a"], method={"config": config}, training=training)
+    (runner,) = runners(spec, [silo_holding(tmp_path, "a", npz["x"], npz["y"])], tmp_path).values()
+    # Pseudo-data and examples are pairs, so the order counts.
+    runner.context = replace(runner.context, shuffle=False)
+    model, theta = renamed(fixture_tree(npz, "init/"))
+    trees = {"model": model, "projection": {THETA + name: array for name, array in theta.items()}}
+    sent = runner.run(SiloTask("train", "train", 1, 1, 1, trees, {}), State()).tensors
+    model, theta = renamed(fixture_tree(npz, f"step{steps}/"))
+    assert_close(sent, model | {THETA + name: array for name, array in theta.items()})
 
 
 @needs_fixtures
 def test_the_mean_is_the_released_codes_uniform_one() -> None:
     """Recorded: what each of two clients, of whatever size, took off the weights."""
     npz = load_fixture("fedbr_aggregate")
-    models = {f"silos/s{k}": {"w": npz["w0"] - npz[f"d{k}"]} for k in range(2)}
-
-    class Recorded:
-        silos = tuple(models)
-
-        def samples(self, silo: str) -> int:
-            return 1 + 9 * self.silos.index(silo)
-
-        def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-            a, b = self.silos
-            return {"w": weights[a] * models[a]["w"] + weights[b] * models[b]["w"]}
-
-    job = JobContext(job_spec("fedbr", 2), ModelSignature((), 4, 5), Recorded.silos, METHOD.weights)
-    updates: Any = Recorded()
-    exchange = Exchange(Phase("train", 1, "train"), 1, 1, 1)
+    sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
+    job = server_context(job_spec("fedbr", 2), ModelSignature((), 4, 5))
     half = METHOD.server(FedBRConfig(contrast_weight=0))
-    state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), exchange, updates)
+    updates = answers(sent, {"silos/s0": 1, "silos/s1": 10})
+    state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), ROUND, updates)
     assert_close(state.tree("model"), {"w": npz["w1"]})
 
 

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.engine.context import JobContext
 from fedsilo.engine.federation import Federation
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import Exchange, Phase
 from fedsilo.methods.pieces.control_variates import control
 from fedsilo.methods.scaffold import ScaffoldConfig, ScaffoldServer
 from fedsilo.methods.state import State, Tree
@@ -22,29 +20,7 @@ from fedsilo.wire import ModelSignature
 from tests.federate import drive, job_spec, local_silos, model_of, open_federation, runners, skewed
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures
-from tests.unit.methods.harness import as_recorded, assert_close
-
-ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
-
-
-class Recorded:
-    """Models of silos that took so many steps."""
-
-    def __init__(self, models: Mapping[str, Tree], steps: float) -> None:
-        self.models, self.steps, self.silos = models, steps, tuple(models)
-
-    def samples(self, silo: str) -> int:
-        return 1
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        return {"steps": self.steps}
-
-    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        total = {name: np.zeros_like(array) for name, array in self.models[self.silos[0]].items()}
-        for silo, tree in self.models.items():
-            for name, array in tree.items():
-                total[name] += np.float32(weights[silo]) * array
-        return total
+from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close, server_context
 
 
 def folded(
@@ -52,10 +28,10 @@ def folded(
 ) -> State:
     optimizer = {"learningRate": rate, "momentum": 0}
     spec = job_spec("scaffold", n, training={"rounds": 1, "optimizer": optimizer})
-    job = JobContext(spec, ModelSignature((), 4, 5), tuple(f"silos/s{k}" for k in range(n)), "uniform")
+    job = server_context(spec, ModelSignature((), 4, 5))
     half = ScaffoldServer(ScaffoldConfig(server_learning_rate=server_rate))
-    updates: Any = Recorded(models, steps)
-    return half.aggregate(job, start, ROUND, updates)
+    sent = {silo: {"model": model} for silo, model in models.items()}
+    return half.aggregate(job, start, ROUND, answers(sent, steps=steps))
 
 
 @needs_fixtures
