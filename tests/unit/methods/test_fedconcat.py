@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedsilo.engine.federation import Federation
 from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
-from fedsilo.methods.pieces import concatenation, distributions
+from fedsilo.methods.pieces import clusters, concatenation, distributions
+from fedsilo.methods.pieces.clusters import cluster_silos
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
     federate,
@@ -25,6 +27,7 @@ from tests.federate import (
 )
 from tests.fixture_networks import Fixture, load_fixture
 from tests.paths import SHARED, needs_fixtures
+from tests.unit.methods.harness import Observed
 
 CLIENTS = 6
 
@@ -84,26 +87,52 @@ def in_our_order(weight: np.ndarray, order: list[int]) -> np.ndarray:
     return np.concatenate([weight[:, 84 * number : 84 * (number + 1)] for number in order], axis=1)
 
 
+@dataclass(frozen=True)
+class Run:
+    """A finished job over a fixture, which began stage 3 where the recorded run began it.
+
+    :ivar rows: the label distributions that it clustered by.
+    :ivar silos: the tasks and replies of each.
+    """
+
+    npz: Fixture
+    federation: Federation
+    rows: np.ndarray
+    silos: list[Observed]
+
+    @property
+    def member(self) -> list[int]:
+        """Number of each silo's cluster."""
+        return list(self.federation.state.values["member"].values())
+
+
 @pytest.fixture(params=[("fedconcat_e2e", "fedconcat"), ("fedconcat_id_e2e", "fedconcat-id")], ids=str)
-def recorded(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Fixture, Tree]:
-    """A fixture, and the model of a job over it that begins stage 3 where the recorded run began it."""
+def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A job over a fixture."""
     fixture, method = request.param
     npz = load_fixture(fixture)
+    rows: list[np.ndarray] = []
 
     def recorded_classifier(*_: Any) -> Tree:
         weight = in_our_order(npz["large_init/fc.weight"], order_of(npz))
         return {"classifier.weight": weight, "classifier.bias": npz["large_init/fc.bias"]}
 
+    def noted(job: Any, config: Any, found: dict[str, np.ndarray]) -> dict[str, int]:
+        rows.append(np.stack(list(found.values())))
+        return cluster_silos(job, config, found)
+
     monkeypatch.setattr(concatenation, "fresh_classifier", recorded_classifier)
+    monkeypatch.setattr(clusters, "cluster_silos", noted)
     spec = released_job(fixture, method, npz)
     path = SHARED / "methods" / "fixtures" / f"{fixture}.npz"
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
     answering = runners(spec, silos, path.parent)
     for runner in answering.values():
         runner.context = replace(runner.context, shuffle=False)
-    return npz, model_of(federate(tmp_path, spec, answering))
+    observed = {silo: Observed(runner) for silo, runner in answering.items()}
+    federation = federate(tmp_path, spec, observed)
+    (clustered,) = rows
+    return Run(npz, federation, clustered, list(observed.values()))
 
 
 def close(found: np.ndarray, expected: np.ndarray) -> None:
@@ -111,19 +140,53 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @needs_fixtures
-def test_the_whole_run_is_that_of_the_released_code(recorded: tuple[Fixture, Tree]) -> None:
-    npz, model = recorded
+def test_label_distributions_and_clusters_are_those_of_the_released_code(recorded: Run) -> None:
+    """Counted they are exact; inferred ones agree as two draws of 10,000 random inputs do."""
+    npz = recorded.npz
+    if "inferred_distribution" in npz:
+        np.testing.assert_allclose(recorded.rows, npz["inferred_distribution"], atol=1e-2)
+        # They are no label distributions, and differ between silos by more than the tolerance.
+        assert np.abs(recorded.rows - npz["label_distribution"]).max() > 0.1
+        assert np.ptp(npz["inferred_distribution"], axis=0).max() > 0.05
+    else:
+        np.testing.assert_allclose(recorded.rows, npz["label_distribution"], rtol=1e-12)
+    assert recorded.member == renumber(npz["assign"]).tolist()
+
+
+@needs_fixtures
+def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded: Run) -> None:
+    """By samples; with distributions inferred from them too, and T_e counts that round."""
+    assert [line["phase"] for line in recorded.federation.history()][-5:] == ["encoders"] * 2 + [
+        "classifier"
+    ] * 3
+    answered = [silo.seen["train", 1][1] for silo in recorded.silos]
+    for number, silo in zip(recorded.member, recorded.silos, strict=True):
+        mates = [reply for mate, reply in zip(recorded.member, answered, strict=True) if mate == number]
+        n = sum(reply.samples for reply in mates)
+        given = silo.seen["train", 2][0].trees["model"]
+        for name, array in given.items():
+            close(array, np.sum([reply.samples / n * reply.tensors[name] for reply in mates], axis=0))
+        start = silo.seen["train", 1][0].trees["model"]
+        np.testing.assert_array_equal(start["encoder.1.weight"], recorded.npz["init/enc/l.weight"])
+
+
+@needs_fixtures
+def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
+    npz, model = recorded.npz, model_of(recorded.federation)
     order = order_of(npz)
     for number, theirs in enumerate(order):
         close(model[f"encoder.{number}.1.weight"], npz[f"cluster{theirs}/enc/l.weight"])
         close(model[f"encoder.{number}.1.bias"], npz[f"cluster{theirs}/enc/l.bias"])
+        kept = recorded.federation.state.tree(f"cluster/{number}")
+        close(kept["classifier.weight"], npz[f"cluster{theirs}/cls/fc.weight"])
+        close(kept["classifier.bias"], npz[f"cluster{theirs}/cls/fc.bias"])
     close(model["classifier.weight"], in_our_order(npz["large_final/fc.weight"], order))
     close(model["classifier.bias"], npz["large_final/fc.bias"])
 
 
 @needs_fixtures
-def test_the_stacked_model_answers_as_the_released_one(recorded: tuple[Fixture, Tree]) -> None:
-    npz, model = recorded
+def test_the_stacked_model_answers_as_the_released_one(recorded: Run) -> None:
+    npz, model = recorded.npz, model_of(recorded.federation)
     probe = npz["probe_x"].reshape(len(npz["probe_x"]), -1)
     parts = [
         np.maximum(probe @ model[f"encoder.{n}.1.weight"].T + model[f"encoder.{n}.1.bias"], 0)
