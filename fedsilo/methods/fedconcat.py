@@ -65,8 +65,9 @@ class FedConcatServer:
         if exchange.phase.step == "distribution":
             return self.form_clusters(job, state, distributions.from_counts(job, updates))
         if exchange.phase.step == "classify":
-            weights = "uniform" if self.config.variant == "released" else None
-            return state.with_trees(classifier=job.mean(updates, "model", weights=weights))
+            rule = "uniform" if self.config.variant == "released" else None
+            mean = job.mean(updates, "model", weights=job.spec.aggregation.weights or rule)
+            return state.with_trees(classifier=mean)
         return self.train_encoders(job, state, exchange, updates)
 
     def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, np.ndarray]) -> State:

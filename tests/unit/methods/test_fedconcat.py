@@ -15,9 +15,12 @@ from torch import nn
 from fedsilo.engine.federation import Federation
 from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
+from fedsilo.methods import registry
+from fedsilo.methods.interface import Exchange, Phase
 from fedsilo.methods.pieces import clusters, concatenation, distributions
 from fedsilo.methods.pieces.clusters import cluster_silos
 from fedsilo.methods.state import State, Tree
+from fedsilo.wire import ModelSignature
 from tests.federate import (
     federate,
     job_spec,
@@ -27,7 +30,7 @@ from tests.federate import (
 )
 from tests.fixture_networks import Fixture, load_fixture
 from tests.paths import SHARED, needs_fixtures
-from tests.unit.methods.harness import Observed
+from tests.unit.methods.harness import Observed, answers, server_context
 
 CLIENTS = 6
 
@@ -195,6 +198,22 @@ def test_the_stacked_model_answers_as_the_released_one(recorded: Run) -> None:
     features = np.concatenate(parts, axis=1)
     close(features, in_our_order(npz["probe_feature"], order_of(npz)))
     close(features @ model["classifier.weight"].T + model["classifier.bias"], npz["probe_logits"])
+
+
+@pytest.mark.parametrize(
+    ("variant", "weights", "mean"),
+    [("paper", None, 7.5), ("released", None, 5.0), ("released", "samples", 7.5), ("paper", "uniform", 5.0)],
+)
+def test_stage_3_is_averaged_by_the_variants_rule_unless_the_job_names_one(
+    variant: str, weights: str | None, mean: float
+) -> None:
+    spec = job_spec("fedconcat", 2, method={"config": {"variant": variant}}, aggregation={"weights": weights})
+    half = registry.get("fedconcat").server(registry.config_of(registry.get("fedconcat"), spec))
+    exchange = Exchange(Phase("classifier", 1, "classify"), 3, 1, 1)
+    sent = {f"silos/s{k}": {"model": {"w": np.full(2, 10.0 * k, np.float32)}} for k in range(2)}
+    job = server_context(spec, ModelSignature((), 4, 5))
+    state = half.aggregate(job, State(), exchange, answers(sent, {"silos/s0": 1, "silos/s1": 3}))
+    assert state.tree("classifier")["w"].tolist() == [mean, mean]
 
 
 @needs_fixtures

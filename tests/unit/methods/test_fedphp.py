@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.engine.context import JobContext
-from fedsilo.engine.runner import TaskRunner
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, signature
 from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.methods import registry
 from fedsilo.methods.fedphp import FedPHPConfig
-from fedsilo.methods.interface import PERSONAL, Exchange, Phase, Reply, SiloTask
+from fedsilo.methods.interface import PERSONAL, SiloTask
 from fedsilo.methods.pieces.inherited import SELECTIONS, kept
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
@@ -26,13 +24,12 @@ from tests.federate import (
     local_silos,
     model_of,
     open_federation,
-    references,
     runners,
     skewed,
 )
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures
-from tests.unit.methods.harness import AsRecorded, assert_close, recorded
+from tests.unit.methods.harness import ROUND, AsRecorded, Observed, assert_close, recorded, server_context
 
 PAPER, RELEASED = FedPHPConfig(), FedPHPConfig(variant="released")
 
@@ -98,23 +95,6 @@ def test_a_silos_model_stays_between_what_it_was_and_what_it_learned(tmp_path: P
         np.testing.assert_allclose(second[name], 0.9 * first[name] + np.float32(0.1) * new, atol=1e-6)
 
 
-class Observed:
-    """A silo of which it is noted, at each but its first round, what it kept before, what it sent and what it keeps."""
-
-    def __init__(self, runner: TaskRunner) -> None:
-        self.runner = runner
-        self.rounds: list[tuple[int, Tree, Tree, Tree]] = []
-
-    def run(self, task: SiloTask, private: State) -> Reply:
-        reply = self.runner.run(task, private)
-        if task.step == "train" and PERSONAL in private.trees:
-            assert reply.private is not None
-            before = int(private.values[SELECTIONS])
-            kept_before = {name: array.copy() for name, array in private.tree(PERSONAL).items()}
-            self.rounds.append((before, kept_before, reply.tensors, reply.private.tree(PERSONAL)))
-        return reply
-
-
 @pytest.mark.parametrize(("fraction", "q"), [(0.1, 1 / 3), (0.5, 2 / 3)])
 def test_the_schedule_counts_the_silos_that_are_drawn_and_not_the_fraction(
     tmp_path: Path, fraction: float, q: float
@@ -125,12 +105,15 @@ def test_the_schedule_counts_the_silos_that_are_drawn_and_not_the_fraction(
     real = runners(spec, skewed(tmp_path, classes_of), tmp_path)
     observed = {silo: Observed(runner) for silo, runner in real.items()}
     federate(tmp_path, spec, observed)
-    again = [noted for silo in observed.values() for noted in silo.rounds]
-    assert len(again) >= 3
-    name = "classifier.weight"
-    for before, old, sent, new in again:
-        mu = min(0.9 * (before + 1) / (q * 6), 1.0)
-        np.testing.assert_allclose(new[name], mu * old[name] + (1 - mu) * sent[name], rtol=1e-5, atol=1e-6)
+    again, name = 0, "classifier.weight"
+    for silo in observed.values():
+        replies = [reply for (step, _), (_, reply) in silo.seen.items() if step == "train"]
+        own = [reply.private.tree(PERSONAL)[name] for reply in replies if reply.private]
+        for z in range(2, len(replies) + 1):
+            mu, old, sent = min(0.9 * z / (q * 6), 1.0), own[z - 2], replies[z - 1].tensors[name]
+            np.testing.assert_allclose(own[z - 1], mu * old + (1 - mu) * sent, rtol=1e-5, atol=1e-6)
+            again += 1
+    assert again >= 3
 
 
 @pytest.mark.parametrize("method", ["fedphp", "map", "scamap"])
@@ -138,10 +121,8 @@ def test_every_method_with_private_models_tells_what_part_of_the_silos_is_drawn(
     spec = job_spec(method, 10, participation={"fraction": 0.25})
     declaration = registry.get(method)
     half = declaration.server(registry.config_of(declaration, spec))
-    silos = references(spec)
-    job = JobContext(spec, signature(build_model(spec.model, spec.data, seed=0)), silos, "uniform")
-    exchange = Exchange(Phase("train", 1, "train"), 1, 1, 1)
-    assigned = half.assign(job, half.start(job), exchange, silos[:3])
+    job = server_context(spec, signature(build_model(spec.model, spec.data, seed=0)))
+    assigned = half.assign(job, half.start(job), ROUND, job.silos[:3])
     assert [asked.settings for asked in assigned.values()] == [{"drawn": 0.3}] * 3
 
 
