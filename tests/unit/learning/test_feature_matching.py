@@ -14,6 +14,7 @@ from tests.paths import needs_fixtures
 
 @needs_fixtures
 def test_matching_loss_is_the_released_one() -> None:
+    """Asked directly: the recorded gradients are those of no features (a bias's add up to zero), so no job has them."""
     recorded = load_fixture("creff_match_loss")
     found, wanted = (
         tuple(torch.tensor(recorded[f"g_{side}_{part}"])[None] for part in "wb") for side in ("syn", "real")
