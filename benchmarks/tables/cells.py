@@ -99,7 +99,10 @@ class Cell:
         return {"silos": self._count, "seed": self.seed, **self.settings["partition"]}
 
     def _source(self, folder: Path, split: str, silo: int | None = None) -> dict[str, Any]:
-        """A loader, its config and a silo's partition; the division is there where it decides how images are turned."""
+        """A loader, its config and a silo's partition; the division is there where it decides how images are turned.
+
+        :param silo: its number; None for the test images, which no silo has.
+        """
         division = self._division()
         config = {key: value for key, value in self.settings["data"].items() if key != "testSamples"}
         if split == "test":

@@ -115,23 +115,28 @@ def _training(dataset: str, folder: str, count: int) -> dict[str, Raw]:
     found = dict(islice(enough, count))
     if len(found) < count:
         raise ValueError(
-            f"{dataset}: {len(found)} users have {LEAST} training images, and {count} are to be silos"
+            f"{dataset}: users with at least {LEAST} training images: {len(found)}, and {count} are to be silos; "
+            "put more of LEAF's files into the folder"
         )
     return found
 
 
 @lru_cache(maxsize=2)
 def _users(dataset: str, folder: str, split: str, count: int) -> list[Raw]:
-    """The images of these users in one split, where they have any.
+    """The images of these users in one split, none of those who have none there.
 
-    :raises ValueError: none has.
+    :raises ValueError: nobody has any.
     """
     found = _training(dataset, folder, count)
-    if split != "train":
-        found = {name: raw for name, raw in USERS[dataset](Path(folder), split) if name in found}
-    if not found:
-        raise ValueError(f"{dataset}/{split} has no image of the training users; divide each user's images")
-    return list(found.values())
+    if split == "train":
+        return list(found.values())
+    held = dict(USERS[dataset](Path(folder), split))
+    if found.keys().isdisjoint(held):
+        raise ValueError(
+            f"{dataset}/{split}: has no image of the training users; make it with LEAF's `-t sample`, which divides "
+            "each user's images"
+        )
+    return [held.get(name, (images[:0], labels[:0])) for name, (images, labels) in found.items()]
 
 
 def balanced(labels: np.ndarray, samples: int) -> np.ndarray:

@@ -103,7 +103,8 @@ def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> 
         try:
             run = run_one(chosen, cell, place, machine, progress)
         except FedsiloError as error:
-            reason = why[cell.row, cell.column] = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
+            why |= {(same.row, same.column): reason for same in cells if same.digest == cell.digest}
             progress.done(cell, None, reason)
             continue
         results.append(path, run)

@@ -15,8 +15,7 @@ from fedsilo.manifests.training import AugmentationSpec
 class Augmentation:
     """What `spec.training.augmentation` asks for, batch after batch.
 
-    What is drawn comes from a CPU generator of its own, so that neither the device nor the order of examples has a
-    part in it.
+    What is drawn comes from a CPU generator of its own, so that it is the same on every device.
 
     :param seed: of the local training.
     """
@@ -40,9 +39,9 @@ class Augmentation:
         return images
 
 
-def _cropped(images: Tensor, shifts: Tensor, border: int, shows: str) -> Tensor:
-    """A crop of the old size, from (row, column) `shifts` of the image with its border."""
-    bordered = functional.pad(images, [border] * 4, mode="reflect" if shows == "reflect" else "constant")
+def _cropped(images: Tensor, shifts: Tensor, width: int, border: str) -> Tensor:
+    """A crop of the old size, from (row, column) `shifts` of the image with a border of this width."""
+    bordered = functional.pad(images, [width] * 4, mode="reflect" if border == "reflect" else "constant")
     shifts = shifts.to(images.device)
     rows = shifts[:, :1] + torch.arange(images.shape[2], device=images.device)
     columns = shifts[:, 1:] + torch.arange(images.shape[3], device=images.device)

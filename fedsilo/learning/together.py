@@ -114,7 +114,7 @@ def _train(
         weights = {name: tensor[:active].detach() for name, tensor in stack.items()}
         for name in learning:
             weights[name].requires_grad_()
-        value = vmap(loss)(weights, *_batch(clients[:active], views, index))
+        value = vmap(loss)(weights, *_batch(clients[:active], views[:active], index))
         gradients = torch.autograd.grad(value.sum(), [weights[name] for name in learning])
         found = dict(zip(learning, gradients, strict=True))
         losses[:active, step] = value.detach()
@@ -142,7 +142,7 @@ def _batch(
     """Features, labels and what counts, (clients, largest batch, ...): short batches are filled up with nothing."""
     longest = max(len(rows) for rows in index)
     features, labels, counted = [], [], []
-    for client, view, rows in zip(clients, views, index, strict=False):
+    for client, view, rows in zip(clients, views, index, strict=True):
         x, y = client.examples.batch(rows)
         features.append(_filled(view(x), longest))
         labels.append(_filled(y, longest))

@@ -6,28 +6,15 @@ private model teaches the downloaded one while that is trained; afterwards it ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import (
-    Assignment,
-    Exchange,
-    Reply,
-    ServerContext,
-    SiloContext,
-    SiloStep,
-    SiloTask,
-)
-from fedsilo.methods.pieces.inherited import (
-    InheritedConfig,
-    inherit,
-    telling_what_is_drawn,
-    transfer_loss,
-)
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.inherited import InheritedConfig, InheritingServer, inherit, transfer_loss
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
@@ -48,16 +35,6 @@ class FedPHPConfig(InheritedConfig):
         return self.variant == "released"
 
 
-class FedPHPServer(FedAvgServer):
-    """Tree: `model`."""
-
-    def assign(
-        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
-    ) -> Mapping[str, Assignment]:
-        """Broadcast w, and Q for the silos' schedule of mu_k."""
-        return telling_what_is_drawn(job, super().assign(job, state, exchange, silos))
-
-
 class FedPHP(FedAvg):
     """Declaration of FedPHP."""
 
@@ -70,9 +47,9 @@ class FedPHP(FedAvg):
     in_silo = "its private model and how many rounds it took part in"
     Config = FedPHPConfig
 
-    def server(self, config: FedPHPConfig) -> FedPHPServer:
-        """The averaging half."""
-        return FedPHPServer()
+    def server(self, config: FedPHPConfig) -> InheritingServer:
+        """The averaging half, with Q."""
+        return InheritingServer()
 
     def personalises(self, config: FedPHPConfig) -> bool:
         """Every silo that took part has its private model."""

@@ -44,7 +44,7 @@ class FedProx(FedAvg):
 
     def averaging(self, config: FedProxConfig) -> str:
         """By samples as printed, uniform in MAP's code."""
-        return "samples" if config.variant == "paper" else "uniform"
+        return self.weights if config.variant == "paper" else "uniform"
 
     def silo(self, config: FedProxConfig) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and the proximal term."""

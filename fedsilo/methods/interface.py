@@ -319,7 +319,7 @@ class Method(ABC):
         """The silo half: a function for each step."""
 
     def averaging(self, config: Any) -> str:
-        """Rule of averaging unless the job names one; `weights`, in every form that does not override it."""
+        """Rule of averaging where the job names none: `weights`, unless it follows from the configuration."""
         del config
         return self.weights
 

@@ -10,10 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.fedphp import FedPHPServer
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.inherited import InheritingServer
 from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
+from fedsilo.methods.pieces.two_stages import (
+    CITATION,
+    Afterwards,
+    TwoStageConfig,
+    first_loss,
+    personalise,
+    stages,
+)
 from fedsilo.methods.state import State
 
 RELEASED = Afterwards(part=0.1, rate=0.2)
@@ -24,21 +31,18 @@ class MAP(FedAvg):
 
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
-    citation = (
-        "X.-C. Li, S. Song, Y. Li, B. Li, Y. Shao, Y. Yang, D.-C. Zhan. MAP: Model Aggregation and Personalization in "
-        "Federated Learning with Incomplete Classes. 2024."
-    )
+    citation = CITATION
     in_silo = "its private model and how many rounds it took part in"
     Config = TwoStageConfig
     weights = "uniform"
 
     def averaging(self, config: TwoStageConfig) -> str:
         """Uniform as printed, by samples in the released code."""
-        return "samples" if config.released else "uniform"
+        return "samples" if config.released else self.weights
 
-    def server(self, config: TwoStageConfig) -> FedPHPServer:
-        """The averaging half, as FedPHP's."""
-        return FedPHPServer()
+    def server(self, config: TwoStageConfig) -> InheritingServer:
+        """The averaging half, with Q."""
+        return InheritingServer()
 
     def personalises(self, config: TwoStageConfig) -> bool:
         """Every silo that took part has its private model."""

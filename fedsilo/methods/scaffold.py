@@ -6,38 +6,30 @@ option II.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
 from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
-    Assignment,
-    Exchange,
     MethodConfig,
     Payload,
     Phase,
     Reply,
-    ServerContext,
     SiloContext,
     SiloStep,
     SiloTask,
     Step,
-    Updates,
 )
-from fedsilo.methods.pieces.buffers import zero_like
-from fedsilo.methods.pieces.control_variates import Rule, fold, share, train_controlled
-from fedsilo.methods.state import Scalar, State
-
-SIZES = "sizes"
-"""Step in which silos state how many samples they have and send nothing, FedDyn's repository."""
+from fedsilo.methods.pieces.control_variates import MAP_CODE, Rule, train_controlled
+from fedsilo.methods.pieces.controlled_averaging import SIZES, ControlledServer
+from fedsilo.methods.state import State
 
 RULES: Mapping[str, Rule] = {
     "paper": Rule(),
-    "released": Rule(weight_decay=False, base_rate=True, over_sampled=True),
+    "released": MAP_CODE,
     "niid-bench": Rule(momentum=True, after_step=True),
     "feddyn": Rule(base_rate=True, by_size=True),
 }
@@ -60,36 +52,6 @@ class ScaffoldConfig(MethodConfig):
     def rule(self) -> Rule:
         """The arithmetic of the variant."""
         return RULES[self.variant]
-
-
-@dataclass(frozen=True)
-class ScaffoldServer(FedAvgServer):
-    """Trees: `model` (w) and `control` (c)."""
-
-    config: ScaffoldConfig
-
-    def start(self, job: ServerContext) -> State:
-        """The initial model; c = 0."""
-        model = job.initial_model()
-        return State({"model": model, "control": zero_like(model)})
-
-    def assign(
-        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
-    ) -> Mapping[str, Assignment]:
-        """Broadcast w and c."""
-        if exchange.phase.step == SIZES:
-            return {silo: Assignment() for silo in silos}
-        trees = {"model": "model", "control": "control"}
-        settings: dict[str, dict[str, Scalar]] = {silo: {} for silo in silos}
-        if self.config.rule.by_size:
-            settings = {silo: {"share": share(job, state, silo)} for silo in silos}
-        return {silo: Assignment(trees, settings[silo]) for silo in silos}
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """Step w and c."""
-        if exchange.phase.step == SIZES:
-            return state.with_values(samples={silo: updates.samples(silo) for silo in updates.silos})
-        return fold(job, state, exchange, updates, self.config.rule, self.config.server_learning_rate)
 
 
 class Scaffold(FedAvg):
@@ -120,9 +82,9 @@ class Scaffold(FedAvg):
         sizes = (Phase(SIZES, 1, SIZES, everyone=True),) if config.rule.by_size else ()
         return (*sizes, *super().phases(spec, config))
 
-    def server(self, config: ScaffoldConfig) -> ScaffoldServer:
+    def server(self, config: ScaffoldConfig) -> ControlledServer:
         """Model and control variate."""
-        return ScaffoldServer(config)
+        return ControlledServer(config.rule, config.server_learning_rate)
 
     def silo(self, config: ScaffoldConfig) -> Mapping[str, SiloStep]:
         """Corrected local steps, and the new c_k."""

@@ -23,11 +23,17 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
-from fedsilo.methods.map import MAP
-from fedsilo.methods.pieces.control_variates import train_controlled
-from fedsilo.methods.pieces.inherited import telling_what_is_drawn
-from fedsilo.methods.pieces.two_stages import Afterwards, TwoStageConfig, first_loss, personalise, stages
-from fedsilo.methods.scaffold import ScaffoldConfig, ScaffoldServer
+from fedsilo.methods.pieces.control_variates import MAP_CODE, Rule, train_controlled
+from fedsilo.methods.pieces.controlled_averaging import ControlledServer
+from fedsilo.methods.pieces.inherited import with_drawn_part
+from fedsilo.methods.pieces.two_stages import (
+    CITATION,
+    Afterwards,
+    TwoStageConfig,
+    first_loss,
+    personalise,
+    stages,
+)
 from fedsilo.methods.state import State
 
 RELEASED = Afterwards(part=0.2, rate=0.5)
@@ -41,20 +47,19 @@ class ScaMAPConfig(TwoStageConfig):
     )
 
     @property
-    def scaffold(self) -> ScaffoldConfig:
-        """SCAFFOLD's settings; its released form is that of the same code."""
-        variant = "released" if self.released else "paper"
-        return ScaffoldConfig(variant=variant, server_learning_rate=self.server_learning_rate)
+    def rule(self) -> Rule:
+        """The arithmetic of control variates: printed, or of the released code."""
+        return MAP_CODE if self.released else Rule()
 
 
-class ScaMAPServer(ScaffoldServer):
-    """SCAFFOLD's half."""
+class ScaMAPServer(ControlledServer):
+    """Averaging with control variates, for silos that inherit. Trees: `model` (w) and `control` (c)."""
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
         """Broadcast w and c, and Q for the silos' schedule of mu_k."""
-        return telling_what_is_drawn(job, super().assign(job, state, exchange, silos))
+        return with_drawn_part(job, super().assign(job, state, exchange, silos))
 
 
 class ScaMAP(FedAvg):
@@ -62,7 +67,7 @@ class ScaMAP(FedAvg):
 
     name = "scamap"
     title = "MAP with control variates"
-    citation = MAP.citation
+    citation = CITATION
     at_aggregator = "the model and the control variate c"
     in_silo = "its private model, its control variate c_k and how many rounds it took part in"
     Config = ScaMAPConfig
@@ -73,8 +78,8 @@ class ScaMAP(FedAvg):
         return {"train": Step((Payload("model"),), ("loss", "steps"))}
 
     def server(self, config: ScaMAPConfig) -> ScaMAPServer:
-        """SCAFFOLD's half, and Q."""
-        return ScaMAPServer(config.scaffold)
+        """Model and control variate, with Q."""
+        return ScaMAPServer(config.rule, config.server_learning_rate)
 
     def personalises(self, config: ScaMAPConfig) -> bool:
         """Every silo that took part has its private model."""
@@ -82,11 +87,12 @@ class ScaMAP(FedAvg):
 
     def silo(self, config: ScaMAPConfig) -> Mapping[str, SiloStep]:
         """w_k from w with corrected steps under restricted softmax; then the second stage as in MAP."""
-        rule = config.scaffold.rule
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             first, second = stages(silo, task, config, RELEASED)
-            reply = train_controlled(silo, task, private, rule, loss=first_loss(silo, config), plan=first)
+            reply = train_controlled(
+                silo, task, private, config.rule, loss=first_loss(silo, config), plan=first
+            )
             assert reply.private is not None, "train_controlled keeps c_k"
             own = personalise(silo, task, private, reply.tensors, second, config)
             return replace(reply, private=own.with_trees(control=reply.private.tree("control")))

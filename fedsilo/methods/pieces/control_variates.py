@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Exchange, Reply, ServerContext, SiloContext, SiloTask, Updates
-from fedsilo.methods.pieces.buffers import is_statistic, zero_like
+from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.buffers import zero_like
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -40,6 +39,10 @@ class Rule:
     base_rate: bool = False
     over_sampled: bool = False
     by_size: bool = False
+
+
+MAP_CODE = Rule(weight_decay=False, base_rate=True, over_sampled=True)
+"""As MAP's released code has it."""
 
 
 def train_controlled(
@@ -98,54 +101,6 @@ def control(
     :param way: tau_k eta, how far a unit gradient would have led.
     """
     return {name: own[name] - c[name] + (w[name] - y[name]) / way for name in c}
-
-
-def fold(
-    job: ServerContext, state: State, exchange: Exchange, updates: Updates, rule: Rule, server_rate: float
-) -> State:
-    """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
-
-    BatchNorm's statistics have no variates and are averaged.
-
-    :param state: trees `model` (w) and `control` (c); value `samples` of all silos where the rule asks for it.
-    :raises MethodError: an update that states no step.
-    """
-    w, c = state.tree("model"), state.tree("control")
-    mean = job.mean(updates, "model")
-    model = {
-        name: mean[name] if is_statistic(name) else w[name] + server_rate * (mean[name] - w[name])
-        for name in w
-    }
-    rate = _rate(job, exchange, rule)
-    counted = {silo: share(job, state, silo) if rule.by_size else 1.0 for silo in updates.silos}
-    pull = {silo: counted[silo] / (steps(updates, silo) * rate) for silo in updates.silos}
-    moved = updates.weighted_sum("model", pull)
-    n = len(updates.silos) if rule.over_sampled else len(job.silos)
-    towards, size = sum(pull.values()) / n, sum(counted.values()) / n
-    control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
-    return state.with_trees(model=model, control=control)
-
-
-def share(job: ServerContext, state: State, silo: str) -> float:
-    """v_k = n_k over the mean of the sizes that silos stated; 1 for one that stated none."""
-    samples = state.values["samples"]
-    return float(samples[silo] * len(samples) / sum(samples.values())) if silo in samples else 1.0
-
-
-def steps(updates: Updates, silo: str) -> float:
-    """Local steps tau_k that a silo's update states."""
-    stated = updates.metrics(silo).get("steps", 0.0)
-    if stated < 1:
-        raise MethodError(f"the update of {silo} states {stated:g} local steps; a silo takes at least one")
-    return stated
-
-
-def _rate(job: ServerContext, exchange: Exchange, rule: Rule) -> float:
-    from fedsilo.learning.training import learning_rate
-
-    if rule.base_rate:
-        return float(job.spec.training.optimizer.learning_rate)
-    return learning_rate(job.spec.training, exchange.phase_round, exchange.phase_rounds)
 
 
 def _corrections(silo: SiloContext, shift: Tree, rate: float) -> tuple[Correction, Correction]:

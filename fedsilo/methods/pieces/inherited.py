@@ -7,7 +7,7 @@ private state, beside the number of times that the silo took part, and teaches t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +15,16 @@ import numpy as np
 from pydantic import Field
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import PERSONAL, Assignment, MethodConfig, ServerContext, SiloContext, SiloTask
+from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.interface import (
+    PERSONAL,
+    Assignment,
+    Exchange,
+    MethodConfig,
+    ServerContext,
+    SiloContext,
+    SiloTask,
+)
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -58,7 +67,17 @@ class InheritedConfig(MethodConfig):
         return False
 
 
-def telling_what_is_drawn(job: ServerContext, assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
+class InheritingServer(FedAvgServer):
+    """Averaging, for silos that inherit. Tree: `model`."""
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Broadcast w, and Q for the silos' schedule of mu_k."""
+        return with_drawn_part(job, super().assign(job, state, exchange, silos))
+
+
+def with_drawn_part(job: ServerContext, assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
     """The assignments with Q: the silos that the engine draws, a whole number of them, over all silos."""
     q = job.spec.participation.sampled(len(job.silos)) / len(job.silos)
     return {silo: replace(asked, settings={**asked.settings, DRAWN: q}) for silo, asked in assigned.items()}
@@ -124,13 +143,12 @@ def inherit(
 
     :param task: with the setting `drawn`.
     :param new: w_k, what the silo has just learned.
-    :raises MethodError: Q is no part of the silos.
+    :raises MethodError: the task does not say Q, or says what is no part of the silos.
     """
-    q = float(task.settings.get(DRAWN, 0))
-    if not 0 < q <= 1:
-        raise MethodError(
-            f"task setting {DRAWN} is {q:g}; the aggregator draws a part of the silos, above 0 to 1"
-        )
+    q = task.settings.get(DRAWN)
+    if not isinstance(q, int | float) or not 0 < q <= 1:
+        problem = "is missing" if q is None else f"{q!r} is not above 0 and at most 1"
+        raise MethodError(f"task setting {DRAWN}: {problem}; run the aggregator and the silos in one version")
     before = int(private.values.get(SELECTIONS, 0))
     old = private_model(silo, private, config)
     mu = kept(config, before, q * task.phase_rounds)

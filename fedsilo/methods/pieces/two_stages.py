@@ -29,6 +29,11 @@ SCALINGS: Mapping[str, Scaling] = {
     "released-mask": "mask",
 }
 
+CITATION = (
+    "X.-C. Li, S. Song, Y. Li, B. Li, Y. Shao, Y. Yang, D.-C. Zhan. MAP: Model Aggregation and Personalization in "
+    "Federated Learning with Incomplete Classes. 2024."
+)
+
 LEAST_STEPS = 5
 """Steps that the released code's second stage has at least."""
 

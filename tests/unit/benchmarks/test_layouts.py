@@ -171,11 +171,13 @@ def test_silos_are_the_users_who_have_enough_images(tmp_path: Path) -> None:
 
 def test_users_who_are_not_there_are_missed(tmp_path: Path) -> None:
     folder = leaf(tmp_path, {"w0": 5, "few": 4})
-    with pytest.raises(ValueError, match="femnist: 1 users have 5 training images, and 2 are to be silos"):
+    with pytest.raises(
+        ValueError, match="femnist: users with at least 5 training images: 1, and 2 are to be silos; put more"
+    ):
         load("femnist", folder, "train", users=2, user=0)
     for file in (tmp_path / "femnist" / "test").iterdir():
         file.write_text(file.read_text().replace("w0", "w9"))
-    with pytest.raises(ValueError, match="femnist/test has no image of the training users"):
+    with pytest.raises(ValueError, match="femnist/test: has no image of the training users"):
         load("femnist", folder, "test", users=1)
 
 

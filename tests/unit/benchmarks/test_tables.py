@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from benchmarks.tables import curves, definition, rendering, results
 from benchmarks.tables.__main__ import main
 from benchmarks.tables.cells import Cell, cells
+from benchmarks.tables.datasets import DATASETS
 from benchmarks.tables.definition import Column, Paper, Reduction, Row, Table
 from benchmarks.tables.measures import figure
 from benchmarks.tables.results import Run
-from benchmarks.tables.running import Place, Progress, run_one
+from benchmarks.tables.running import Place, Progress, run_all, run_one
+from fedsilo.learning.models import build_model
+from fedsilo.manifests.job import DataSpec, ModelSpec
 from tests.pages import runs
 from tests.terminal import Terminal
 from tests.unit.benchmarks.test_layouts import archive, leaf
@@ -79,6 +83,46 @@ def test_a_column_may_differ_for_a_row() -> None:
         ("cifar10-c2", "FedAvg"): (50, None),
         ("cifar10-c2", "FedConcat"): (234, 200),
     }
+    (reduced,) = cells(definition.choose("fedconcat", "reduced", ["FedConcat"], ["fmnist-c2"]), 1)
+    assert reduced.settings["job"]["training"]["rounds"] == 36
+
+
+@pytest.mark.parametrize("name", ["fedconcat-1", "fedconcat-2", "fedconcat-3", "creff-1"])
+def test_fedconcat_moves_as_much_as_the_others(name: str) -> None:
+    """2 P T_e + K (P - P_c) + 2 (K d C + C) T_c = 2 P R within two per cent; FedConcat-ID has a round more."""
+    rows = ["FedAvg", "FedConcat", "FedConcat-ID"]
+    by_column: dict[str, dict[str, Cell]] = {}
+    for cell in cells(definition.choose(name, "full", rows), 1):
+        by_column.setdefault(cell.column, {})[cell.row] = cell
+    for column, found in by_column.items():
+        moved = {row: numbers_moved(cell) for row, cell in found.items()}
+        for row in rows[1:]:
+            assert moved[row] / moved["FedAvg"] == pytest.approx(1, abs=0.02), (column, row)
+
+
+def numbers_moved(cell: Cell) -> float:
+    """To and from a silo in all rounds in which it takes part."""
+    job = cell.settings["job"]
+    whole, head, features, classes = sizes(json.dumps(job["model"], sort_keys=True), cell.dataset)
+    drawn = job.get("participation", {}).get("fraction", 1.0)
+    config = job["method"]["config"]
+    if "encoderRounds" not in config:
+        return float(2 * whole * job["training"]["rounds"] * drawn)
+    rounds = config["encoderRounds"] + (cell.method == "fedconcat-id")
+    stacked = config["clusters"] * features * classes + classes
+    encoders = config["clusters"] * (whole - head)
+    return float(2 * whole * rounds * drawn + encoders + 2 * stacked * config["classifierRounds"] * drawn)
+
+
+@cache
+def sizes(model: str, dataset: str) -> tuple[int, int, int, int]:
+    """P, P_c, d and C."""
+    known = DATASETS[dataset]
+    data = DataSpec(dataset="images", classes=known.classes, input_shape=known.shape)
+    built = build_model(ModelSpec.model_validate(json.loads(model)), data, seed=0)
+    head = sum(p.numel() for p in built.classifier.parameters())
+    whole = sum(p.numel() for p in built.parameters())
+    return whole, head, (head - known.classes) // known.classes, known.classes
 
 
 def test_columns_that_measure_one_run_share_it() -> None:
@@ -177,6 +221,15 @@ def test_a_mean_that_cannot_be_is_refused(column: dict[str, object], fault: str)
     columns = {"mnist": {"title": "MNIST"}, "mean": column}
     with pytest.raises(ValueError, match=fault):
         Table.model_validate({"title": "A table", "columns": columns, "reduced": {"note": "Two rounds."}})
+
+
+def test_what_keeps_a_run_from_being_is_said_in_every_column_that_it_is_of(tmp_path: Path) -> None:
+    columns = ["mnist-lenet", "mnist-lenet-own"]
+    chosen = definition.choose("map-3", "reduced", ["FedAvg"], columns)
+    place = Place(tmp_path, "cpu", 0, "command")
+    why = run_all(chosen, cells(chosen, 1), tmp_path / "runs.jsonl", place)
+    assert why.keys() == {("FedAvg", column) for column in columns}
+    assert all("mnist" in reason for reason in why.values())
 
 
 def invented(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:

@@ -95,6 +95,7 @@ def test_a_scale_of_one_is_fedavg_and_zero_keeps_the_weights_of_missing_classes(
         ("fedrs", {"alpha": 0}, 0.1, False),
         ("map", {}, 0, False),
         ("map", {"alpha": 0}, 0, True),
+        ("map", {"variant": "complete"}, 0, True),
         ("scamap", {}, 0, False),
         ("fedlc", {}, 0, True),
         ("fedlc", {}, 0.1, False),

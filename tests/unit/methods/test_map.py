@@ -120,7 +120,6 @@ def test_one_step_is_the_common_models_and_the_private_model_is_what_was_sent(tm
 
 
 def test_silos_with_all_classes_scale_by_shares_as_fedrs_does(tmp_path: Path) -> None:
-    silo, task = silo_and_task(tmp_path)
     # One step is the first stage's, so that what is sent is all that FedRS does.
     silo, task = silo_and_task(tmp_path, batchSize=24)
     fedrs = registry.get("fedrs")

@@ -1,0 +1,101 @@
+"""Averaging with control variates: the aggregator's half.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsilo.errors import MethodError
+from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.pieces.buffers import is_statistic, zero_like
+from fedsilo.methods.pieces.control_variates import Rule
+from fedsilo.methods.state import Scalar, State
+
+SIZES = "sizes"
+"""Step in which silos state how many samples they have and send nothing, FedDyn's repository."""
+
+
+@dataclass(frozen=True)
+class ControlledServer(FedAvgServer):
+    """Trees: `model` (w) and `control` (c).
+
+    :param server_rate: eta_g.
+    """
+
+    rule: Rule
+    server_rate: float
+
+    def start(self, job: ServerContext) -> State:
+        """The initial model; c = 0."""
+        model = job.initial_model()
+        return State({"model": model, "control": zero_like(model)})
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Broadcast w and c."""
+        if exchange.phase.step == SIZES:
+            return {silo: Assignment() for silo in silos}
+        trees = {"model": "model", "control": "control"}
+        settings: dict[str, dict[str, Scalar]] = {silo: {} for silo in silos}
+        if self.rule.by_size:
+            settings = {silo: {"share": share(job, state, silo)} for silo in silos}
+        return {silo: Assignment(trees, settings[silo]) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Step w and c."""
+        if exchange.phase.step == SIZES:
+            return state.with_values(samples={silo: updates.samples(silo) for silo in updates.silos})
+        return fold(job, state, exchange, updates, self.rule, self.server_rate)
+
+
+def fold(
+    job: ServerContext, state: State, exchange: Exchange, updates: Updates, rule: Rule, server_rate: float
+) -> State:
+    """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
+
+    BatchNorm's statistics have no variates and are averaged.
+
+    :param state: trees `model` (w) and `control` (c); value `samples` of all silos where the rule asks for it.
+    :raises MethodError: an update that states no step.
+    """
+    w, c = state.tree("model"), state.tree("control")
+    mean = job.mean(updates, "model")
+    model = {
+        name: mean[name] if is_statistic(name) else w[name] + server_rate * (mean[name] - w[name])
+        for name in w
+    }
+    rate = _rate(job, exchange, rule)
+    counted = {silo: share(job, state, silo) if rule.by_size else 1.0 for silo in updates.silos}
+    pull = {silo: counted[silo] / (steps(updates, silo) * rate) for silo in updates.silos}
+    moved = updates.weighted_sum("model", pull)
+    n = len(updates.silos) if rule.over_sampled else len(job.silos)
+    towards, size = sum(pull.values()) / n, sum(counted.values()) / n
+    control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
+    return state.with_trees(model=model, control=control)
+
+
+def share(job: ServerContext, state: State, silo: str) -> float:
+    """v_k = n_k over the mean of the sizes that silos stated; 1 for one that stated none."""
+    samples = state.values["samples"]
+    return float(samples[silo] * len(samples) / sum(samples.values())) if silo in samples else 1.0
+
+
+def steps(updates: Updates, silo: str) -> float:
+    """Local steps tau_k that a silo's update states."""
+    stated = updates.metrics(silo).get("steps", 0.0)
+    if stated < 1:
+        raise MethodError(f"the update of {silo} states {stated:g} local steps; a silo takes at least one")
+    return stated
+
+
+def _rate(job: ServerContext, exchange: Exchange, rule: Rule) -> float:
+    from fedsilo.learning.training import learning_rate
+
+    if rule.base_rate:
+        return float(job.spec.training.optimizer.learning_rate)
+    return learning_rate(job.spec.training, exchange.phase_round, exchange.phase_rounds)
