@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsilo.manifests.observed import condition, holds, status_of
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import LONGEST, Condition, as_status
+from fedsilo_operator.conditions import LONGEST, Condition, as_status, moment
 from fedsilo_operator.objects import CONFIG_MAP, JOB, Object, is_deleted, kind_of, says
 from fedsilo_operator.plan import Action, Apply, Plan, apart
 from fedsilo_operator.pods import ending
@@ -38,6 +38,10 @@ from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
 
 ENDS = ("Finished", "Failed")
 
+LEAVE = 30.0
+"""Seconds in which a trainer whose guard is done may end by itself: it puts the silo's own model into its place, and a
+pod that is stopped takes its log along."""
+
 _QUIET = frozenset({Reason.ADMITTING, Reason.FINISHED})
 """Reasons of `Ready` that another condition tells better."""
 
@@ -54,18 +58,19 @@ def plan(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
     state = progress(seen, verdict.site is not None or (verdict.unknown and seen.started), now)
     conditions = (verdict.condition, *state.conditions)
     over = state.phase in ENDS
-    actions = tuple(_stops(seen) if over else _moves(seen, verdict, settings))
+    leave = 0.0 if over else _leave(seen, now)
+    actions = tuple(_stops(seen) if over else _moves(seen, verdict, settings, leave))
     waits = verdict.site is not None and not seen.suspended and state.phase == "Starting"
     return Plan(
         actions,
         tuple(_events(agent, conditions)),
         _status(agent, conditions, _summary(seen, verdict, state), _began(seen, actions), now),
-        pause(_made(seen), now) if waits else None,
+        pause(_made(seen), now) if waits else leave or None,
     )
 
 
-def _moves(seen: AgentObservation, verdict: Verdict, settings: Settings) -> Iterator[Action]:
-    """What leads on to pods, or to none."""
+def _moves(seen: AgentObservation, verdict: Verdict, settings: Settings, leave: float) -> Iterator[Action]:
+    """What leads on to pods, or to none; a trainer that still has leave to end by itself is not stopped."""
     site = verdict.site
     if verdict.unknown and not seen.suspended:
         return
@@ -73,7 +78,17 @@ def _moves(seen: AgentObservation, verdict: Verdict, settings: Settings) -> Iter
     if site is not None and runs and not seen.strays:
         yield from apart("children", _missing(seen, site, settings))
     for component in (TRAINER, GUARD):
-        yield from _suspend(seen, component, not runs)
+        if runs or component == GUARD or not leave:
+            yield from _suspend(seen, component, not runs)
+
+
+def _leave(seen: AgentObservation, now: datetime) -> float:
+    """Seconds that the trainer has left to end by itself."""
+    guard, trainer = seen.job(GUARD), seen.job(TRAINER)
+    if guard is None or not holds(guard, "Complete") or trainer is None or ending(trainer, ()) is not None:
+        return 0.0
+    done = (condition(guard, "Complete") or {}).get("lastTransitionTime")
+    return max(0.0, LEAVE - (now - moment(done)).total_seconds()) if done else 0.0
 
 
 def _stops(seen: AgentObservation) -> Iterator[Action]:

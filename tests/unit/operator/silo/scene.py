@@ -261,7 +261,10 @@ class World:
         """A Job has come to its end."""
         job = self.job(component)
         assert job is not None
-        job.setdefault("status", {})["conditions"] = [{"type": condition, "status": "True", **content}]
+        since = {"lastTransitionTime": timestamp(self.now)}
+        job.setdefault("status", {})["conditions"] = [
+            {"type": condition, "status": "True", **since, **content}
+        ]
         for pod in self.owned(job):
             if pod["status"]["phase"] not in ("Succeeded", "Failed"):
                 pod["status"] = ended(0 if condition == "Complete" else 1)

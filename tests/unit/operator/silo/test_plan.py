@@ -21,6 +21,7 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.plan import Apply, Plan
+from fedsilo_operator.silo.plan import LEAVE
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.scene import (
     AGENT_REF,
@@ -384,11 +385,28 @@ def test_a_trainer_without_a_guard_gives_its_gpu_back() -> None:
     assert suspended(scene, TRAINER)
 
 
+def test_a_trainer_whose_guard_is_done_may_end_by_itself() -> None:
+    scene = started()
+    scene.end(GUARD, "Complete")
+    scene.suspend(True)
+    assert scene.reconcile().again == LEAVE
+    assert not suspended(scene, TRAINER)
+    scene.end(TRAINER, "Complete")
+    assert scene.reconcile().again is None
+    assert scene.phase == "Finished"
+    assert not suspended(scene, TRAINER)
+
+
 def test_a_silo_is_finished_when_its_guard_is_though_the_trainer_was_stopped() -> None:
     scene = started()
     scene.end(GUARD, "Complete")
     scene.suspend(True)
+    scene.pass_time(LEAVE - 1)
+    assert scene.reconcile().again == 1
+    assert not suspended(scene, TRAINER)
+    scene.pass_time(1)
     scene.reconcile()
+    assert suspended(scene, TRAINER)
     assert scene.phase == "Suspended"
     scene.objects[POD] = {}
     scene.reconcile()
