@@ -43,49 +43,42 @@ class ControlledServer(FedAvgServer):
         trees = {"model": "model", "control": "control"}
         settings: dict[str, dict[str, Scalar]] = {silo: {} for silo in silos}
         if self.rule.by_size:
-            settings = {silo: {"share": share(job, state, silo)} for silo in silos}
+            settings = {silo: {"share": _share(state, silo)} for silo in silos}
         return {silo: Assignment(trees, settings[silo]) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """Step w and c."""
+        """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
+
+        BatchNorm's statistics have no variates and are averaged.
+
+        :param state: with the value `samples` of all silos where the rule counts by size.
+        :raises MethodError: an update that states no step.
+        """
         if exchange.phase.step == SIZES:
             return state.with_values(samples={silo: updates.samples(silo) for silo in updates.silos})
-        return fold(job, state, exchange, updates, self.rule, self.server_rate)
+        w, c = state.tree("model"), state.tree("control")
+        mean = job.mean(updates, "model")
+        model = {
+            name: mean[name] if is_statistic(name) else w[name] + self.server_rate * (mean[name] - w[name])
+            for name in w
+        }
+        rate = _rate(job, exchange, self.rule)
+        counted = {silo: _share(state, silo) if self.rule.by_size else 1.0 for silo in updates.silos}
+        pull = {silo: counted[silo] / (_steps(updates, silo) * rate) for silo in updates.silos}
+        moved = updates.weighted_sum("model", pull)
+        n = len(updates.silos) if self.rule.over_sampled else len(job.silos)
+        towards, size = sum(pull.values()) / n, sum(counted.values()) / n
+        control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
+        return state.with_trees(model=model, control=control)
 
 
-def fold(
-    job: ServerContext, state: State, exchange: Exchange, updates: Updates, rule: Rule, server_rate: float
-) -> State:
-    """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
-
-    BatchNorm's statistics have no variates and are averaged.
-
-    :param state: trees `model` (w) and `control` (c); value `samples` of all silos where the rule asks for it.
-    :raises MethodError: an update that states no step.
-    """
-    w, c = state.tree("model"), state.tree("control")
-    mean = job.mean(updates, "model")
-    model = {
-        name: mean[name] if is_statistic(name) else w[name] + server_rate * (mean[name] - w[name])
-        for name in w
-    }
-    rate = _rate(job, exchange, rule)
-    counted = {silo: share(job, state, silo) if rule.by_size else 1.0 for silo in updates.silos}
-    pull = {silo: counted[silo] / (steps(updates, silo) * rate) for silo in updates.silos}
-    moved = updates.weighted_sum("model", pull)
-    n = len(updates.silos) if rule.over_sampled else len(job.silos)
-    towards, size = sum(pull.values()) / n, sum(counted.values()) / n
-    control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
-    return state.with_trees(model=model, control=control)
-
-
-def share(job: ServerContext, state: State, silo: str) -> float:
+def _share(state: State, silo: str) -> float:
     """v_k = n_k over the mean of the sizes that silos stated; 1 for one that stated none."""
     samples = state.values["samples"]
     return float(samples[silo] * len(samples) / sum(samples.values())) if silo in samples else 1.0
 
 
-def steps(updates: Updates, silo: str) -> float:
+def _steps(updates: Updates, silo: str) -> float:
     """Local steps tau_k that a silo's update states."""
     stated = updates.metrics(silo).get("steps", 0.0)
     if stated < 1:
