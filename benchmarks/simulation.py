@@ -239,6 +239,8 @@ def main() -> None:
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.rounds < 2:
+        parser.error(f"--rounds: {args.rounds}: at least 2, since the first is counted with the start")
     job = Job(
         args.silos,
         args.sampled or args.silos,
