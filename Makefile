@@ -48,11 +48,11 @@ vectors: setup  ## write the wire format's test vectors anew
 	@$(BIN)/python -m tests.vectors.make
 
 reference: setup  ## write the generated parts of docs/manifests.md and docs/methods.md anew
-	@$(BIN)/python -m fedsilo.manifests.reference docs/manifests.md
+	@$(BIN)/python -m fedsilo.api.reference docs/manifests.md
 	@$(BIN)/python -m fedsilo.cli.method_pages docs/methods.md
 
 crds: setup  ## write manifests/crds/ anew
-	@$(BIN)/python -m fedsilo.manifests.crds manifests/crds/
+	@$(BIN)/python -m fedsilo.api.crds manifests/crds/
 
 charts: setup  ## write anew what the charts share with manifests/ and models, and their READMEs
 	@$(BIN)/python -m charts.generate
@@ -61,16 +61,16 @@ metrics: setup  ## write the table of docs/metrics.md anew
 	@$(BIN)/python -m tests.metrics_page
 
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
-	@$(BIN)/python -m tests.cluster.node up
+	@$(BIN)/python -m hack.cluster up
 
 cluster-down: setup  ## stop it and remove everything but the caches
-	@$(BIN)/python -m tests.cluster.node down
+	@$(BIN)/python -m hack.cluster down
 
 cluster-status: setup  ## what runs there, and whether it is healthy
-	@$(BIN)/python -m tests.cluster.node status
+	@$(BIN)/python -m hack.cluster status
 
 images: setup  ## build the container images, and load them into the cluster if it runs, as root (docs/images.md)
-	@$(BIN)/python -m tests.cluster.images
+	@$(BIN)/python -m hack.images
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from fedsilo.api.observed import status_of
 from fedsilo.engine.record import curve
-from fedsilo.manifests.observed import status_of
 from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
 from fedsilo_aggregator.report import as_job_status
 from fedsilo_operator.cluster.connection import MERGE, Connection

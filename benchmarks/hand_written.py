@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.data.loaders import load_whole
 from fedsilo.data.partitions import partition
-from fedsilo.engine.schedule import participants as draw
-from fedsilo.engine.schedule import schedule
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.manifests.loading import Federation
 from fedsilo.methods import registry
+from fedsilo.methods.schedule import participants as draw
+from fedsilo.methods.schedule import schedule
 from fedsilo.wire import write_tensors
 
 Weights = dict[str, Tensor]
@@ -75,7 +75,7 @@ def perceptron(input_shape: tuple[int, ...], classes: int) -> Perceptron:
 class Clients:
     """Data, batches and rounds of the job, so that the loop has the same."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: JobManifest) -> None:
         spec = federation.job.spec
         self.names = [str(silo) for silo in federation.silos]
         self.training, self.shape = spec.training, spec.data.input_shape

@@ -37,17 +37,17 @@ import yaml
 
 from benchmarks.federations import HUB, Aggregators, Kubelet, jobs, silos
 from benchmarks.watchers import watching
-from fedsilo.manifests.observed import holds
+from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.api_server import ApiServer
 from fedsilo_operator.cluster.connection import connect
 from fedsilo_operator.objects import FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind, Object
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store
+from hack.cluster.apiserver import api_server
+from hack.cluster.binaries import programs
+from hack.cluster.client import healthy
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.node.apiserver import api_server
-from tests.cluster.node.binaries import programs
-from tests.cluster.node.client import healthy
 from tests.cluster.operator import ROLES, SYSTEM
 from tests.paths import ROOT
 

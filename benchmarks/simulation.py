@@ -28,10 +28,10 @@ import numpy as np
 import yaml
 
 from benchmarks.hand_written import Clients, hand_written
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import Federation
-from fedsilo.manifests.silo import Silo
-from fedsilo.simulation.means import Means
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
+from fedsilo.simulation.execution import Execution
 
 WAYS = (
     "hand-written",
@@ -140,11 +140,11 @@ def _invented(job: Job) -> str:
     return f"python:benchmarks.simulation:{'rows' if job.tabular else 'images'}"
 
 
-def federation(job: Job) -> Federation:
+def federation(job: Job) -> JobManifest:
     """The job as a manifest's file would give it."""
     *silos, last = documents(job)
     members = tuple(Silo.model_validate(silo) for silo in silos)
-    return Federation("simulation.yaml", FederatedJob.model_validate(last), members)
+    return JobManifest("simulation.yaml", FederatedJob.model_validate(last), members)
 
 
 def measure(way: str, job: Job, directory: Path) -> list[float]:
@@ -155,10 +155,10 @@ def measure(way: str, job: Job, directory: Path) -> list[float]:
     workers = job.workers if way.endswith("workers") else 0
     if way.startswith("hand-written"):
         return hand_written(Clients(federation(job)), directory / "model.safetensors", workers)
-    return _simulation(job, directory, Means(workers, job.batch if way.endswith("batches") else 0))
+    return _simulation(job, directory, Execution(workers, job.batch if way.endswith("batches") else 0))
 
 
-def _simulation(job: Job, directory: Path, means: Means) -> list[float]:
+def _simulation(job: Job, directory: Path, means: Execution) -> list[float]:
     from contextlib import closing
 
     from fedsilo.simulation.opening import open_simulation

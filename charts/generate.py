@@ -20,7 +20,7 @@ from typing import Any, Final
 import yaml
 
 from charts.dashboard import dashboard
-from fedsilo.manifests.silo import SiloSpec
+from fedsilo.api.silo import SiloSpec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHARTS: Final = ROOT / "charts"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read
+from fedsilo.api.words import closest, faults_of
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
-from fedsilo.manifests.loading import Fault, Federation, ManifestFaults, read
-from fedsilo.manifests.words import closest, faults_of
 from fedsilo.methods import registry
 
 
-def load_and_validate(path: Path) -> Federation:
+def load_and_validate(path: Path) -> JobManifest:
     """Read a manifest and check all of it.
 
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
@@ -31,12 +31,12 @@ def load_and_validate(path: Path) -> Federation:
     return federation
 
 
-def validate(federation: Federation) -> list[Fault]:
+def validate(federation: JobManifest) -> list[Fault]:
     """Faults of method, model and datasets; none when the federation can run."""
     return [*_method_faults(federation), *_model_faults(federation), *_dataset_faults(federation)]
 
 
-def _method_faults(federation: Federation) -> Iterator[Fault]:
+def _method_faults(federation: JobManifest) -> Iterator[Fault]:
     job = federation.job
     name, settings = job.spec.method.name, job.spec.method.config
     if name not in registry.names():
@@ -61,12 +61,12 @@ def _method_faults(federation: Federation) -> Iterator[Fault]:
         yield federation.fault(job, *fault)
 
 
-def _model_faults(federation: Federation) -> Iterator[Fault]:
+def _model_faults(federation: JobManifest) -> Iterator[Fault]:
     for fault in check_model(federation.job.spec.model, federation.job.spec.data):
         yield federation.fault(federation.job, *fault)
 
 
-def _dataset_faults(federation: Federation) -> Iterator[Fault]:
+def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
     job = federation.job
     for position, dataset in enumerate(job.spec.aggregator.datasets):
         for path, value, problem, remedy in check_dataset(dataset):

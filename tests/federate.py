@@ -4,7 +4,7 @@
     federation = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
     model_of(federation), federation.history()
 
-The silo's side is the agent's own: its desk keeps private state until an answer is acknowledged, and its guard's
+The silo's side is the agent's own: its mailbox keeps private state until an answer is acknowledged, and its guard's
 inspection copies, checks and signs what the method answered.
 """
 
@@ -16,25 +16,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import Silo
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.federation import Federation
-from fedsilo.engine.runner import TaskRunner, open_silo
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.models import build_model, signature
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Method, Reply, SiloTask
-from fedsilo.methods.policy import Limits
 from fedsilo.methods.state import State, Tree
+from fedsilo.silo.policy import Limits
+from fedsilo.silo.runner import TaskRunner, open_silo
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
-from fedsilo_agent.trainer.desk import Desk, Order
+from fedsilo_agent.trainer.mailbox import Mailbox, ReceivedTask
 
 TASK_KEY = SigningKey.generate()
 
@@ -118,7 +118,7 @@ def open_federation(
     *,
     method: Method | None = None,
     evaluation: GlobalEvaluation | None = None,
-) -> Federation:
+) -> RoundEngine:
     """The aggregator's half over `directory`, new or as an earlier one left it.
 
     :param method: a declaration that is not installed; otherwise the one that the job names.
@@ -132,7 +132,7 @@ def open_federation(
         weights=registry.averaging_of(method, spec),
     )
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
-    return Federation(JobStore(directory), identity, method, context, TASK_KEY, evaluation)
+    return RoundEngine(JobStore(directory), identity, method, context, TASK_KEY, evaluation)
 
 
 class LocalSilo:
@@ -149,15 +149,15 @@ class LocalSilo:
         self._limits = limits
         self._volume = Volume(directory)
         self._volume.prepare()
-        self._desk = Desk(self._volume, ())
+        self._desk = Mailbox(self._volume, ())
 
     @property
     def private(self) -> State:
         """What the silo keeps since its last acknowledged answer."""
         nothing = SiloTask("", "", 0, 0, 0, {}, {})
-        return self._desk.private(Order("", nothing, self.acknowledged))
+        return self._desk.private(ReceivedTask("", nothing, self.acknowledged))
 
-    def answer(self, federation: Federation) -> bool:
+    def answer(self, federation: RoundEngine) -> bool:
         """Answer the open task, or report why not; whether there was one."""
         sealed, exchange = federation.task(self.reference), federation.current
         if federation.ended or sealed is None or exchange is None:
@@ -170,7 +170,7 @@ class LocalSilo:
         self.send(federation, sealed.id, update)
         return True
 
-    def send(self, federation: Federation, task: str, update: Path) -> None:
+    def send(self, federation: RoundEngine, task: str, update: Path) -> None:
         """Have a signed update checked and accepted.
 
         :raises Problem: when it is refused.
@@ -183,10 +183,10 @@ class LocalSilo:
         federation.current.accept(self.reference, accepted)
         self.acknowledged = task
 
-    def sign(self, federation: Federation, contract: Contract, sealed: bytes) -> Path:
+    def sign(self, federation: RoundEngine, contract: Contract, sealed: bytes) -> Path:
         """Have the method answer a task, and the guard check and sign the answer."""
         task = open_task(sealed, TASK_KEY.verify_key)
-        order = Order(task.task, _as_seen_by_the_method(task, federation), self.acknowledged)
+        order = ReceivedTask(task.task, _as_seen_by_the_method(task, federation), self.acknowledged)
         private = self._desk.private(order)
         self._desk.hand_over(order, self._runner.run(order.task, private), private)
         update = self._volume.outbox / f"{task.task}.update"
@@ -195,7 +195,7 @@ class LocalSilo:
         return update
 
 
-def _as_seen_by_the_method(task: Task, federation: Federation) -> SiloTask:
+def _as_seen_by_the_method(task: Task, federation: RoundEngine) -> SiloTask:
     trees = {}
     for link in task.blobs:
         path = federation.blob(link.digest)
@@ -216,7 +216,7 @@ def local_silos(directory: Path, answering: Mapping[str, Runner], limits: Limits
     ]
 
 
-def drive(federation: Federation, silos: Sequence[LocalSilo]) -> None:
+def drive(federation: RoundEngine, silos: Sequence[LocalSilo]) -> None:
     """Let silos answer, in the order given, and rounds close, to the job's end."""
     while not federation.ended:
         answered = [silo for silo in silos if silo.answer(federation)]
@@ -231,7 +231,7 @@ def federate(
     *,
     method: Method | None = None,
     evaluation: GlobalEvaluation | None = None,
-) -> Federation:
+) -> RoundEngine:
     """Run a job to its end and return its federation.
 
     :param answering: silo reference -> what answers its tasks, in the order in which they answer.
@@ -244,7 +244,7 @@ def federate(
     return federation
 
 
-def model_of(federation: Federation) -> Tree:
+def model_of(federation: RoundEngine) -> Tree:
     """The tensors of the job's model."""
     assert federation.result is not None
     return open_blob(federation.result.path).tree()

@@ -53,7 +53,7 @@ def _run(args: argparse.Namespace) -> None:
     # Imported here and below so that `--help` and a bad configuration do not wait for torch.
     config = load_config(args.config)
     about(namespace=config.job.metadata.namespace, job=config.job.metadata.name)
-    from fedsilo_aggregator.opening import claimed
+    from fedsilo_aggregator.startup import claimed
 
     with claimed(args.dir):
         _aggregate(args, config)
@@ -74,10 +74,10 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     from fedsilo.engine import curves
     from fedsilo.engine.status import Sinks, Status, StatusFile, StatusSink, failed_status
     from fedsilo.probes import probing
+    from fedsilo_aggregator.http import Service
     from fedsilo_aggregator.metrics import exposition
-    from fedsilo_aggregator.opening import open_federation
-    from fedsilo_aggregator.service import Service
-    from fedsilo_aggregator.serving import leaving_on_sigterm, serve, server_context
+    from fedsilo_aggregator.rounds import leaving_on_sigterm, serve, server_context
+    from fedsilo_aggregator.startup import open_federation
 
     file = StatusFile(args.dir / "status.json")
     try:

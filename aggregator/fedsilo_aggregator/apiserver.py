@@ -11,8 +11,8 @@ from typing import Any
 
 from kubernetes.aio import client, config
 
+from fedsilo.api.common import Metadata
 from fedsilo.errors import ManifestInvalid
-from fedsilo.manifests.common import Metadata
 from fedsilo_aggregator.report import JobGone, Report
 
 MANAGER = "fedsilo-aggregator"

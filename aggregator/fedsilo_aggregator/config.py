@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import load_document
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import load_document
 from fedsilo.wire import VerifyKey
 
 

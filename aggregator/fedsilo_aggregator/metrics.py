@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from fedsilo.api.job import FederatedJob
 from fedsilo.engine.status import OUTCOMES, Status
-from fedsilo.manifests.job import FederatedJob
 from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series
 from fedsilo.wire.problems import STATUS
-from fedsilo_aggregator.service import Service
+from fedsilo_aggregator.http import Service
 
 SILO = (*JOB, "silo")
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import sync_directory
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
 
@@ -63,7 +63,7 @@ class Uploads:
     """
 
     def __init__(
-        self, federation: Federation, keys: Mapping[str, VerifyKey], changed: Callable[[], None]
+        self, federation: RoundEngine, keys: Mapping[str, VerifyKey], changed: Callable[[], None]
     ) -> None:
         self._federation = federation
         self._keys = keys

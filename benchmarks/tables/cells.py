@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.tables.datasets import DATASETS
 from benchmarks.tables.definition import Chosen, Layer, merged, over
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import Federation
-from fedsilo.manifests.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.validation import validate
 from fedsilo.wire.contract import KINDS
@@ -77,14 +77,14 @@ class Cell:
         job = {"metadata": {"namespace": NAMESPACE, "name": "cell"}, "spec": spec}
         return [*silos, {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", **job}]
 
-    def federation(self, folder: Path, device: str) -> Federation:
+    def federation(self, folder: Path, device: str) -> JobManifest:
         """The manifest, checked as `fedsilo validate` does.
 
         :raises FedsiloError: with everything that is wrong with it.
         """
         *silos, job = self.documents(folder, device)
         name = f"{self.row}, {self.column}"
-        found = Federation(
+        found = JobManifest(
             name, FederatedJob.model_validate(job), tuple(Silo.model_validate(silo) for silo in silos)
         )
         if faults := validate(found):

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.tables.layouts import READERS, USERS, Raw, joined
+from fedsilo.api.silo import PartitionSpec
 from fedsilo.data.partitions import partition
-from fedsilo.manifests.silo import PartitionSpec
 
 ANGLES = 15 * np.arange(10)
 """Degrees, of FedBR's rotated images."""

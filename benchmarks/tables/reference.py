@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tables.definition import IIDCalibration
+from fedsilo.api.loading import JobManifest
 from fedsilo.data.loaders import all_parts, load_whole
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.manifests.loading import Federation
 
 
-def calibrate(network: Model, federation: Federation, settings: IIDCalibration) -> None:
+def calibrate(network: Model, federation: JobManifest, settings: IIDCalibration) -> None:
     """Train the network's classifier, as CCVR does on virtual features, on real ones of what the silos have."""
     training = federation.job.spec.training
     dataset = federation.silos[0].spec.datasets[0]

@@ -19,8 +19,8 @@ from benchmarks.tables import results
 from benchmarks.tables.cells import Cell
 from benchmarks.tables.definition import Chosen, IIDCalibration
 from benchmarks.tables.results import Run
+from fedsilo.api.loading import JobManifest
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.loading import Federation
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
 
 def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, Any]], list[float]]:
     """The job's records of rounds, and the final model's accuracy by class."""
-    from fedsilo.simulation.means import Means
+    from fedsilo.simulation.execution import Execution
     from fedsilo.simulation.opening import open_simulation
 
-    federation, means = cell.federation(place.data, place.device), Means(workers=place.workers)
+    federation, means = cell.federation(place.data, place.device), Execution(workers=place.workers)
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
         closing(open_simulation(federation, Path.cwd(), Path(directory), means)) as simulation,
@@ -162,7 +162,7 @@ def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, 
 
 
 def _scored(
-    cell: Cell, federation: Federation, history: list[dict[str, Any]], model: Path
+    cell: Cell, federation: JobManifest, history: list[dict[str, Any]], model: Path
 ) -> tuple[list[dict[str, Any]], list[float]]:
     """The records, with one more where the model is calibrated on real samples, and accuracies by class."""
     from benchmarks.tables import reference

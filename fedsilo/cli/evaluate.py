@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.job import DataSpec
+from fedsilo.api.loading import JobManifest
 from fedsilo.cli.columns import columns
 from fedsilo.durable import read_json
 from fedsilo.errors import DataInvalid, ManifestInvalid
-from fedsilo.manifests.job import DataSpec
-from fedsilo.manifests.loading import Federation
 from fedsilo.validation import load_and_validate
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None
             )
 
 
-def _examples(federation: Federation, root: Path) -> dict[str, Examples]:
+def _examples(federation: JobManifest, root: Path) -> dict[str, Examples]:
     """What to score on, by name: the test set, or each silo's validation examples."""
-    from fedsilo.engine.runner import load_examples
     from fedsilo.engine.scoring import load_test_set
     from fedsilo.learning.devices import pick_device
+    from fedsilo.silo.runner import load_examples
 
     spec = federation.job.spec
     if (name := spec.evaluation.test_dataset) is not None:
@@ -104,7 +104,7 @@ def _mean(scores: Mapping[str, Evaluation | None]) -> dict[str, Any]:
 
 
 def _document(
-    path: Path, sha256: str, federation: Federation, scores: Mapping[str, Evaluation | None]
+    path: Path, sha256: str, federation: JobManifest, scores: Mapping[str, Evaluation | None]
 ) -> dict[str, Any]:
     test_set = federation.job.spec.evaluation.test_dataset
     silos = [

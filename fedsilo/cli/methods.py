@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.reference import type_words
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.reference import type_words
 from fedsilo.methods import registry
 from fedsilo.methods.contract import EVALUATION, evaluation
 from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
@@ -213,7 +213,7 @@ def _job(name: str, file: Path) -> str:
 
     :raises ManifestInvalid: when the job names another method.
     """
-    from fedsilo.engine.rehearsal import rehearse
+    from fedsilo.engine.traffic import estimate_traffic
     from fedsilo.validation import load_and_validate
 
     federation = load_and_validate(file)
@@ -222,7 +222,7 @@ def _job(name: str, file: Path) -> str:
         raise ManifestInvalid(
             f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
         )
-    played = rehearse(spec, [str(silo) for silo in federation.silos], registry.get(name))
+    played = estimate_traffic(spec, [str(silo) for silo in federation.silos], registry.get(name))
     tensors = played.signature.tensors
     parameters = sum(math.prod(tensor.shape) for tensor in tensors)
     size = sum(tensor.nbytes for tensor in tensors)

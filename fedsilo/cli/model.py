@@ -11,13 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo.cli.cluster.facts import Object, reference
 from fedsilo.cli.cluster.federation import get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.reading import Copy, reader_pod, reading
 from fedsilo.durable import publish
 from fedsilo.errors import JobFailed, ManifestInvalid, Problem
-from fedsilo.manifests.observed import condition, holds, status_of
 
 CURVES = "curves.tfevents"
 """The learning curves, where the job asked for them; beside the model."""

@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.errors import ManifestInvalid
-from fedsilo.manifests.loading import Federation
 from fedsilo.validation import load_and_validate
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _dashboard(
-    args: argparse.Namespace, federations: list[Federation], served: ExitStack
+    args: argparse.Namespace, federations: list[JobManifest], served: ExitStack
 ) -> Dashboard | None:
     """The dashboard, served until that stack is left."""
     if not args.dashboard:
@@ -126,7 +126,7 @@ def _dashboard(
 def _run_one(
     args: argparse.Namespace,
     file: Path,
-    federation: Federation,
+    federation: JobManifest,
     workdir: Workdir,
     with_alone: bool,
     dashboard: Dashboard | None,
@@ -135,7 +135,7 @@ def _run_one(
     from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import run as run_federation
     from fedsilo.local.run import train_alone
-    from fedsilo.simulation.means import Means
+    from fedsilo.simulation.execution import Execution
 
     stream = sys.stderr if args.json else sys.stdout
     root = file.resolve().parent
@@ -145,7 +145,9 @@ def _run_one(
     if dashboard is not None:
         display = dashboard.beside(display, federation)
     if args.in_process:
-        outcome = run_in_process(federation, workdir, root, display, Means(args.workers, args.batch_clients))
+        outcome = run_in_process(
+            federation, workdir, root, display, Execution(args.workers, args.batch_clients)
+        )
     else:
         outcome = run_federation(federation, workdir, root, resume, display)
     alone: list[dict[str, Any]] = []
@@ -169,7 +171,7 @@ def _resuming(base: Path) -> str:
     return f"go on with --workdir {base} --resume"
 
 
-def _directories(base: Path, federations: list[Federation]) -> Iterator[Path]:
+def _directories(base: Path, federations: list[JobManifest]) -> Iterator[Path]:
     """Where each job runs: in the named directory, or, several, in one of their own in it."""
     names = [federation.job.metadata.name for federation in federations]
     twice = sorted({name for name in names if names.count(name) > 1})

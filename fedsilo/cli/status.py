@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.observed import holds, status_of
 from fedsilo.cli.cluster.facts import Object, plain, reference, size
 from fedsilo.cli.cluster.federation import JOBS, get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
@@ -17,7 +18,6 @@ from fedsilo.cli.cluster.moments import age, at, length, since, until
 from fedsilo.cli.cluster.rounds import round_of
 from fedsilo.cli.columns import columns
 from fedsilo.errors import ManifestInvalid
-from fedsilo.manifests.observed import holds, status_of
 
 EVERY = 2.0
 """Seconds between two looks of `--watch`."""

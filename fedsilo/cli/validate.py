@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fedsilo.manifests.loading import Federation
+from fedsilo.api.loading import JobManifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def summary(federation: Federation) -> str:
+def summary(federation: JobManifest) -> str:
     """What a person wants to see at a glance: who trains what, for how long, and who must answer."""
     spec = federation.job.spec
     silos = len(federation.silos)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.contract import evaluation
 from fedsilo.methods.interface import EVALUATE, Payload, Step

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fedsilo.api.observed import holds, status_of
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.scene import Object, Receipt, Scene, uid_of
 from fedsilo.dashboard.waiting import waiting
-from fedsilo.manifests.observed import holds, status_of
 
 Document = dict[str, Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo.dashboard.scene import Object
-from fedsilo.manifests.observed import condition, holds, status_of
 
 STEPS = {
     "Accepted": "Waits to be accepted",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from fedsilo.manifests.faults import Fault, ManifestFaults
-from fedsilo.manifests.words import closest, faults_of
+from fedsilo.api.faults import Fault, ManifestFaults
+from fedsilo.api.words import closest, faults_of
 
 if TYPE_CHECKING:
-    from fedsilo.manifests.silo import DatasetSpec, PartitionSpec
+    from fedsilo.api.silo import DatasetSpec, PartitionSpec
 
 Finding = tuple[str, object, str, str]
 """Path relative to the dataset, the value found there or `ABSENT`, what is wrong with it, and the remedy."""

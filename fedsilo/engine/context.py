@@ -1,19 +1,14 @@
-"""What the engine hands to the two halves of a method."""
+"""What the engine hands to the server half of a method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fedsilo.engine.fold import mean_weights
-from fedsilo.learning.devices import pick_device
-from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.learning.training import LocalTraining
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
-from fedsilo.methods.interface import ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.interface import ServerContext, Updates
 from fedsilo.methods.state import Tree
 
 
@@ -28,7 +23,7 @@ class JobContext(ServerContext):
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, the same for every silo."""
-        return _initial_model(self.spec)
+        return initial_model(self.spec)
 
     def mean(
         self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
@@ -40,43 +35,3 @@ class JobContext(ServerContext):
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed."""
         return derive_seed(self.spec.training.seed, *purpose)
-
-
-@dataclass(frozen=True)
-class LocalContext(SiloContext):
-    """The silo half's view: its examples, the job, its own seeds.
-
-    :param shuffle: draw a new order in each epoch, as every job does; tests of recorded batches turn it off.
-    """
-
-    shuffle: bool = True
-
-    def initial_model(self) -> Tree:
-        """The job's model with its initial weights, as at the aggregator."""
-        return _initial_model(self.spec)
-
-    def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
-        """A model on the device with these weights; the job's own architecture unless another is given."""
-        model = self.network(architecture or self.spec.model)
-        load_tree(model, tree)
-        return model.to(pick_device(self.spec.training.device))
-
-    def network(self, architecture: ModelSpec) -> Model:
-        """A new network, whose weights are of no account."""
-        return build_model(architecture, self.spec.data, seed=0)
-
-    def local_training(self, task: SiloTask) -> LocalTraining:
-        """The job's local training for this round: rate of the schedule, seed of silo and round."""
-        seed = self.seed("batches", task.phase, task.round)
-        plan = LocalTraining.of(
-            self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
-        )
-        return replace(plan, shuffle=self.shuffle)
-
-    def seed(self, *purpose: str | int) -> int:
-        """Seed for a purpose, derived from the job's seed and this silo's reference."""
-        return derive_seed(self.spec.training.seed, self.silo, *purpose)
-
-
-def _initial_model(spec: FederatedJobSpec) -> Tree:
-    return to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))

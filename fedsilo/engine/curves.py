@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.record import Record
-from fedsilo.manifests.job import FederatedJobSpec
 
 FILE = "curves.tfevents"
 """TensorBoard takes every file with `tfevents` in its name."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import read_json, write_json
-from fedsilo.engine.round import OpenRound, Verdict, fatal_failure
-from fedsilo.engine.schedule import exchange_id
+from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.errors import Problem, SiloFailed
 from fedsilo.methods.interface import Exchange
+from fedsilo.methods.schedule import exchange_id
 from fedsilo.wire import AcceptedUpdate, Contract, Expected, open_update, task_digest
 
 
@@ -56,7 +56,7 @@ class OpenExchange:
 
     def task(self, silo: str) -> SealedTask | None:
         """The silo's task while it is awaited."""
-        open_to_it = self.round.verdict is Verdict.OPEN and silo in self.round.awaited
+        open_to_it = self.round.outcome is RoundOutcome.OPEN and silo in self.round.awaited
         return self.tasks[silo] if open_to_it else None
 
     def update_path(self, task: str) -> Path:
@@ -73,7 +73,7 @@ class OpenExchange:
             return None
         if silo != sender:
             raise Problem("wrong-sender", f"task {task} was given to {silo}, not to {sender}")
-        if self.round.verdict is not Verdict.OPEN:
+        if self.round.outcome is not RoundOutcome.OPEN:
             raise Problem(
                 "round-closed", f"round {exchange_id(self.exchange)} was closed before this update was whole"
             )

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.durable import write_json
 from fedsilo.engine.store import JobIdentity
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
 from fedsilo.wire import write_tensors
 
 

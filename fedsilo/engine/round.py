@@ -16,7 +16,7 @@ FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
 """Failures of a silo that fail the job: no other silo's answer and no second try can mend them."""
 
 
-class Verdict(Enum):
+class RoundOutcome(Enum):
     """What a round has come to."""
 
     OPEN = "open"
@@ -63,22 +63,22 @@ class OpenRound:
         return tuple(silo for silo in self.silos if silo not in self.answered and silo not in self.failed)
 
     @property
-    def verdict(self) -> Verdict:
+    def outcome(self) -> RoundOutcome:
         """Whether the round goes on, is closed, or is lost."""
         enough = len(self.answered) >= self.quorum
         if not self.awaited:
-            return Verdict.CLOSED if enough else Verdict.QUORUM_LOST
+            return RoundOutcome.CLOSED if enough else RoundOutcome.QUORUM_LOST
         if len(self.answered) + len(self.awaited) < self.quorum:
-            return Verdict.QUORUM_LOST
+            return RoundOutcome.QUORUM_LOST
         if self.elapsed >= self.deadline:
-            return Verdict.CLOSED if enough else Verdict.EXPIRED
-        return Verdict.OPEN
+            return RoundOutcome.CLOSED if enough else RoundOutcome.EXPIRED
+        return RoundOutcome.OPEN
 
     def loss(self) -> JobFailed:
         """The error of a lost round: it names the silos that are missing and why."""
         score = f"{len(self.answered)} of {len(self.silos)} silos answered, quorum is {self.quorum}"
         failures = "; ".join(f"{silo} failed: {why}" for silo, why in self.failed.items())
-        if self.verdict is Verdict.EXPIRED:
+        if self.outcome is RoundOutcome.EXPIRED:
             waited = ", ".join(self.awaited)
             text = f"{score}; still awaited after {self.deadline:g} s: {waited}"
             return DeadlineExceeded("; ".join(filter(None, [text, failures])))

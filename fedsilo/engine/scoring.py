@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.data.loaders import load
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_model, load_tree
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
 
 
 class GlobalEvaluation:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedsilo.api.training import AugmentationSpec
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.manifests.training import AugmentationSpec
 
 
 class Augmentation:

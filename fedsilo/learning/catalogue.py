@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsilo.manifests.job import DataSpec, ModelSpec
-from fedsilo.manifests.words import closest, faults_of
+from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.words import closest, faults_of
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedsilo.learning.descent import Descent
+from fedsilo.learning.sgd import SGD
 
 EPSILON = 1e-6
 """Added to the product of norms in the cosine, so that a zero gradient has a cosine of zero."""
@@ -63,7 +63,7 @@ def match_features(
     :param wanted: their gradients, (G, C, d) and (G, C).
     """
     moving = features.clone().requires_grad_()
-    descent = Descent([moving], lr)
+    descent = SGD([moving], lr)
     for _ in range(steps):
         descent.clear()
         loss = matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released)

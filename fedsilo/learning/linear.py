@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import batches
+from fedsilo.learning.sgd import SGD
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def train_classifier(
     inputs, targets = torch.tensor(features), torch.tensor(labels, dtype=torch.int64)
     absent = torch.ones(len(weight), dtype=torch.bool)
     absent[targets] = False
-    descent = Descent(parameters, plan.lr, plan.momentum)
+    descent = SGD(parameters, plan.lr, plan.momentum)
     for step, index in enumerate(batches(len(targets), plan.batch_size, plan.seed, plan.shuffle)):
         if step >= _steps(len(targets), plan):
             break

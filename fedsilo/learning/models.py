@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsilo.api.job import DataSpec, FederatedJobSpec, ModelSpec
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, check_model, factory_reference
-from fedsilo.manifests.job import DataSpec, ModelSpec
+from fedsilo.learning.seeding import derive_seed
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
 CONCATENATED = "concatenated"
@@ -83,6 +84,11 @@ def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
         if model.name.startswith(PYTHON):
             return _from_factory(model, data)
         return Model(*_built_in(model, data))
+
+
+def initial_model(spec: FederatedJobSpec) -> Tree:
+    """The job's model with its initial weights, the same at the aggregator and in every silo."""
+    return to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))
 
 
 def signature(model: Model) -> ModelSignature:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.models import Model, build_model, load_tree
-from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.wire.blob import open_blob
 
 

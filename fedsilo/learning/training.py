@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedsilo.api.training import AugmentationSpec, TrainingSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.augmentation import Augmentation
-from fedsilo.learning.descent import Descent
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.manifests.training import AugmentationSpec, TrainingSpec
+from fedsilo.learning.sgd import SGD
 
 __all__ = [
     "Correction",
@@ -193,7 +193,7 @@ def fit(
     """
     device = examples.labels.device
     learning = list(model.parameters() if parameters is None else parameters)
-    descent = Descent(learning, plan.lr, plan.momentum, plan.weight_decay)
+    descent = SGD(learning, plan.lr, plan.momentum, plan.weight_decay)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = batches(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.server import Local, serving
@@ -15,7 +16,6 @@ from fedsilo.local.display import Display
 from fedsilo.local.progress import Progress
 from fedsilo.local.shown import Shown
 from fedsilo.local.stopping import Stopped
-from fedsilo.manifests.loading import Federation
 
 HOST = "127.0.0.1"
 
@@ -29,7 +29,7 @@ class Dashboard:
     :param federations: in the order in which they run.
     """
 
-    def __init__(self, federations: Sequence[Federation]) -> None:
+    def __init__(self, federations: Sequence[JobManifest]) -> None:
         self._shown = [Shown(federation) for federation in federations]
         self._loop = asyncio.new_event_loop()
         self._feed = Feed(self.scene)
@@ -51,7 +51,7 @@ class Dashboard:
                 self._loop.call_soon_threadsafe(self._over.set)
             thread.join()
 
-    def beside(self, display: Display, federation: Federation) -> Display:
+    def beside(self, display: Display, federation: JobManifest) -> Display:
         """A display that shows this job on the dashboard, too."""
         shown = next(shown for shown in self._shown if shown.federation is federation)
         return _Beside(display, shown, self)

@@ -9,17 +9,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
-from fedsilo.engine.personal import PersonalModel
 from fedsilo.engine.status import Sinks, Status, StatusFile, failed_status
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.loading import Federation
 from fedsilo.methods.state import State
-from fedsilo.simulation.means import Means
+from fedsilo.silo.personal import PersonalModel
+from fedsilo.simulation.execution import Execution
 
 if TYPE_CHECKING:
     from fedsilo.simulation.job import Simulation
@@ -31,7 +31,7 @@ LOOK = 0.25
 
 
 def run_in_process(
-    federation: Federation, workdir: Workdir, data_root: Path, display: Display, means: Means
+    federation: JobManifest, workdir: Workdir, data_root: Path, display: Display, means: Execution
 ) -> Outcome:
     """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run`."""
     began = time.monotonic()
@@ -49,7 +49,7 @@ def run_in_process(
         return Outcome(document, error.exit_code if error else 0, sum(sent) / len(sent))
 
 
-def _open(progress: Progress, uid: str, data_root: Path, means: Means) -> Simulation:
+def _open(progress: Progress, uid: str, data_root: Path, means: Execution) -> Simulation:
     # Importing torch takes a second or two, in which a person should already see something.
     from fedsilo.simulation.opening import open_simulation
 
@@ -79,7 +79,7 @@ def _run(
     return failure
 
 
-def _keep_personal_models(simulation: Simulation, federation: Federation, workdir: Workdir) -> None:
+def _keep_personal_models(simulation: Simulation, federation: JobManifest, workdir: Workdir) -> None:
     """Leave each silo's own model where its trainer would have left it."""
     for silo in federation.silos:
         state = workdir.volume(silo.metadata.name).state

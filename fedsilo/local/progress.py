@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.durable import read_json
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.loading import Federation
 
 STARTING: Mapping[str, Any] = {
     "phase": "Starting",
@@ -47,7 +47,7 @@ class Progress:
     :param isolation: what the trainers say of their isolation -> the silos that say so.
     """
 
-    federation: Federation
+    federation: JobManifest
     workdir: Workdir
     status: Mapping[str, Any] = field(default_factory=lambda: dict(STARTING))
     rounds: list[dict[str, Any]] = field(default_factory=list)

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.durable import read_json, write_json
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
+from fedsilo.local.child_processes import ChildProcess, end_all
 from fedsilo.local.display import Display
-from fedsilo.local.processes import Part, end_all
 from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.loading import Federation
+from fedsilo.silo.volume import Volume
 
 log = logging.getLogger("fedsilo.run")
 
@@ -32,7 +32,9 @@ LAST_TASK = 3.0
 """Seconds that guards and trainers get to end by themselves: the aggregator has told them before it ended."""
 
 
-def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool, display: Display) -> Outcome:
+def run(
+    federation: JobManifest, workdir: Workdir, data_root: Path, resume: bool, display: Display
+) -> Outcome:
     """Run the job to its end.
 
     :param data_root: directory that relative dataset paths start from.
@@ -42,13 +44,13 @@ def run(federation: Federation, workdir: Workdir, data_root: Path, resume: bool,
     began = time.monotonic()
     with workdir.claimed(federation, resume) as uid, stopping() as check:
         port = _free_port()
-        workdir.furnish(federation, uid, port)
+        workdir.write_inputs(federation, uid, port)
         progress = Progress(federation, workdir)
         progress.read()
-        parts = _parts(federation, workdir, data_root, port)
+        parts = _child_processes(federation, workdir, data_root, port)
         try:
             with display.showing(progress):
-                _look_after(parts, workdir, progress, display, check)
+                _supervise(parts, workdir, progress, display, check)
         finally:
             end_all(parts)
         workdir.collect()
@@ -67,12 +69,14 @@ def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[
     :raises Stopped: on SIGINT and SIGTERM.
     """
     output, log_file = workdir.root / "alone.json", workdir.logs / "alone.log"
-    part = Part("alone", "fedsilo.local.alone", [str(manifest), str(data_root), str(output)], log_file, 0)
+    part = ChildProcess(
+        "alone", "fedsilo.local.baseline", [str(manifest), str(data_root), str(output)], log_file, 0
+    )
     with stopping() as check:
         try:
             while not part.ended:
                 check()
-                part.look_after()
+                part.supervise()
                 time.sleep(LOOK)
         finally:
             end_all([part])
@@ -82,7 +86,9 @@ def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[
     return found
 
 
-def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int) -> list[Part]:
+def _child_processes(
+    federation: JobManifest, workdir: Workdir, data_root: Path, port: int
+) -> list[ChildProcess]:
     spec = federation.job.spec
     root = ["--data-root", str(data_root.resolve())]
     secrets, aggregator = workdir.secrets, workdir.aggregator
@@ -90,13 +96,15 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
     arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
     log_file = workdir.logs / "aggregator.log"
-    parts = [Part("aggregator", "fedsilo_aggregator", arguments, log_file, spec.backoff_limit)]
+    parts = [ChildProcess("aggregator", "fedsilo_aggregator", arguments, log_file, spec.backoff_limit)]
     names = [silo.metadata.name for silo in federation.silos]
     for name in names:
         volume = workdir.volume(name)
         guard = [*_documents(volume, volume.guard), "--key", str(volume.guard / "key.pem")]
         log_file = workdir.logs / f"{name}-guard.log"
-        parts.append(Part(f"{name} guard", "fedsilo_agent.guard", guard, log_file, spec.backoff_limit))
+        parts.append(
+            ChildProcess(f"{name} guard", "fedsilo_agent.guard", guard, log_file, spec.backoff_limit)
+        )
         log_file = workdir.logs / f"{name}-trainer.log"
         hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]
         trainer = [
@@ -105,7 +113,9 @@ def _parts(federation: Federation, workdir: Workdir, data_root: Path, port: int)
             "--isolate",
             *(f"--hide={path}" for path in hidden),
         ]
-        parts.append(Part(f"{name} trainer", "fedsilo_agent.trainer", trainer, log_file, spec.backoff_limit))
+        parts.append(
+            ChildProcess(f"{name} trainer", "fedsilo_agent.trainer", trainer, log_file, spec.backoff_limit)
+        )
     return parts
 
 
@@ -114,8 +124,12 @@ def _documents(volume: Volume, directory: Path) -> list[str]:
     return [*documents, "--volume", str(volume.root)]
 
 
-def _look_after(
-    parts: list[Part], workdir: Workdir, progress: Progress, display: Display, check: Callable[[], None]
+def _supervise(
+    parts: list[ChildProcess],
+    workdir: Workdir,
+    progress: Progress,
+    display: Display,
+    check: Callable[[], None],
 ) -> None:
     aggregator, agents = parts[0], parts[1:]
     mourned: set[str] = set()
@@ -123,7 +137,7 @@ def _look_after(
     while not aggregator.ended:
         check()
         for part in parts:
-            part.look_after()
+            part.supervise()
             if part.ended and part.name not in mourned:
                 mourned.add(part.name)
                 _report_end(part, workdir, progress)
@@ -140,11 +154,11 @@ def _look_after(
     ):
         check()
         for part in agents:
-            part.look_after()
+            part.supervise()
         time.sleep(LOOK)
 
 
-def _report_end(part: Part, workdir: Workdir, progress: Progress) -> None:
+def _report_end(part: ChildProcess, workdir: Workdir, progress: Progress) -> None:
     """Let the guard of a trainer that was given up say so, rather than be silent until the deadline."""
     if part.exit_code == 0:
         return
@@ -157,7 +171,7 @@ def _report_end(part: Part, workdir: Workdir, progress: Progress) -> None:
         write_json(failed, {"reason": "TrainerLost", "message": message})
 
 
-def _exit_code(aggregator: Part) -> int:
+def _exit_code(aggregator: ChildProcess) -> int:
     code = aggregator.exit_code
     return code if code is not None and code > 0 else 1
 

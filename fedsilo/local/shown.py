@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.dashboard.scene import Receipt
 from fedsilo.engine.record import curve, receipts
 from fedsilo.local.progress import Progress
-from fedsilo.manifests.loading import Federation
 
 SAME = (
     "round",
@@ -42,7 +42,7 @@ class Shown:
     """
 
     def __init__(
-        self, federation: Federation, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, federation: JobManifest, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self.federation = federation
         self.receipts: list[Receipt] = []

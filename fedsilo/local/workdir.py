@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.agent import FrozenJob, SiloAgent, SiloAgentSpec, TrustBundle
+from fedsilo.api.common import Metadata, ObjectRef
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
 from fedsilo.durable import read_json, write_durably, write_json
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import WorkdirConflict
-from fedsilo.manifests.agent import FrozenJob, SiloAgent, SiloAgentSpec, TrustBundle
-from fedsilo.manifests.common import Metadata, ObjectRef
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.loading import Federation
-from fedsilo.manifests.silo import Silo
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
 RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents")
@@ -65,7 +65,7 @@ class Workdir:
         return Volume(self.silo(name))
 
     @contextmanager
-    def claimed(self, federation: Federation, resume: bool, in_process: bool = False) -> Iterator[str]:
+    def claimed(self, federation: JobManifest, resume: bool, in_process: bool = False) -> Iterator[str]:
         """Hold the directory for this job against any other run; the job's uid.
 
         :param in_process: what the run holds is gone with its process, so that the directory can never be resumed.
@@ -104,7 +104,7 @@ class Workdir:
                 f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory with --workdir"
             )
 
-    def _uid(self, federation: Federation, resume: bool, in_process: bool) -> str:
+    def _uid(self, federation: JobManifest, resume: bool, in_process: bool) -> str:
         digest, job = spec_digest(federation.job), str(federation.job)
         found = read_json(self.root / "run.json")
         if found is None:
@@ -129,7 +129,7 @@ class Workdir:
             )
         return str(found["uid"])
 
-    def furnish(self, federation: Federation, uid: str, port: int) -> None:
+    def write_inputs(self, federation: JobManifest, uid: str, port: int) -> None:
         """Write what each process needs: keys where there are none, the job, the trust between both sides."""
         for directory in (self.aggregator, self.secrets, self.logs):
             directory.mkdir(exist_ok=True)
@@ -186,7 +186,7 @@ def _key(path: Path) -> SigningKey:
     return SigningKey.load(path)
 
 
-def _agent(federation: Federation, silo: Silo, uid: str, trust: TrustBundle) -> SiloAgent:
+def _agent(federation: JobManifest, silo: Silo, uid: str, trust: TrustBundle) -> SiloAgent:
     job = federation.job
     frozen = FrozenJob(
         namespace=job.metadata.namespace,

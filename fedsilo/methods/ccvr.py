@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from fedsilo.manifests.job import FederatedJobSpec, MethodSpec
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,

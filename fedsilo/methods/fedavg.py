@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,

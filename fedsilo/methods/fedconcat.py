@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.fedconcat import FedConcat, FedConcatServer
 from fedsilo.methods.interface import Assignment, Exchange, Phase, ServerContext, Step, Updates
 from fedsilo.methods.pieces import distributions

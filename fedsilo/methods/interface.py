@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.wire import ModelSignature
 
@@ -244,7 +244,7 @@ SiloStep = Callable[[SiloContext, SiloTask, State], Reply]
 
 
 @runtime_checkable
-class JointStep(Protocol):
+class BatchedStep(Protocol):
     """A step that can also be done for several silos of one process at once, for research with many of them."""
 
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:

@@ -15,7 +15,7 @@ from fedsilo.methods.pieces.inherited import InheritingServer
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.pieces.two_stages import (
     CITATION,
-    Afterwards,
+    SecondStage,
     TwoStageConfig,
     first_loss,
     personalise,
@@ -23,7 +23,7 @@ from fedsilo.methods.pieces.two_stages import (
 )
 from fedsilo.methods.state import State
 
-RELEASED = Afterwards(part=0.1, rate=0.2)
+RELEASED = SecondStage(part=0.1, rate=0.2)
 
 
 class MAP(FedAvg):

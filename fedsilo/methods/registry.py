@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from fedsilo.api.faults import ManifestFaults
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.words import faults_of
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.manifests.faults import ManifestFaults
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.words import faults_of
 from fedsilo.methods.interface import Method
 
 GROUP = "fedsilo.methods"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     MethodConfig,

@@ -28,7 +28,7 @@ from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.pieces.inherited import with_drawn_part
 from fedsilo.methods.pieces.two_stages import (
     CITATION,
-    Afterwards,
+    SecondStage,
     TwoStageConfig,
     first_loss,
     personalise,
@@ -36,7 +36,7 @@ from fedsilo.methods.pieces.two_stages import (
 )
 from fedsilo.methods.state import State
 
-RELEASED = Afterwards(part=0.2, rate=0.5)
+RELEASED = SecondStage(part=0.2, rate=0.5)
 
 
 class ScaMAPConfig(TwoStageConfig):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
+from fedsilo.learning.batched import require_independent
 from fedsilo.learning.models import build_model
-from fedsilo.learning.together import require_independent
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
-from fedsilo.methods.interface import JointStep, Reply
-from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo
+from fedsilo.methods.interface import BatchedStep, Reply
+from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask, SimulatedUpdate
 
 
 class Batches:
@@ -27,14 +27,14 @@ class Batches:
         self._size = size
         method = registry.get(spec.method.name)
         steps = method.silo(registry.config_of(method, spec))
-        if not any(isinstance(step, JointStep) for step in steps.values()):
+        if not any(isinstance(step, BatchedStep) for step in steps.values()):
             raise ManifestInvalid(
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "
                 "the work between worker processes"
             )
         require_independent(build_model(spec.model, spec.data, seed=0))
 
-    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[str, Answer | Failure]]:
+    def answers(self, questions: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
         """Silo and answer; silos of like size come together, so that few wait for others of their batch."""
         by_size = sorted(questions, key=lambda question: -self._silos[question.silo].samples)
         for start in range(0, len(by_size), self._size):
@@ -43,10 +43,10 @@ class Batches:
     def close(self) -> None:
         """Nothing to end."""
 
-    def _answers(self, batch: Sequence[Question]) -> Iterator[tuple[str, Answer | Failure]]:
+    def _answers(self, batch: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
         runners = [self._silos[question.silo].runner for question in batch]
         able = [runner for runner in runners if not isinstance(runner, Failure)]
-        step = able[0].joint_step(batch[0].task.step) if able else None
+        step = able[0].batched_step(batch[0].task.step) if able else None
         if step is not None and len(able) == len(batch) > 1:
             try:
                 contexts = [runner.context for runner in able]

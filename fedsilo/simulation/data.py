@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import DatasetSpec, Silo
 from fedsilo.data.loaders import all_parts, load_whole, own_part
-from fedsilo.engine.runner import dataset_of, held_out
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import DatasetSpec, Silo
+from fedsilo.silo.runner import dataset_of, held_out
 
 
 class SharedData:

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsilo.engine.course import Course
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
-from fedsilo.engine.round import OpenRound, Verdict, fatal_failure
-from fedsilo.engine.schedule import task_id
+from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.store import JobIdentity
+from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
+from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State
-from fedsilo.simulation.silos import Answer, Failure, Question
-from fedsilo.simulation.updates import HeldUpdates
+from fedsilo.simulation.silos import Failure, SimulatedTask, SimulatedUpdate
+from fedsilo.simulation.updates import InMemoryUpdates
 
 HISTORY = "history.jsonl"
 
@@ -32,7 +32,7 @@ HISTORY = "history.jsonl"
 class Answering(Protocol):
     """What answers questions: this process, or others."""
 
-    def answers(self, questions: Sequence[Question]) -> Iterable[tuple[str, Answer | Failure]]:
+    def answers(self, questions: Sequence[SimulatedTask]) -> Iterable[tuple[str, SimulatedUpdate | Failure]]:
         """Silo and answer, in whatever order they come."""
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Simulation:
 
     def __init__(
         self,
-        course: Course,
+        course: Workflow,
         identity: JobIdentity,
         spec: FederatedJobSpec,
         directory: Path,
@@ -109,28 +109,28 @@ class Simulation:
             self._directory, snapshot.tree, architecture, self._spec, self.identity, self._history
         )
 
-    def _ask(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, Answer]]:
+    def _ask(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The answers of one exchange, as many as there are when its round closes."""
         round = self._course.round(exchange)
         offered, assignments = self._course.ask(state, exchange, round.silos)
         questions = [self._question(offered, exchange, silo, assignments[silo]) for silo in round.silos]
-        answers: dict[str, Answer] = {}
+        answers: dict[str, SimulatedUpdate] = {}
         self.current = AskedExchange(exchange, round)
         for silo, answer in self._answering.answers(questions):
-            if isinstance(answer, Answer):
+            if isinstance(answer, SimulatedUpdate):
                 answers[silo] = answer
                 round = round.answer(silo)
             else:
                 round = round.fail(silo, f"{answer.reason}: {answer.message}")
                 if failure := fatal_failure(silo, answer.reason, answer.message):
                     raise failure
-                if round.verdict is Verdict.QUORUM_LOST:
+                if round.outcome is RoundOutcome.QUORUM_LOST:
                     raise round.loss()
             self.current = replace(self.current, round=round)
             yield
         return answers
 
-    def _question(self, offered: State, exchange: Exchange, silo: str, given: Assignment) -> Question:
+    def _question(self, offered: State, exchange: Exchange, silo: str, given: Assignment) -> SimulatedTask:
         settings, step = dict(given.settings), exchange.phase.step
         task = SiloTask(
             step=step,
@@ -142,10 +142,10 @@ class Simulation:
             settings=settings,
         )
         contract = self._course.contract(step, settings)
-        return Question(silo, task_id(exchange, silo), task, contract, self.private.get(silo, State()))
+        return SimulatedTask(silo, task_id(exchange, silo), task, contract, self.private.get(silo, State()))
 
     def _fold(
-        self, state: State, before: Mapping[str, Any], answers: Mapping[str, Answer]
+        self, state: State, before: Mapping[str, Any], answers: Mapping[str, SimulatedUpdate]
     ) -> tuple[State, dict[str, Any]]:
         assert self.current is not None
         exchange, closed = self.current.exchange, self.current.round
@@ -154,7 +154,7 @@ class Simulation:
         self.private |= kept
         sizes = {silo: answer.size for silo, answer in counted.items()}
         record = round_record(before, exchange, closed, {}, sizes)
-        folded, found = self._course.fold(state, exchange, HeldUpdates(counted))
+        folded, found = self._course.fold(state, exchange, InMemoryUpdates(counted))
         folded = folded.held()
         return folded, with_figures(record, found, self._course.score(folded, exchange))
 

@@ -10,8 +10,8 @@ from types import BuiltinFunctionType, FunctionType
 
 from torch import Tensor
 
+from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.learning.models import Model, build_model
-from fedsilo.manifests.job import DataSpec, ModelSpec
 
 SHARED = (type, FunctionType, BuiltinFunctionType)
 """What copies have in common, as deep copies have."""

@@ -7,27 +7,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.course import Course
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
+from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.models import build_model, signature
-from fedsilo.manifests.agent import FrozenJob
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.loading import Federation
 from fedsilo.methods import registry
 from fedsilo.simulation.batches import Batches
 from fedsilo.simulation.data import SharedData
+from fedsilo.simulation.execution import ALONE, Execution
 from fedsilo.simulation.job import HISTORY, Answering, Simulation
-from fedsilo.simulation.means import ALONE, Means
-from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo, open_silos
+from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask, SimulatedUpdate, open_silos
 from fedsilo.simulation.workers import Workers
 
 
-def simulate(federation: Federation, data_root: Path, directory: Path, means: Means = ALONE) -> Simulation:
+def simulate(
+    federation: JobManifest, data_root: Path, directory: Path, means: Execution = ALONE
+) -> Simulation:
     """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
 
     >>> done = simulate(load_and_validate(path), path.parent, Path("runs/first"))  # doctest: +SKIP
@@ -47,7 +49,11 @@ def simulate(federation: Federation, data_root: Path, directory: Path, means: Me
 
 
 def open_simulation(
-    federation: Federation, data_root: Path, directory: Path, means: Means = ALONE, uid: str | None = None
+    federation: JobManifest,
+    data_root: Path,
+    directory: Path,
+    means: Execution = ALONE,
+    uid: str | None = None,
 ) -> Simulation:
     """A job that has not begun, to be closed in the end; arguments as for `simulate`.
 
@@ -76,10 +82,10 @@ def open_simulation(
     )
     silos = open_silos(federation.silos, frozen, SharedData(spec, data_root))
     answering = _answering(spec, silos, means)
-    return Simulation(Course(method, context, evaluation), identity, spec, directory, answering)
+    return Simulation(Workflow(method, context, evaluation), identity, spec, directory, answering)
 
 
-def _answering(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], means: Means) -> Answering:
+def _answering(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], means: Execution) -> Answering:
     if means.workers and means.batch:
         raise ManifestInvalid("workers and batches of silos exclude each other; leave one of the two out")
     if means.batch:
@@ -104,7 +110,7 @@ class OneByOne:
     def __init__(self, silos: Mapping[str, SimulatedSilo]) -> None:
         self._silos = silos
 
-    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[str, Answer | Failure]]:
+    def answers(self, questions: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
         """Silo and answer, in the order of the questions."""
         for question in questions:
             yield question.silo, self._silos[question.silo].answer(question)

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedsilo.engine.context import LocalContext
-from fedsilo.engine.runner import TaskRunner
-from fedsilo.engine.statement import Statement, as_document, departing_blocks
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.job import ModelSpec
+from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import Model, signature
-from fedsilo.manifests.agent import FrozenJob
-from fedsilo.manifests.job import ModelSpec
-from fedsilo.manifests.silo import Silo
-from fedsilo.methods import policy
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree, as_stored
+from fedsilo.silo import policy
+from fedsilo.silo.context import LocalContext
+from fedsilo.silo.reply import StatedReply, as_document, released_blocks
+from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
 from fedsilo.wire import Contract
@@ -26,7 +26,7 @@ log = logging.getLogger("fedsilo.simulation")
 
 
 @dataclass(frozen=True)
-class Question:
+class SimulatedTask:
     """What one silo is asked.
 
     :param name: of the task, for messages.
@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SimulatedUpdate:
     """What came back: checked, and nothing else than the contract allows.
 
     :param blocks: payload kind -> tensors, in the contract's order.
@@ -97,14 +97,14 @@ class SimulatedSilo:
         """Examples that it trains on."""
         return 0 if isinstance(self.runner, Failure) else len(self.runner.context.train)
 
-    def answer(self, question: Question) -> Answer | Failure:
+    def answer(self, question: SimulatedTask) -> SimulatedUpdate | Failure:
         """Have the method answer, and let go only what contract and policy allow."""
         runner = self.runner
         if isinstance(runner, Failure):
             return runner
         return self.let_go(question, lambda: runner.run(question.task, question.private))
 
-    def let_go(self, question: Question, reply: Callable[[], Reply]) -> Answer | Failure:
+    def let_go(self, question: SimulatedTask, reply: Callable[[], Reply]) -> SimulatedUpdate | Failure:
         """What contract and policy allow of a reply, which is computed only where they allow anything."""
         try:
             self.admit(question.contract)
@@ -121,16 +121,16 @@ class SimulatedSilo:
             policy.require(self._silo, self._job, policy.Departure.of(contract))
             self._admitted.append(contract)
 
-    def checked(self, question: Question, reply: Reply) -> Answer:
+    def checked(self, question: SimulatedTask, reply: Reply) -> SimulatedUpdate:
         """The reply as an answer.
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        said, contract = Statement.of(as_document(reply)), question.contract
+        said, contract = StatedReply.of(as_document(reply)), question.contract
         try:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}
-            blocks = departing_blocks(contract, found, said.support, self._limits.min_samples_per_class)
+            blocks = released_blocks(contract, found, said.support, self._limits.min_samples_per_class)
             metrics = self._limits.metrics(said.metrics)
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
@@ -142,7 +142,7 @@ class SimulatedSilo:
             for kind in contract.kinds()
         }
         private = None if reply.private is None else reply.private.held()
-        return Answer(said.samples, metrics, kinds, private)
+        return SimulatedUpdate(said.samples, metrics, kinds, private)
 
 
 def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[str, SimulatedSilo]:

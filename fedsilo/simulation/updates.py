@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fedsilo.engine.fold import FoldedUpdates
-from fedsilo.simulation.silos import Answer
+from fedsilo.simulation.silos import SimulatedUpdate
 
 
-class HeldUpdates(FoldedUpdates):
+class InMemoryUpdates(FoldedUpdates):
     """The answers that count.
 
     :param answers: silo -> answer, in the order of the job's references.
     """
 
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, answers: Mapping[str, SimulatedUpdate]) -> None:
         self.silos = tuple(answers)
         self._answers = answers
 

@@ -20,7 +20,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import Tree, as_stored
-from fedsilo.simulation.silos import Answer, Failure, Question, SimulatedSilo
+from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask, SimulatedUpdate
 
 Trees = dict[int, Mapping[str, Any]]
 """Trees of one exchange by number: each goes to each worker once, however many silos are given it."""
@@ -57,14 +57,14 @@ class Workers:
             theirs.close()
             self._workers.append(Worker(process, ours))
 
-    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[str, Answer | Failure]]:
+    def answers(self, questions: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
         """Silo and answer as they come; the largest silos are asked first, so that nobody waits long at the end.
 
         :raises FedsiloError: when no worker is left.
         """
         waiting = deque(sorted(questions, key=lambda question: -self._silos[question.silo].samples))
         trees, numbers = _numbered(questions)
-        busy: dict[Connection, tuple[Worker, Question]] = {}
+        busy: dict[Connection, tuple[Worker, SimulatedTask]] = {}
         for worker in self._workers:
             worker.known.clear()
         while waiting or busy:
@@ -89,9 +89,9 @@ class Workers:
             worker.process.join()
         self._workers.clear()
 
-    def _receive(self, worker: Worker) -> Answer | Failure:
+    def _receive(self, worker: Worker) -> SimulatedUpdate | Failure:
         try:
-            answer: Answer | Failure = worker.connection.recv()
+            answer: SimulatedUpdate | Failure = worker.connection.recv()
         except (EOFError, OSError):
             self._workers.remove(worker)
             worker.process.join()
@@ -99,7 +99,7 @@ class Workers:
         return answer
 
 
-def _numbered(questions: Sequence[Question]) -> tuple[Trees, dict[int, int]]:
+def _numbered(questions: Sequence[SimulatedTask]) -> tuple[Trees, dict[int, int]]:
     """All trees that the questions name, and the number of each by identity."""
     trees: Trees = {}
     numbers: dict[int, int] = {}
@@ -109,7 +109,7 @@ def _numbered(questions: Sequence[Question]) -> tuple[Trees, dict[int, int]]:
     return trees, numbers
 
 
-def _send(worker: Worker, question: Question, trees: Trees, numbers: Mapping[int, int]) -> None:
+def _send(worker: Worker, question: SimulatedTask, trees: Trees, numbers: Mapping[int, int]) -> None:
     named = {name: numbers[id(tree)] for name, tree in question.task.trees.items()}
     new = {number: trees[number] for number in named.values() if number not in worker.known}
     first, worker.known = not worker.known, worker.known | new.keys()
@@ -126,7 +126,7 @@ def _work(
     silos: Mapping[str, SimulatedSilo],
     threads: int,
 ) -> None:
-    """Answer until the other side is gone."""
+    """SimulatedUpdate until the other side is gone."""
     # Ctrl-C in the terminal is for the simulation, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,6 +1,6 @@
 """What one silo has against one job, all of it at once: before any pod exists and any GPU is taken.
 
-What a policy says about method, payloads, rounds and namespaces is `fedsilo.methods.policy`, which the guard asks
+What a policy says about method, payloads, rounds and namespaces is `fedsilo.silo.policy`, which the guard asks
 again with the exact contract. Here is the rest: trust, the dataset, the trainer's image, the decision of a person.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.faults import ABSENT, shown
+from fedsilo.api.silo import Approval, Silo
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.faults import ABSENT, shown
-from fedsilo.manifests.silo import Approval, Silo
-from fedsilo.methods import policy
+from fedsilo.silo import policy
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
 from fedsilo_operator.reasons import Reason

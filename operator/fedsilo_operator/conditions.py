@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from fedsilo.manifests.observed import status_of
+from fedsilo.api.observed import status_of
 from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Reason
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo import errors
-from fedsilo.manifests.observed import condition, holds, status_of
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, Object, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.manifests.observed import condition, holds, status_of
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo_operator.endings import Failure, failure_of, reason_in
 from fedsilo_operator.objects import COMPONENT, Object, is_deleted, labels_of
 from fedsilo_operator.reasons import Reason

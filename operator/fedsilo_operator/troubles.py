@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedsilo.manifests.observed import condition, holds, status_of
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo_operator.endings import failure_of
 from fedsilo_operator.objects import AGENT, Object, is_deleted, labels_of, ref_of
 from fedsilo_operator.pods import (

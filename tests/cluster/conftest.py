@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.binaries import programs
+from hack.cluster.paths import KUBECONFIG
 from tests.cluster.federation import Federation
 from tests.cluster.kubectl import Kubectl, Namespace
-from tests.cluster.node.binaries import programs
-from tests.cluster.node.paths import KUBECONFIG
 from tests.cluster.operator import install
 from tests.terminal import Terminal
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from hack.cluster.runtime import ctr
 from tests.cluster.kubectl import Kubectl, Namespace, Object, until
-from tests.cluster.node.runtime import ctr
 from tests.cluster.operator import documents, moved
 from tests.integration.local.runs import run
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.images import reference
+from hack.images import reference
 from tests.cluster.kubectl import Kubectl, Namespace, Object
 from tests.paths import ROOT
 

@@ -10,7 +10,7 @@ import pytest
 from fedsilo_operator.objects import Object, Ref, kind_of
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
-from tests.cluster.images import TOOLBOX
+from hack.images import TOOLBOX
 from tests.cluster.kubectl import Namespace, until
 from tests.unit.operator.silo.scene import World, agent, silo
 from tests.unit.operator.silo.test_children import TEMPLATE

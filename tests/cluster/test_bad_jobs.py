@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fedsilo.methods.registry import names
+from hack.images import TOOLBOX
 from tests.cluster.consortium import Consortium, consortium, golden
 from tests.cluster.federation import END
-from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
 from tests.cluster.test_workloads import FOREVER
 

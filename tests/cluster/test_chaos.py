@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.errors import ClusterError
 from tests.cluster.federation import END, Federation, federation, run_here, signal
 from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, until
-from tests.cluster.node.errors import ClusterError
 from tests.cluster.operator import leader
 from tests.cluster.watching import watched_pods
 

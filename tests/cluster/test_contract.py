@@ -14,9 +14,9 @@ from fedsilo_operator.cluster import api_server as implementation
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Kind, Ref
+from hack.cluster import apiserver
+from hack.cluster.binaries import programs
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.node import apiserver
-from tests.cluster.node.binaries import programs
 from tests.operator_contract import Contract, config_map
 from tests.paths import ROOT
 

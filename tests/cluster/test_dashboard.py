@@ -6,7 +6,7 @@ import json
 import re
 import urllib.request
 
-from tests.cluster.images import TOOLBOX
+from hack.images import TOOLBOX
 from tests.cluster.kubectl import Namespace, pod
 from tests.pages import runs
 from tests.paths import ROOT

@@ -10,12 +10,12 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.cluster.images import TOOLBOX, reference
-from tests.cluster.images.building import local_arguments
-from tests.cluster.images.store import Store
+from hack.cluster.paths import locked
+from hack.cluster.runtime import ctr
+from hack.images import TOOLBOX, reference
+from hack.images.building import local_arguments
+from hack.images.store import Store
 from tests.cluster.kubectl import Namespace, pod
-from tests.cluster.node.paths import locked
-from tests.cluster.node.runtime import ctr
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from hack.images import TOOLBOX, reference
 from tests.cluster import outside
 from tests.cluster.federation import Federation, federation, signal
-from tests.cluster.images import TOOLBOX, reference
 from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
 from tests.cluster.reach import Place, api_servers, listening, name_servers, reached
 

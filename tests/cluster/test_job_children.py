@@ -37,7 +37,7 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThrough
-from tests.cluster.node import apiserver
+from hack.cluster import apiserver
 from tests.paths import ROOT
 from tests.unit.operator.job.scene import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, public_key, silo
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack.cluster.packages import unpacked
 from tests.cluster.federation import Federation, federation, signal
 from tests.cluster.kubectl import Kubectl, Namespace, Object, until
 from tests.cluster.monitoring.test_rules import RULES, run
-from tests.cluster.node.packages import unpacked
 from tests.cluster.operator import leader
 from tests.cluster.test_watching import labels, scrape
 from tests.scraping import Scrape

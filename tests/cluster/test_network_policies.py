@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.images import TOOLBOX
 from tests.cluster import outside
-from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
 from tests.cluster.reach import Place, api_servers, name_servers, reached
 from tests.cluster.test_workloads import FOREVER, served

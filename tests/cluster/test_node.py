@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.images import TOOLBOX
+from hack.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, pod, until
 from tests.cluster.test_workloads import FOREVER
 from tests.pages import runs
@@ -96,8 +96,8 @@ def test_what_a_person_types_first(kubectl: Kubectl, terminal: Terminal) -> None
 @runs(
     "docs/cluster.md",
     ". .venv/bin/activate",
-    "python -m tests.cluster.node api-up my-test",
-    "python -m tests.cluster.node api-down my-test",
+    "python -m hack.cluster api-up my-test",
+    "python -m hack.cluster api-down my-test",
 )
 def test_an_api_server_alone_from_a_shell(kubectl: Kubectl, terminal: Terminal) -> None:
     activate, up, down = terminal.commands

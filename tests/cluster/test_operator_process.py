@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from fedsilo.wire import issue_server, make_authority
+from hack.cluster.apiserver import api_server
+from hack.cluster.binaries import programs
+from hack.cluster.client import healthy
 from tests.cluster.kubectl import Kubectl, Namespace, until
-from tests.cluster.node.apiserver import api_server
-from tests.cluster.node.binaries import programs
-from tests.cluster.node.client import healthy
 from tests.metrics_page import documented
 from tests.pages import runs
 from tests.paths import ROOT

@@ -66,7 +66,7 @@ def quickstart(places: Federation) -> Federation:
     "README.md",
     "make cluster-up images",
     "export KUBECONFIG=/var/lib/fedsilo-cluster/kubeconfig PATH=/var/lib/fedsilo-cluster/bin:$PWD/.venv/bin:$PATH",
-    "kubectl apply -k tests/cluster/install",
+    "kubectl apply -k hack/install",
     "kubectl apply -f examples/quickstart.yaml",
     "kubectl -n federation wait fj/digits --for=condition=Complete --timeout=5m",
     "kubectl -n federation get fj",

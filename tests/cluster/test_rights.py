@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.wire import SigningKey
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.images import TOOLBOX
 from tests.cluster.federation import Federation, federation
-from tests.cluster.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, Namespace, pod, until
 from tests.cluster.operator import leader
 from tests.cluster.reach import Place, reached

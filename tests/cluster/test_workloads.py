@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.cluster.images import TOOLBOX
+from hack.images import TOOLBOX
 from tests.cluster.kubectl import Kubectl, Namespace, pod, until
 
 FOREVER = ("sleep", "infinity")

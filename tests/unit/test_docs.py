@@ -19,7 +19,7 @@ from tests.pages import blocks, commands, name_of, pages
 from tests.paths import ROOT
 
 CLASSES_ELSEWHERE = (
-    "fedsilo.manifests.faults",
+    "fedsilo.api.faults",
     "fedsilo_agent.guard.audit",
     "fedsilo_agent.guard.loop",
     "fedsilo_operator.cluster.interface",

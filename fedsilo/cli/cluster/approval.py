@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from fedsilo.api.observed import condition
+from fedsilo.api.silo import Approval
+from fedsilo.api.words import closest
 from fedsilo.cli.cluster.facts import Object, plain, reference
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
@@ -23,9 +26,6 @@ from fedsilo.cli.cluster.moments import age, length
 from fedsilo.cli.cluster.offer import describe, frozen_spec
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
-from fedsilo.manifests.observed import condition
-from fedsilo.manifests.silo import Approval
-from fedsilo.manifests.words import closest
 
 MANAGER = "fedsilo-approval"
 """Field manager of the entries that are added here; whoever manages the rest of the Silo keeps it."""

@@ -6,12 +6,13 @@ import textwrap
 
 from pydantic import ValidationError
 
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.observed import condition
 from fedsilo.cli.cluster.facts import Object, plain, reference
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.observed import condition
-from fedsilo.methods import policy, registry
+from fedsilo.methods import registry
+from fedsilo.silo import policy
 
 WORDS = {
     "model": "the weights of the model after training on the silo's data",

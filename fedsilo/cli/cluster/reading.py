@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
+from fedsilo.api.observed import status_of
 from fedsilo.cli.cluster.facts import Object, plain, size
 from fedsilo.cli.cluster.federation import COMPONENT, JOB_UID
 from fedsilo.cli.cluster.kubectl import Kubectl, failure
 from fedsilo.cli.cluster.pods import why_silent
 from fedsilo.cli.cluster.program import output, started
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.observed import status_of
 
 START = 300.0
 """Seconds in which the pod must run: an image may have to be pulled."""

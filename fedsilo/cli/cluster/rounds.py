@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.observed import status_of
 from fedsilo.cli.cluster.facts import Object, listed
 from fedsilo.cli.cluster.moments import age, since, until
 from fedsilo.cli.cluster.silos import SiloView
-from fedsilo.manifests.observed import status_of
 
 
 def in_round(job: Object, silos: Sequence[SiloView], now: datetime) -> str | None:

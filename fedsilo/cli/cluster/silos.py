@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo.cli.cluster.facts import Object, sentence
 from fedsilo.cli.cluster.moments import since
-from fedsilo.manifests.observed import condition, holds, status_of
 
 _REFUSED = {"Refused": "PolicyRefused", "ApprovalPending": "ApprovalPending"}
 _UNDECIDED = (None, "", "Pending")

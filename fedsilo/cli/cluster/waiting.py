@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo.cli.cluster.facts import Object, listed, reference, sentence, shortened
 from fedsilo.cli.cluster.moments import age, at, since
 from fedsilo.cli.cluster.rounds import in_round
 from fedsilo.cli.cluster.silos import SiloView, views
-from fedsilo.manifests.observed import condition, holds, status_of
 
 PROMPT = 30
 """Seconds in which an operator that runs has looked at a new job."""

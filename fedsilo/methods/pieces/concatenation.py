@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedsilo.manifests.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.interface import ServerContext, Snapshot
 from fedsilo.methods.pieces import clusters
 from fedsilo.methods.pieces.classifiers import new_classifier

@@ -45,13 +45,13 @@ class PlainTraining:
 
     def together(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
         """w_k of every silo, equal to that of each by itself up to rounding."""
-        from fedsilo.learning.together import Client, fit_together
+        from fedsilo.learning.batched import Client, fit_batched
 
         clients = [
             Client(task.trees["model"], silo.train, silo.local_training(task))
             for silo, task in zip(silos, tasks, strict=True)
         ]
-        trained = fit_together(silos[0].model(clients[0].tree), clients)
+        trained = fit_batched(silos[0].model(clients[0].tree), clients)
         return [
             Reply(tree, samples=report.examples, metrics={"loss": report.loss}) for tree, report in trained
         ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.errors import ManifestInvalid
-from fedsilo.manifests.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Method
 

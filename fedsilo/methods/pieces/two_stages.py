@@ -65,7 +65,7 @@ class TwoStageConfig(InheritedConfig):
 
 
 @dataclass(frozen=True)
-class Afterwards:
+class SecondStage:
     """Second stage of the released code, after all local steps.
 
     :param part: its steps as a part of the local steps.
@@ -82,7 +82,7 @@ def first_loss(silo: SiloContext, config: TwoStageConfig) -> Loss:
 
 
 def stages(
-    silo: SiloContext, task: SiloTask, config: TwoStageConfig, afterwards: Afterwards
+    silo: SiloContext, task: SiloTask, config: TwoStageConfig, afterwards: SecondStage
 ) -> tuple[LocalTraining, LocalTraining | None]:
     """What the two stages do: of S steps the first takes half, rounded up, and the second the rest, if there is one.
 

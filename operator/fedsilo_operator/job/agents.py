@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJob
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJob
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.trust import bundle, service_address

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.observed import holds
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import holds
 from fedsilo_operator.job.conditions import Course
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from fedsilo.manifests.faults import Fault
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import Federation, contradictions
-from fedsilo.manifests.words import faults_of
+from fedsilo.api.faults import Fault
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import JobManifest, contradictions
+from fedsilo.api.words import faults_of
 from fedsilo.methods import registry
 from fedsilo.validation import validate
 from fedsilo_operator.objects import FEDERATED_JOB, Object
@@ -51,14 +51,14 @@ def parse(observed: Object) -> Parsed:
 
 def faults(job: FederatedJob) -> list[Fault]:
     """Faults that only a change of the spec could mend; those of a Silo are for its admission to find."""
-    federation = Federation("", job, ())
+    federation = JobManifest("", job, ())
     found = validate(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
     return [fault for fault in found if fault.path != METHOD]
 
 
 def is_known(job: FederatedJob) -> bool:
     """Whether this operator has the job's method; another image may have one that it has not."""
-    return not any(fault.path == METHOD for fault in validate(Federation("", job, ())))
+    return not any(fault.path == METHOD for fault in validate(JobManifest("", job, ())))
 
 
 def unverified(job: FederatedJob) -> str:

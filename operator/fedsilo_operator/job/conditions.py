@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.observed import condition
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import condition
 from fedsilo.process import version
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedsilo.manifests.observed import holds
+from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.job.observe import OWNED, observe
 from fedsilo_operator.job.plan import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsilo.manifests.observed import condition, holds
+from fedsilo.api.observed import condition, holds
 from fedsilo_operator.objects import Object, Ref
 from fedsilo_operator.reasons import Reason
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from fedsilo.manifests.observed import status_of
+from fedsilo.api.observed import status_of
 from fedsilo.metrics import JOB, Sample, Series
 from fedsilo_operator.conditions import moment
 from fedsilo_operator.job.status import PHASES

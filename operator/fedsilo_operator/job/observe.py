@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedsilo.manifests.observed import holds, status_of
+from fedsilo.api.observed import holds, status_of
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
 from fedsilo_operator.objects import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from fedsilo.manifests.job import FederatedJob
+from fedsilo.api.job import FederatedJob
 from fedsilo_operator.conditions import Condition, moment
 from fedsilo_operator.job import agents, aggregator, conditions, status
 from fedsilo_operator.job.checks import faults, parse

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import quorum_findings
-from fedsilo.manifests.observed import condition, status_of
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import quorum_findings
+from fedsilo.api.observed import condition, status_of
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation

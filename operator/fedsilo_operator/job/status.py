@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from fedsilo.manifests.observed import condition, status_of
+from fedsilo.api.observed import condition, status_of
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from fedsilo.manifests.job import FederatedJob
+from fedsilo.api.job import FederatedJob
 from fedsilo_operator.conditions import moment
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from fedsilo.api.observed import condition, status_of
 from fedsilo.errors import Problem
-from fedsilo.manifests.observed import condition, status_of
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from fedsilo.manifests.observed import condition, holds, status_of
+from fedsilo.api.observed import condition, holds, status_of
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import LONGEST, Condition, as_status, moment
 from fedsilo_operator.objects import CONFIG_MAP, JOB, Object, is_deleted, kind_of, says

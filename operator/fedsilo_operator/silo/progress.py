@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fedsilo.manifests.observed import condition, holds
+from fedsilo.api.observed import condition, holds
 from fedsilo_operator.conditions import Condition, moment
 from fedsilo_operator.pods import Ending, alive, ending, running
 from fedsilo_operator.reasons import Reason

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.observed import condition, status_of
-from fedsilo.manifests.silo import Silo
-from fedsilo.manifests.words import faults_of
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.observed import condition, status_of
+from fedsilo.api.silo import Silo
+from fedsilo.api.words import faults_of
 from fedsilo.process import version
 from fedsilo_operator.admission import Objection, admitted, objections
 from fedsilo_operator.conditions import Condition

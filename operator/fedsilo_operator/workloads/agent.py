@@ -1,7 +1,7 @@
 """The children of one SiloAgent: configuration, volume, network policies, trainer and guard.
 
 The trainer sees data and has no network and no key; the guard has key and network and sees no data. Each mounts the
-directories of their volume that `fedsilo.engine.volume` gives it, and no other.
+directories of their volume that `fedsilo.silo.volume` gives it, and no other.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from fedsilo.engine.volume import Volume
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.common import Quantity
-from fedsilo.manifests.silo import Silo
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.common import Quantity
+from fedsilo.api.silo import Silo
+from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Object, Ref
 from fedsilo_operator.settings import Settings

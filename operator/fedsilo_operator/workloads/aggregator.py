@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fedsilo.manifests.job import FederatedJob
+from fedsilo.api.job import FederatedJob
 from fedsilo_operator.keys import JobKeys
 from fedsilo_operator.names import aggregator_name, claim_name, job_labels
 from fedsilo_operator.objects import (

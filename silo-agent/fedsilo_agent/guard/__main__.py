@@ -14,13 +14,13 @@ from pathlib import Path
 
 import uvloop
 
-from fedsilo.engine.volume import Volume
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.loading import load_document
+from fedsilo.api.silo import Silo
 from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.loading import load_document
-from fedsilo.manifests.silo import Silo
 from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditBroken

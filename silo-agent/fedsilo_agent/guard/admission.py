@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.silo import Silo
-from fedsilo.methods import policy, registry
+from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
+from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -1,7 +1,7 @@
 """From what the trainer dropped to a signed update: one copy, checked on the way.
 
 The trainer runs code that the silo did not write, so nothing in its drop is taken on trust: files must be plain
-files of bounded size, and what they say must be what `fedsilo.engine.statement` lets go.
+files of bounded size, and what they say must be what `fedsilo.silo.reply` lets go.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedsilo.engine.statement import Statement, departing_blocks
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.methods.policy import Limits
+from fedsilo.silo.policy import Limits
+from fedsilo.silo.reply import StatedReply, released_blocks
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER
 
@@ -65,10 +65,10 @@ def sign_reply(
     :param limits: what the silo lets go of what the trainer says.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    reply = Statement.of(_read_json(drop / "reply.json"))
+    reply = StatedReply.of(_read_json(drop / "reply.json"))
     try:
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
-            blocks = departing_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
+            blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
             metrics = limits.metrics(reply.metrics)
             digest = write_update(
                 update,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsilo.durable import read_json, write_json
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.logs import concerning
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task, task_digest
 from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditLog

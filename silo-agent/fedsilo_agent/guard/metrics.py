@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.agent import SiloAgent
 from fedsilo.durable import read_json
-from fedsilo.engine.volume import Volume
-from fedsilo.manifests.agent import SiloAgent
 from fedsilo.metrics import JOB, Exposition, Sample, Series
+from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import EVENTS
 from fedsilo_agent.guard.client import AggregatorClient
 

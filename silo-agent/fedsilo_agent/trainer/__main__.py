@@ -16,16 +16,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.silo.volume import Volume
 from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
-    from fedsilo.engine.personal import PersonalModel
-    from fedsilo.engine.runner import TaskRunner
-    from fedsilo_agent.trainer.desk import Desk
+    from fedsilo.silo.personal import PersonalModel
+    from fedsilo.silo.runner import TaskRunner
+    from fedsilo_agent.trainer.mailbox import Mailbox
 
 log = logging.getLogger("fedsilo.trainer")
 
@@ -66,30 +66,30 @@ def _run(args: argparse.Namespace) -> None:
     isolation = isolate(hidden, volume.inbox) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
-    desk, runner = _desk_and_runner(args, volume)
-    from fedsilo.engine.personal import PersonalModel
+    mailbox, runner = _mailbox_and_runner(args, volume)
+    from fedsilo.silo.personal import PersonalModel
 
-    desk.announce(runner.context.signature, isolation)
+    mailbox.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    _work(desk, runner, PersonalModel(volume.state, runner.context.spec, runner.context.silo))
+    _work(mailbox, runner, PersonalModel(volume.state, runner.context.spec, runner.context.silo))
 
 
-def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, TaskRunner]:
+def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:
     """Read job and data; what is wrong with them the guard is told, so that no round waits for this silo.
 
     No code of the job runs before `TaskRunner` builds the model.
     """
-    from fedsilo.engine.runner import TaskRunner, open_silo
-    from fedsilo.engine.schedule import schedule
+    from fedsilo.api.agent import SiloAgent
+    from fedsilo.api.loading import load_document
+    from fedsilo.api.silo import Silo
     from fedsilo.learning.devices import prepare_torch
-    from fedsilo.manifests.agent import SiloAgent
-    from fedsilo.manifests.loading import load_document
-    from fedsilo.manifests.silo import Silo
     from fedsilo.methods import registry
-    from fedsilo_agent.trainer.desk import Desk
+    from fedsilo.methods.schedule import schedule
+    from fedsilo.silo.runner import TaskRunner, open_silo
+    from fedsilo_agent.trainer.mailbox import Mailbox
 
-    desk = Desk(volume, ())
-    desk.clear_failures()
+    mailbox = Mailbox(volume, ())
+    mailbox.clear_failures()
     try:
         agent = load_document(args.agent, SiloAgent).spec
         about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
@@ -99,9 +99,9 @@ def _desk_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Desk, Ta
         config = registry.config_of(method, spec)
         exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
         prepare_torch(spec.training.threads)
-        return Desk(volume, exchanges), TaskRunner(open_silo(spec, silo, args.data_root))
+        return Mailbox(volume, exchanges), TaskRunner(open_silo(spec, silo, args.data_root))
     except FedsiloError as error:
-        desk.give_up(error.reason, str(error))
+        mailbox.give_up(error.reason, str(error))
         raise
 
 
@@ -109,31 +109,31 @@ def _sizes(runner: TaskRunner) -> tuple[int, int]:
     return len(runner.context.train), len(runner.context.validation)
 
 
-def _work(desk: Desk, runner: TaskRunner, personal: PersonalModel) -> None:
-    while not desk.is_finished():
-        task = desk.current()
+def _work(mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel) -> None:
+    while not mailbox.is_finished():
+        task = mailbox.current()
         if task is None:
             time.sleep(LOOK)
         else:
-            personal.offer(desk.acknowledged_state())
-            _answer(desk, runner, task)
-    personal.offer(desk.acknowledged_state())
+            personal.offer(mailbox.acknowledged_state())
+            _answer(mailbox, runner, task)
+    personal.offer(mailbox.acknowledged_state())
 
 
-def _answer(desk: Desk, runner: TaskRunner, task: str) -> None:
+def _answer(mailbox: Mailbox, runner: TaskRunner, task: str) -> None:
     try:
-        order = desk.order()
+        order = mailbox.order()
         about(round=order.task.round)
-        private = desk.private(order)
+        private = mailbox.private(order)
         reply = runner.run(order.task, private)
-        desk.hand_over(order, reply, private)
+        mailbox.hand_over(order, reply, private)
     except FedsiloError as error:
         log.error("task %s: %s", task, error)
-        desk.fail(task, error.reason, str(error))
+        mailbox.fail(task, error.reason, str(error))
     except Exception as error:
         # Whatever a third party's method or model raises: the silo says so and stays for the next round.
         log.exception("task %s", task)
-        desk.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
+        mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
     else:
         log.info(
             "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)

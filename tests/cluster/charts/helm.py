@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from hack.cluster.binaries import programs
 from tests.cluster.kubectl import Object
-from tests.cluster.node.binaries import programs
 from tests.cluster.operator import documents
 from tests.paths import ROOT
 

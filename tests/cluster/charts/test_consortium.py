@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.paths import KUBECONFIG
+from hack.images import reference
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, quickstart
 from tests.cluster.federation import RESTRICTED, Federation, signal
-from tests.cluster.images import reference
 from tests.cluster.kubectl import Kubectl, Namespace, until
-from tests.cluster.node.paths import KUBECONFIG
 from tests.cluster.operator import ROLES, SYSTEM, documents, install, uninstall
 from tests.integration.local.runs import run
 from tests.pages import runs

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from fedsilo_operator.workloads import aggregator
+from hack.cluster.apiserver import api_server
+from hack.cluster.binaries import programs
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
 from tests.cluster.kubectl import Kubectl, Object, until
-from tests.cluster.node.apiserver import api_server
-from tests.cluster.node.binaries import programs
 from tests.cluster.operator import documents
 from tests.cluster.test_operator_process import operator as operating
 from tests.pages import blocks, runs

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedsilo.manifests.silo import Silo
+from fedsilo.api.silo import Silo
+from hack.cluster.binaries import programs
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
 from tests.cluster.kubectl import Object
-from tests.cluster.node.binaries import programs
 from tests.cluster.operator import documents
 from tests.paths import ROOT
 

@@ -160,7 +160,7 @@ class Page:
 async def browser() -> AsyncIterator[Page]:
     """A fresh browser with one empty tab, which ends with the block."""
     program = shutil.which(PROGRAM)
-    assert program, f"{PROGRAM} is not there; tests.cluster.node.packages installs it"
+    assert program, f"{PROGRAM} is not there; hack.cluster.packages installs it"
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         # Root may not have a sandbox of its own; the pages are this project's.
         process = await asyncio.create_subprocess_exec(

@@ -11,8 +11,8 @@ from aiohttp import web
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.server import Access, serving
+from hack.cluster.packages import ensure
 from tests.cluster.dashboard.browser import PROGRAM, Page, browser
-from tests.cluster.node.packages import ensure
 from tests.unit.dashboard.scenes import Calendar, consortium
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from charts.dashboard import expressions
 from charts.generate import CHARTS
-from tests.cluster.node.packages import unpacked
+from hack.cluster.packages import unpacked
 
 RULES = CHARTS / "fedsilo" / "files" / "rules.yaml"
 CASES = Path(__file__).with_name("rules.yaml")

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
+from hack.cluster.apiserver import api_server
+from hack.cluster.binaries import programs
 from tests.cluster.kubectl import Kubectl, KubectlFailed, until
-from tests.cluster.node.apiserver import api_server
-from tests.cluster.node.binaries import programs
 from tests.cluster.schema.federation import NAMESPACE, job, operators, patch, report
 from tests.paths import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.kubectl import Kubectl, KubectlFailed, Object
-from tests.unit.manifests.manifests import DIGITS
+from tests.unit.api.manifests import DIGITS
 
 OPERATOR, AGGREGATOR = "fedsilo-operator", "fedsilo-aggregator"
 NOW, LATER = "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import yaml
 
-from tests.unit.manifests.bad_manifests import FEDERATIONS, FIELDS, JOB, NORTH, REFS, WEST
-from tests.unit.manifests.manifests import DIGITS, edited
+from tests.unit.api.bad_manifests import FEDERATIONS, FIELDS, JOB, NORTH, REFS, WEST
+from tests.unit.api.manifests import DIGITS, edited
 
 KEY = f"ed25519:{'A' * 43}="
 DIGEST = "0123456789abcdef" * 4

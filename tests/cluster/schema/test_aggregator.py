@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio import client
 
-from fedsilo.manifests.common import Metadata
+from fedsilo.api.common import Metadata
 from fedsilo_aggregator.apiserver import KubernetesJob, _configuration
 from fedsilo_aggregator.report import JobGone, as_job_status
 from fedsilo_operator.workloads import aggregator

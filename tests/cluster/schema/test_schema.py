@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import load
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import load
 from tests.cluster.kubectl import Kubectl, KubectlFailed
 from tests.cluster.schema.objects import BAD, GOOD
 from tests.paths import ROOT

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedsilo.api.loading import load
 from fedsilo.local.display import LiveDisplay, show_result
 from fedsilo.local.progress import Progress
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.loading import load
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import ENVIRONMENT, command
 

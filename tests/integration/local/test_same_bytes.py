@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from fedsilo.manifests.common import Metadata
-from fedsilo.manifests.job import FederatedJob, FederatedJobSpec
+from fedsilo.api.common import Metadata
+from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from tests.federate import job_spec, skewed
 from tests.integration.local.runs import PATIENCE, end, run, start

@@ -34,7 +34,9 @@ def test_sigkill_in_a_round(steady: Path, tmp_path: Path, launch: Launch) -> Non
 def test_sigterm_while_silos_train_alone(tmp_path: Path, steady: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
     process = launch(steady, workdir, "--alone")
-    until(lambda: any("fedsilo.local.alone" in line for line in living(workdir).values()), "training alone")
+    until(
+        lambda: any("fedsilo.local.baseline" in line for line in living(workdir).values()), "training alone"
+    )
     process.terminate()
     assert end(process, workdir).code == 143
     assert living(workdir) == {}

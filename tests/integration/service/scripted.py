@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import Problem
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import (
     BlobLink,
     SigningKey,

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import yaml
 
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import Federation
-from fedsilo.manifests.silo import Silo
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def federation(
     policy: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
-) -> Federation:
+) -> JobManifest:
     """Two silos that average a small network; the silos score the last model themselves.
 
     :param data: what a trainer finds, where there is one; tests mostly answer in its place.
@@ -72,7 +72,7 @@ def federation(
         }
         for name in names
     ]
-    return Federation(
+    return JobManifest(
         "test", FederatedJob.model_validate(job), tuple(Silo.model_validate(silo) for silo in silos)
     )
 
@@ -83,13 +83,13 @@ class Site:
     :param port: where the aggregator is, or will be; a free one when absent.
     """
 
-    def __init__(self, root: Path, federation: Federation, port: int | None = None) -> None:
+    def __init__(self, root: Path, federation: JobManifest, port: int | None = None) -> None:
         self.federation = federation
         self.workdir = Workdir(root)
         self.port = port or free_port()
         root.mkdir(parents=True, exist_ok=True)
         self.uid = str(uuid.uuid4())
-        self.workdir.furnish(federation, self.uid, self.port)
+        self.workdir.write_inputs(federation, self.uid, self.port)
 
     @property
     def silos(self) -> tuple[str, ...]:

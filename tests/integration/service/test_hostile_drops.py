@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.methods.policy import Limits
+from fedsilo.silo.policy import Limits
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Tree, write_tensors
 from fedsilo_agent.guard.inspection import sign_reply
 from tests.integration.service.client import contents_of, header_of

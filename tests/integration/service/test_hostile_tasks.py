@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.engine.volume import Volume
-from fedsilo.manifests.loading import load
+from fedsilo.api.loading import load
+from fedsilo.silo.volume import Volume
 from tests.integration.local.manifest import silo, write
 from tests.integration.service.site import Process, Site, until
 

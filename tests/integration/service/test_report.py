@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.manifests.status import FederatedJobStatus
+from fedsilo.api.status import FederatedJobStatus
 from tests.integration.service.api import Api
 from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.site import Process, Site, federation, until

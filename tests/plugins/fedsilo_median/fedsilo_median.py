@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,

@@ -8,31 +8,31 @@ import numpy as np
 import pytest
 
 from fedsilo.durable import write_json
-from fedsilo.engine.personal import PersonalModel
-from fedsilo.engine.runner import TaskRunner
-from fedsilo.engine.volume import Volume
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo_agent.trainer.desk import Desk, Order
+from fedsilo.silo.personal import PersonalModel
+from fedsilo.silo.runner import TaskRunner
+from fedsilo.silo.volume import Volume
+from fedsilo_agent.trainer.mailbox import Mailbox, ReceivedTask
 from tests.federate import job_spec, runners, skewed
 
 
-def scene(directory: Path, method: str = "map") -> tuple[Volume, Desk, PersonalModel, Tree]:
+def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, PersonalModel, Tree]:
     spec = job_spec(method, ["a"])
     (runner,) = runners(spec, skewed(directory, {"a": [0, 1]}), directory).values()
     assert isinstance(runner, TaskRunner)
     volume = Volume(directory / "volume")
     volume.prepare()
     personal = PersonalModel(volume.state, spec, runner.context.silo)
-    return volume, Desk(volume, ()), personal, runner.context.initial_model()
+    return volume, Mailbox(volume, ()), personal, runner.context.initial_model()
 
 
-def answer(desk: Desk, volume: Volume, task: str, tree: Tree, acknowledged: str | None) -> None:
+def answer(mailbox: Mailbox, volume: Volume, task: str, tree: Tree, acknowledged: str | None) -> None:
     """A reply with this private model; then the guard names the last acknowledged task."""
-    order = Order(task, SiloTask("train", "train", 1, 1, 1, {}, {}), acknowledged)
-    desk.hand_over(order, Reply(private=State({PERSONAL: tree})), State())
+    order = ReceivedTask(task, SiloTask("train", "train", 1, 1, 1, {}, {}), acknowledged)
+    mailbox.hand_over(order, Reply(private=State({PERSONAL: tree})), State())
     write_json(volume.task, {"task": "next", "step": "train", "acknowledged": acknowledged})
 
 
@@ -41,14 +41,14 @@ def files(volume: Volume) -> list[str]:
 
 
 def test_only_what_was_acknowledged_is_there_and_it_can_be_opened(tmp_path: Path) -> None:
-    volume, desk, personal, tree = scene(tmp_path)
-    answer(desk, volume, "r1", tree, None)
-    personal.offer(desk.acknowledged_state())
+    volume, mailbox, personal, tree = scene(tmp_path)
+    answer(mailbox, volume, "r1", tree, None)
+    personal.offer(mailbox.acknowledged_state())
     assert files(volume) == []
     for task, offset in (("r1", 0), ("r2", 1)):
         wanted = {name: array + np.float32(offset) for name, array in tree.items()}
-        answer(desk, volume, task, wanted, task)
-        personal.offer(desk.acknowledged_state())
+        answer(mailbox, volume, task, wanted, task)
+        personal.offer(mailbox.acknowledged_state())
         assert files(volume) == ["personal.json", "personal.safetensors"]
         found = to_tree(load_model(volume.state / "personal.safetensors"))
         for name, array in wanted.items():
@@ -56,41 +56,41 @@ def test_only_what_was_acknowledged_is_there_and_it_can_be_opened(tmp_path: Path
 
 
 def test_the_model_outlives_the_private_state_it_came_from(tmp_path: Path) -> None:
-    volume, desk, personal, tree = scene(tmp_path)
-    answer(desk, volume, "r1", tree, "r1")
-    personal.offer(desk.acknowledged_state())
+    volume, mailbox, personal, tree = scene(tmp_path)
+    answer(mailbox, volume, "r1", tree, "r1")
+    personal.offer(mailbox.acknowledged_state())
     write_json(volume.task, {"task": "r2", "step": "train", "acknowledged": "r2"})
-    assert not desk.acknowledged_state().trees
-    personal.offer(desk.acknowledged_state())
+    assert not mailbox.acknowledged_state().trees
+    personal.offer(mailbox.acknowledged_state())
     load_model(volume.state / "personal.safetensors")
 
 
 def test_one_that_was_deleted_is_written_again(tmp_path: Path) -> None:
-    volume, desk, personal, tree = scene(tmp_path)
-    answer(desk, volume, "r1", tree, "r1")
-    personal.offer(desk.acknowledged_state())
+    volume, mailbox, personal, tree = scene(tmp_path)
+    answer(mailbox, volume, "r1", tree, "r1")
+    personal.offer(mailbox.acknowledged_state())
     (volume.state / "personal.safetensors").unlink()
-    personal.offer(desk.acknowledged_state())
+    personal.offer(mailbox.acknowledged_state())
     load_model(volume.state / "personal.safetensors")
 
 
 def test_a_method_without_models_of_the_silos_own_leaves_nothing(tmp_path: Path) -> None:
-    volume, desk, personal, tree = scene(tmp_path, "fedavg")
-    answer(desk, volume, "r1", tree, "r1")
-    personal.offer(desk.acknowledged_state())
+    volume, mailbox, personal, tree = scene(tmp_path, "fedavg")
+    answer(mailbox, volume, "r1", tree, "r1")
+    personal.offer(mailbox.acknowledged_state())
     assert files(volume) == []
 
 
 def test_a_volume_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    volume, desk, personal, tree = scene(tmp_path)
-    answer(desk, volume, "r1", tree, "r1")
+    volume, mailbox, personal, tree = scene(tmp_path)
+    answer(mailbox, volume, "r1", tree, "r1")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.link", full)
-    personal.offer(desk.acknowledged_state())
+    personal.offer(mailbox.acknowledged_state())
     assert "personal.safetensors was not written" in caplog.text
     assert files(volume) == []

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.silo import Silo
 from fedsilo.durable import write_json
-from fedsilo.engine.volume import Volume
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.silo import Silo
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
 from fedsilo_agent.trainer.__main__ import _answer, _arguments, _run
-from fedsilo_agent.trainer.desk import Desk
+from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.federate import job_spec, silo_of_file
 
 TASK = "r00001-train-north"
@@ -54,11 +54,11 @@ def answer(volume: Volume, reply: Reply | Exception, digest: str = "", round: in
         "acknowledged": None,
     }
     write_json(volume.task, document | {"trees": {"model": digest}})
-    desk = Desk(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
+    mailbox = Mailbox(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
     runner: Any = Method(reply)
-    _answer(desk, runner, TASK)
+    _answer(mailbox, runner, TASK)
     [path] = (volume.drop / TASK).glob("*.json")
-    assert desk.current() is None
+    assert mailbox.current() is None
     return path.name, json.loads(path.read_bytes())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.errors import FedsiloError, WorkdirConflict
-from fedsilo_aggregator.opening import claimed
+from fedsilo_aggregator.startup import claimed
 
 
 def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:

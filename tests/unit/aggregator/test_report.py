@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.manifests.status import FederatedJobStatus
+from fedsilo.api.status import FederatedJobStatus
 from fedsilo_aggregator.report import JobGone, Report, as_job_status
 
 DOCUMENT: dict[str, Any] = {

@@ -7,8 +7,8 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 
 NOW = datetime(2026, 11, 21, 14, 5, 30, tzinfo=timezone(timedelta(hours=2)))
 UID = "6f1c2c0e-7f7a-4f6e-9a36-0d5a1a2b3c4d"

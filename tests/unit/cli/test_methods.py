@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.cli.main import main
 from fedsilo.cli.methods import describe
 from fedsilo.errors import MethodError
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Method, MethodConfig, Payload, Phase, Step

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from cryptography import x509
 
-from tests.cluster.node import addons, binaries, runtime
-from tests.cluster.node.archive import write_image
-from tests.cluster.node.certificates import Authority, write_control_plane, write_kubeconfig
-from tests.cluster.node.errors import ClusterError
+from hack.cluster import addons, binaries, runtime
+from hack.cluster.archive import write_image
+from hack.cluster.certificates import Authority, write_control_plane, write_kubeconfig
+from hack.cluster.errors import ClusterError
 
 
 def test_certificates_name_user_groups_and_addresses_and_verify() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.images.loading import CONTAINERD_NAME, REPLACED, superseded, write_archive
-from tests.cluster.images.recipes import IMAGES, Image, reference
+from hack.images.loading import CONTAINERD_NAME, REPLACED, superseded, write_archive
+from hack.images.recipes import IMAGES, Image, reference
 from tests.paths import ROOT
 
 OPERATOR = "localhost/fedsilo-operator:0.1.0"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.node import processes
-from tests.cluster.node.errors import ClusterError
+from hack.cluster import processes
+from hack.cluster.errors import ClusterError
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cluster.node.processes import Process
-from tests.cluster.node.status import component_rows
+from hack.cluster.processes import Process
+from hack.cluster.status import component_rows
 
 
 def test_the_table_names_every_component_and_shows_only_what_was_started() -> None:

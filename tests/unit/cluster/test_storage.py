@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tests.cluster.node.paths import NODE
-from tests.cluster.node.storage import missing_volumes, released_volumes
+from hack.cluster.paths import NODE
+from hack.cluster.storage import missing_volumes, released_volumes
 
 CLAIM: dict[str, Any] = {
     "metadata": {

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.loading import JobManifest, load
+from fedsilo.api.status import FederatedJobStatus
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.view import overview, page
 from fedsilo.local.progress import Progress
 from fedsilo.local.shown import Shown
 from fedsilo.local.workdir import Workdir
-from fedsilo.manifests.loading import Federation, load
-from fedsilo.manifests.status import FederatedJobStatus
 from tests.integration.local.manifest import silos, write
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -30,7 +30,7 @@ class Clock:
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
+def federation(tmp_path: Path) -> JobManifest:
     return load(write(tmp_path / "digits.yaml", silos("north", "east")))
 
 
@@ -87,14 +87,14 @@ def seen(shown: Shown) -> dict[str, Any]:
     return found
 
 
-def test_a_job_that_waits_for_its_turn(federation: Federation) -> None:
+def test_a_job_that_waits_for_its_turn(federation: JobManifest) -> None:
     found = seen(Shown(federation, Clock().now))
     assert (found["state"], found["waiting"]["text"]) == ("Pending", "Waits for its aggregator")
     assert found["waiting"]["message"] == "It begins when the jobs before it have ended."
     assert [silo["name"] for silo in found["members"]] == ["north", "east"]
 
 
-def test_a_run_from_its_start_to_its_end(federation: Federation, tmp_path: Path) -> None:
+def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path) -> None:
     progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
     assert shown.update(progress)
     assert not shown.update(progress)
@@ -122,7 +122,7 @@ def test_a_run_from_its_start_to_its_end(federation: Federation, tmp_path: Path)
     assert found["ended"] is not None
 
 
-def test_an_aggregator_that_ended_without_a_word_has_failed(federation: Federation, tmp_path: Path) -> None:
+def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManifest, tmp_path: Path) -> None:
     progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
     progress.status = status()
     progress.note("aggregator: ended with exit code 1; see the log")
@@ -132,7 +132,7 @@ def test_an_aggregator_that_ended_without_a_word_has_failed(federation: Federati
     assert found["events"][0]["message"] == "aggregator: ended with exit code 1; see the log"
 
 
-def test_an_interrupted_run_says_so(federation: Federation, tmp_path: Path) -> None:
+def test_an_interrupted_run_says_so(federation: JobManifest, tmp_path: Path) -> None:
     progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
     progress.status = status()
     shown.end(progress, stopped=True)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedsilo.api.job import DataSpec
+from fedsilo.api.silo import DatasetSpec
 from fedsilo.data.loaders import load
 from fedsilo.errors import DataInvalid
-from fedsilo.manifests.job import DataSpec
-from fedsilo.manifests.silo import DatasetSpec
 from tests.unit.data.specs import data, dataset, part
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.faults import ABSENT
 from fedsilo.data.catalogue import check_dataset, loader_config
 from fedsilo.errors import ManifestInvalid
-from fedsilo.manifests.faults import ABSENT
 from tests.unit.data.specs import dataset, part
 
 

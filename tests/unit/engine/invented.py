@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,

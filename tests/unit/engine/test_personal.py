@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.engine.federation import Federation
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.fold import personal_accuracy
-from fedsilo.engine.runner import TaskRunner
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import Status
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import PersonalAccuracy, SiloPolicy
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
-from fedsilo.methods.policy import Limits
+from fedsilo.silo.policy import Limits
+from fedsilo.silo.runner import TaskRunner
 from fedsilo.wire import open_update
 from tests.federate import LocalSilo, job_spec, open_federation, runners, skewed
 from tests.unit.methods.harness import AsRecorded
@@ -100,7 +100,7 @@ def run(
     rules: Mapping[str, PersonalAccuracy],
     left_out: str = "",
     evaluation: GlobalEvaluation | None = None,
-) -> tuple[Federation, list[LocalSilo], list[Path]]:
+) -> tuple[RoundEngine, list[LocalSilo], list[Path]]:
     """The job's end, the silos, and copies of all updates."""
     answering: dict[str, Any] = dict(runners(spec, skewed(directory, CLASSES), directory))
     if left_out:

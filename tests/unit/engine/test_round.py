@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fedsilo.engine.round import OpenRound, Verdict
+from fedsilo.engine.round import OpenRound, RoundOutcome
 from fedsilo.errors import DeadlineExceeded, QuorumLost
 
 DEADLINE = 60.0
@@ -23,9 +23,9 @@ class RoundMachine(RuleBasedStateMachine):
         self.answered: set[str] = set()
         self.failed: set[str] = set()
         self.elapsed = 0.0
-        self.verdict = Verdict.OPEN
+        self.outcome = RoundOutcome.OPEN
 
-    @precondition(lambda self: self.verdict is Verdict.OPEN)
+    @precondition(lambda self: self.outcome is RoundOutcome.OPEN)
     @rule(silo=silos)
     def answer(self, silo: str) -> None:
         if silo in self.round.silos:
@@ -33,7 +33,7 @@ class RoundMachine(RuleBasedStateMachine):
             self.answered.add(silo)
             self.failed.discard(silo)
 
-    @precondition(lambda self: self.verdict is Verdict.OPEN)
+    @precondition(lambda self: self.outcome is RoundOutcome.OPEN)
     @rule(silo=silos)
     def fail(self, silo: str) -> None:
         if silo in self.round.silos:
@@ -48,13 +48,13 @@ class RoundMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_verdict_is_final(self) -> None:
-        if self.verdict is not Verdict.OPEN:
-            assert self.round.verdict is self.verdict
-        self.verdict = self.round.verdict
+        if self.outcome is not RoundOutcome.OPEN:
+            assert self.round.outcome is self.outcome
+        self.outcome = self.round.outcome
 
     @invariant()
     def it_never_outlives_its_deadline(self) -> None:
-        assert self.elapsed < DEADLINE or self.round.verdict is not Verdict.OPEN
+        assert self.elapsed < DEADLINE or self.round.outcome is not RoundOutcome.OPEN
 
     @invariant()
     def it_counts_as_soon_as_nobody_is_awaited_or_time_is_up_and_only_with_quorum(self) -> None:
@@ -62,18 +62,18 @@ class RoundMachine(RuleBasedStateMachine):
         assert set(self.round.awaited) == awaited
         over = not awaited or self.elapsed >= DEADLINE
         closed = over and len(self.answered) >= self.round.quorum
-        assert (self.round.verdict is Verdict.CLOSED) == closed
+        assert (self.round.outcome is RoundOutcome.CLOSED) == closed
 
     @invariant()
     def it_is_lost_as_soon_as_quorum_is_out_of_reach(self) -> None:
         within_reach = len(self.round.silos) - len(self.failed) >= self.round.quorum
-        assert (self.round.verdict is Verdict.QUORUM_LOST) == (not within_reach)
+        assert (self.round.outcome is RoundOutcome.QUORUM_LOST) == (not within_reach)
 
     @invariant()
     def a_lost_round_names_the_silos_that_are_missing(self) -> None:
-        if self.round.verdict in (Verdict.OPEN, Verdict.CLOSED):
+        if self.round.outcome in (RoundOutcome.OPEN, RoundOutcome.CLOSED):
             return
-        expired = self.round.verdict is Verdict.EXPIRED
+        expired = self.round.outcome is RoundOutcome.EXPIRED
         loss = self.round.loss()
         assert isinstance(loss, DeadlineExceeded if expired else QuorumLost)
         named = {silo for silo in SILOS if silo in str(loss)}
@@ -86,8 +86,8 @@ TestRound = RoundMachine.TestCase
 
 def test_an_answer_outlives_the_failure_that_the_silo_reported_before() -> None:
     round = OpenRound(("a", "b"), 2, DEADLINE).fail("a", "TrainerError: out of memory").wait(1)
-    assert round.verdict is Verdict.QUORUM_LOST
-    assert round.answer("a").verdict is Verdict.OPEN
+    assert round.outcome is RoundOutcome.QUORUM_LOST
+    assert round.answer("a").outcome is RoundOutcome.OPEN
 
 
 def test_the_message_of_a_lost_round_says_what_each_silo_said() -> None:

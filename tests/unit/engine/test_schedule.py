@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.engine.schedule import exchange_id, participants, quorum, schedule, task_id
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
+from fedsilo.methods.schedule import exchange_id, participants, quorum, schedule, task_id
 from tests.federate import job_spec, references
 
 TRAIN = Phase("train", 3, "train")

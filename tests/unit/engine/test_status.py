@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import Status
 from tests.federate import drive, job_spec, local_silos, open_federation, runners, skewed
 
@@ -36,10 +36,10 @@ class Watched:
         self.silos = local_silos(root, runners(spec, silos, root))
         self.status = self.watch(self.federation)
 
-    def open(self) -> Federation:
+    def open(self) -> RoundEngine:
         return open_federation(self.root / "aggregator", self.spec)
 
-    def watch(self, federation: Federation) -> Status:
+    def watch(self, federation: RoundEngine) -> Status:
         return Status(federation, Counter(), Counter(), self.clock.now)
 
     def after(self, seconds: float, served: float | None = None) -> dict[str, Any]:

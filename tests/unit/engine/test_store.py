@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobStore, Progress
 from fedsilo.errors import WorkdirConflict
 from fedsilo.methods.state import State
@@ -25,7 +25,7 @@ SPEC = job_spec("fedavg", 2, rounds=3, evaluation={"every": 2})
 Outcome = tuple[str, list[dict[str, Any]]]
 
 
-def outcome(federation: Federation) -> Outcome:
+def outcome(federation: RoundEngine) -> Outcome:
     """Digest of the model, and the history less the digests of updates, which are signed with keys of the run."""
     assert federation.result is not None
     history = [{k: v for k, v in line.items() if k != "updates"} for line in federation.history()]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.manifests.job import DataSpec, ModelSpec
-from fedsilo.manifests.training import TrainingSpec
+from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.training import TrainingSpec
 
 
 def model_spec(name: str, **config: object) -> ModelSpec:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.training import AugmentationSpec
 from fedsilo.learning.augmentation import Augmentation, _rotated
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.manifests.job import DataSpec, ModelSpec
-from fedsilo.manifests.training import AugmentationSpec
 
 EVERYTHING = AugmentationSpec(crop=2, border="reflect", flip=True, rotation=15)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.training import AugmentationSpec
 from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning.batched import Client, fit_batched
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
-from fedsilo.learning.together import Client, fit_together
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.manifests.job import DataSpec, ModelSpec
-from fedsilo.manifests.training import AugmentationSpec
 
 DATA = DataSpec.model_validate({"dataset": "images", "classes": 3, "inputShape": [1, 16, 16]})
 
@@ -51,7 +51,7 @@ def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[Client]:
 def test_every_client_gets_what_it_would_get_alone(changes: dict[str, Any]) -> None:
     plan = LocalTraining(lr=0.1, batch_size=4, **changes)
     members = clients(plan, (5, 12, 3, 12, 9))
-    for client, (tree, report) in zip(members, fit_together(network(), members), strict=True):
+    for client, (tree, report) in zip(members, fit_batched(network(), members), strict=True):
         model = network()
         load_tree(model, client.tree)
         alone = fit(model, client.examples, client.plan)
@@ -84,7 +84,7 @@ def test_parameters_that_share_a_gradient_each_keep_their_own_step(changes: dict
     torch.manual_seed(0)
     tree = {name: array.copy() for name, array in to_tree(built()).items()}
     members = [replace(client, tree=tree) for client in clients(plan, (8, 6))]
-    for client, (found, _) in zip(members, fit_together(built(), members), strict=True):
+    for client, (found, _) in zip(members, fit_batched(built(), members), strict=True):
         model = built()
         load_tree(model, tree)
         fit(model, client.examples, client.plan)
@@ -94,15 +94,15 @@ def test_parameters_that_share_a_gradient_each_keep_their_own_step(changes: dict
 
 def test_too_few_examples_and_divergence_are_said() -> None:
     with pytest.raises(DataInvalid, match="not enough for one step"):
-        fit_together(network(), clients(LocalTraining(lr=0.1), (4, 0)))
+        fit_batched(network(), clients(LocalTraining(lr=0.1), (4, 0)))
     with pytest.raises(MethodError, match="training diverged"):
-        fit_together(network(), clients(LocalTraining(lr=1e200, epochs=8), (4, 4)))
+        fit_batched(network(), clients(LocalTraining(lr=1e200, epochs=8), (4, 4)))
 
 
 def test_networks_that_mix_clients_are_refused() -> None:
     with pytest.raises(MethodError, match="has BatchNorm"):
-        fit_together(network("resnet8"), clients(LocalTraining(lr=0.1), (4,)))
+        fit_batched(network("resnet8"), clients(LocalTraining(lr=0.1), (4,)))
     model = network()
     model.encoder = torch.nn.Sequential(model.encoder, torch.nn.Dropout())
     with pytest.raises(MethodError, match="has dropout"):
-        fit_together(model, [])
+        fit_batched(model, [])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsilo.api.training import AugmentationSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.training import (
@@ -22,7 +23,6 @@ from fedsilo.learning.training import (
     fit,
     learning_rate,
 )
-from fedsilo.manifests.training import AugmentationSpec
 from tests.unit.learning.specs import data_spec, model_spec, training_spec
 
 PLAN = LocalTraining(lr=0.1, batch_size=8, momentum=0.9, seed=1)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.engine.runner import TaskRunner
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.silo.runner import TaskRunner
 from tests.federate import job_spec, runners, silo_holding
 
 ROUNDS = 3

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.federation import Federation
-from fedsilo.engine.runner import TaskRunner
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Phase, Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.simulation.silos import Answer
-from fedsilo.simulation.updates import HeldUpdates
+from fedsilo.silo.runner import TaskRunner
+from fedsilo.simulation.silos import SimulatedUpdate
+from fedsilo.simulation.updates import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests.federate import (
     LocalSilo,
@@ -67,15 +67,15 @@ def server_context(spec: FederatedJobSpec, signature: ModelSignature) -> ServerC
 
 def answers(
     sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
-) -> HeldUpdates:
+) -> InMemoryUpdates:
     """Updates as the server half reads them, summed as in every job.
 
     :param sent: silo -> payload kind -> tensors.
     :param samples: of each silo; 1 by default.
     """
-    return HeldUpdates(
+    return InMemoryUpdates(
         {
-            silo: Answer(samples[silo] if samples else 1, metrics, blocks, None)
+            silo: SimulatedUpdate(samples[silo] if samples else 1, metrics, blocks, None)
             for silo, blocks in sent.items()
         }
     )
@@ -199,7 +199,7 @@ def recorded(
     *,
     stop: int | None = None,
     **sections: Any,
-) -> tuple[Federation, list[LocalSilo]]:
+) -> tuple[RoundEngine, list[LocalSilo]]:
     """A job of the method with the data, the settings and the selected clients of a fixture, after its rounds.
 
     :param stop: rounds after which to look at it, where it has more.
@@ -227,7 +227,7 @@ def as_recorded(
     rounds: int,
     config: dict[str, Any] | None = None,
     **sections: Any,
-) -> Federation:
+) -> RoundEngine:
     """As `recorded`, where what the silos keep does not matter."""
     return recorded(directory, method, fixture, rounds, config, **sections)[0]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import ccvr, registry
 from fedsilo.methods.ccvr import CCVRConfig
 from fedsilo.methods.contract import derive_contract
@@ -140,7 +140,7 @@ def test_virtual_features_have_the_pooled_mean_and_covariance() -> None:
 
 def calibrated(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, **config: Any
-) -> Federation:
+) -> RoundEngine:
     silos = skewed(tmp_path, classes_of)
     spec = job_spec(
         "ccvr",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import creff, registry
 from fedsilo.methods.creff import CReFFServer
 from fedsilo.methods.interface import SiloTask
@@ -28,7 +28,7 @@ SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
 
 def job(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, bias: bool = True, **config: Any
-) -> Federation:
+) -> RoundEngine:
     silos = skewed(tmp_path, classes_of)
     spec = job_spec(
         "creff",

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
 from fedsilo.methods import registry
@@ -99,7 +99,7 @@ class Run:
     """
 
     npz: Fixture
-    federation: Federation
+    federation: RoundEngine
     rows: np.ndarray
     silos: list[Observed]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
@@ -33,7 +33,7 @@ from tests.unit.engine.invented import Failing
 
 def concatenated(
     tmp_path: Path, classes_of: Mapping[str, list[int]], method: str = "fedconcat", **config: Any
-) -> Federation:
+) -> RoundEngine:
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2} | config
     privacy = {"minSamplesPerClass": config.pop("minimum", 1)}
     silos = skewed(tmp_path, classes_of)

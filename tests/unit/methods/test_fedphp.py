@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, signature
-from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.methods import registry
 from fedsilo.methods.fedphp import FedPHPConfig
 from fedsilo.methods.interface import PERSONAL, SiloTask

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.models import Model
-from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.methods import registry
 from fedsilo.methods.pieces.restricted_softmax import class_scales, restricted_loss
 from fedsilo.methods.state import Tree

@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.engine.context import LocalContext
+from fedsilo.api.faults import ManifestFaults
+from fedsilo.api.job import ModelSpec
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.manifests.faults import ManifestFaults
-from fedsilo.manifests.job import ModelSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
 from fedsilo.methods.pieces.two_stages import TwoStageConfig, stages
 from fedsilo.methods.scamap import RELEASED
 from fedsilo.methods.state import State
+from fedsilo.silo.context import LocalContext
 from tests.federate import job_spec, runners, skewed
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures

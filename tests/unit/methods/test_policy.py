@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import Silo
 from fedsilo.errors import MethodError
-from fedsilo.manifests.agent import FrozenJob
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.silo import Silo
-from fedsilo.methods import policy, registry
+from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.policy import Departure, declared, objections
+from fedsilo.silo import policy
+from fedsilo.silo.policy import Departure, declared, objections
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
 from tests.unit.methods.forms import FORMS, form_spec

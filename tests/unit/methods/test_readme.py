@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.cli.main import main
 from fedsilo.engine.context import JobContext
-from fedsilo.manifests.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Method, Phase, SiloTask
 from fedsilo.methods.state import State, Tree

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.engine.federation import Federation
-from fedsilo.engine.runner import TaskRunner
-from fedsilo.manifests.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.silo.runner import TaskRunner
 from tests.federate import LocalSilo, drive, local_silos, open_federation
 from tests.unit.methods.forms import FORMS, form_spec, holding
 
@@ -37,7 +37,7 @@ class Site:
     def __init__(self, directory: Path, spec: FederatedJobSpec, answering: Mapping[str, TaskRunner]) -> None:
         self.directory, self.spec, self.answering = directory, spec, answering
 
-    def open(self, acknowledged: Mapping[str, str | None]) -> tuple[Federation, list[LocalSilo]]:
+    def open(self, acknowledged: Mapping[str, str | None]) -> tuple[RoundEngine, list[LocalSilo]]:
         silos = local_silos(self.directory, self.answering)
         for silo in silos:  # a guard keeps it in a file
             silo.acknowledged = acknowledged.get(silo.reference)

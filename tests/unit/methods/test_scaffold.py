@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.engine.federation import Federation
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
@@ -73,7 +73,7 @@ def test_every_round_is_that_of_the_released_codes(
         np.testing.assert_allclose(found, npz[f"round{rounds}/state_param_list"][-1], rtol=1e-4, atol=2e-5)
 
 
-def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tuple[Federation, list[Tree]]:
+def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tuple[RoundEngine, list[Tree]]:
     """A finished job, and the silos' variates."""
     silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [1, 2]})
     training = {"rounds": rounds, "device": "cpu", "minSteps": 4, "optimizer": {"learningRate": 0.1}}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import FedsiloError
-from fedsilo.manifests.faults import ManifestFaults
 from fedsilo.methods import registry
 from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.silo import Silo
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.silo import Silo
 from fedsilo_operator.admission import Objection, admitted, objections
 from fedsilo_operator.objects import Object
 from tests.unit.operator.golden import sentences

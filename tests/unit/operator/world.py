@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from fedsilo.manifests.observed import holds
+from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import (

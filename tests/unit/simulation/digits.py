@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.manifests.job import FederatedJob
-from fedsilo.manifests.loading import Federation
-from fedsilo.manifests.silo import Silo
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
 from fedsilo.wire.contract import KINDS
 from tests.integration.local.manifest import job, silo
 
 
-def federation(members: list[dict[str, Any]], **spec: Any) -> Federation:
+def federation(members: list[dict[str, Any]], **spec: Any) -> JobManifest:
     """These silos and one job; keyword arguments are merged into its spec."""
     parsed = FederatedJob.model_validate(job(members, **spec))
-    return Federation("job.yaml", parsed, tuple(Silo.model_validate(member) for member in members))
+    return JobManifest("job.yaml", parsed, tuple(Silo.model_validate(member) for member in members))
 
 
 def sharing(count: int, scheme: str = "dirichlet", **policy: Any) -> list[dict[str, Any]]:

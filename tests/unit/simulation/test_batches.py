@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.simulation.means import ALONE, Means
+from fedsilo.simulation.execution import ALONE, Execution
 from fedsilo.simulation.opening import simulate
 from fedsilo.wire import open_blob
 from tests.unit.methods.forms import CLUSTERED
@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 """Largest difference of a weight after a round or two; from round to round rounding grows, as between two machines."""
 
 
-def weights(directory: Path, means: Means, **spec: Any) -> dict[str, np.ndarray]:
+def weights(directory: Path, means: Execution, **spec: Any) -> dict[str, np.ndarray]:
     """The model of a job whose silos have parts of very different sizes."""
     members = federation(sharing(5), **({"training": {"rounds": 2}} | spec))
     done = simulate(members, directory, directory / f"{means}", means)
@@ -55,7 +55,7 @@ def weights(directory: Path, means: Means, **spec: Any) -> dict[str, np.ndarray]
     ],
 )
 def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str, Any]) -> None:
-    alone, batched = (weights(tmp_path, means, **spec) for means in (ALONE, Means(batch=3)))
+    alone, batched = (weights(tmp_path, means, **spec) for means in (ALONE, Execution(batch=3)))
     assert alone.keys() == batched.keys()
     for name in alone:
         assert np.abs(alone[name] - batched[name]).max() <= TOLERANCE, name
@@ -64,18 +64,18 @@ def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str,
 @pytest.mark.parametrize(
     ("spec", "means", "error", "said"),
     [
-        ({"method": {"name": "scaffold"}}, Means(batch=2), ManifestInvalid, "trains one silo at a time"),
+        ({"method": {"name": "scaffold"}}, Execution(batch=2), ManifestInvalid, "trains one silo at a time"),
         (
             {"model": {"name": "resnet8", "config": {"width": 2}}},
-            Means(batch=2),
+            Execution(batch=2),
             MethodError,
             "has BatchNorm",
         ),
-        ({}, Means(batch=2, workers=2), ManifestInvalid, "exclude each other"),
+        ({}, Execution(batch=2, workers=2), ManifestInvalid, "exclude each other"),
     ],
 )
 def test_what_cannot_be_batched_says_so(
-    tmp_path: Path, spec: dict[str, Any], means: Means, error: type[Exception], said: str
+    tmp_path: Path, spec: dict[str, Any], means: Execution, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         simulate(federation(sharing(2), **spec), tmp_path, tmp_path, means)
@@ -85,6 +85,6 @@ def test_the_silo_whose_fault_it_is_fails(tmp_path: Path) -> None:
     members = sharing(3)
     members[1]["spec"]["policy"]["maxRounds"] = 1
     job = federation(members, participation={"minSilos": 1})
-    done = simulate(job, tmp_path, tmp_path, Means(batch=3))
+    done = simulate(job, tmp_path, tmp_path, Execution(batch=3))
     assert [list(line["failed"]) for line in done.history()] == [["silo-s1/s1"]] * 2
     assert all(len(line["samples"]) == 2 for line in done.history())

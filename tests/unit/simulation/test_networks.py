@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.networks import BUILDERS
-from fedsilo.manifests.job import DataSpec, ModelSpec
 from fedsilo.simulation import networks
 from fedsilo.simulation.networks import Networks, copier
 from tests.unit.learning.specs import data_spec, model_spec

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.engine.runner import load_examples
 from fedsilo.errors import QuorumLost, SiloFailed
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo.runner import load_examples
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.opening import open_simulation, simulate
-from fedsilo.simulation.silos import Failure, Question, SimulatedSilo
+from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask
 from fedsilo.wire import Contract, ExpectedBlock
 from tests.integration.local.manifest import python
 from tests.unit.simulation.digits import federation, sharing
@@ -51,7 +51,7 @@ def checked(tmp_path: Path, reply: Any, **policy: Any) -> Any:
     silo: SimulatedSilo = opened._answering._silos["silo-s0/s0"]
     silo.runner = Replying(reply)  # type: ignore[assignment]
     task = SiloTask("train", "train", 1, 1, 1, {}, {})
-    return silo.answer(Question("silo-s0/s0", "r00001-train-s0", task, CONTRACT, State()))
+    return silo.answer(SimulatedTask("silo-s0/s0", "r00001-train-s0", task, CONTRACT, State()))
 
 
 def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, QuorumLost
 from fedsilo.simulation import opening
-from fedsilo.simulation.means import Means
+from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.opening import open_simulation, simulate
 from tests.unit.methods.forms import FORMS
 from tests.unit.simulation.digits import federation, sharing
@@ -22,7 +22,7 @@ def test_workers_change_no_byte(tmp_path: Path, form: str) -> None:
     method, config = FORMS[form]
     members = federation(sharing(5), training={"rounds": 3}, method={"name": method, "config": config})
     alone = simulate(members, tmp_path, tmp_path / "alone")
-    shared = simulate(members, tmp_path, tmp_path / "shared", Means(workers=2))
+    shared = simulate(members, tmp_path, tmp_path / "shared", Execution(workers=2))
     assert alone.result is not None and shared.result is not None
     assert shared.result.sha256 == alone.result.sha256
     assert shared.history() == alone.history()
@@ -35,7 +35,7 @@ def processes(simulation: Any) -> list[Any]:
 
 def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_path: Path) -> None:
     members = federation(sharing(3), participation={"minSilos": 1})
-    simulation = open_simulation(members, tmp_path, tmp_path, Means(workers=2))
+    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=2))
     first, second = processes(simulation)
     os.kill(first.pid, signal.SIGKILL)
     first.join()
@@ -46,7 +46,7 @@ def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_pa
     assert said == ["TrainerLost: its worker ended with exit code -9"]
     simulation.close()
     assert not second.is_alive()
-    simulation = open_simulation(members, tmp_path, tmp_path, Means(workers=1))
+    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=1))
     os.kill(processes(simulation)[0].pid, signal.SIGKILL)
     for _ in simulation.play():
         pass
@@ -56,7 +56,7 @@ def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_pa
 
 def test_a_job_that_fails_leaves_no_process(tmp_path: Path) -> None:
     members = federation(sharing(2, maxRounds=1))
-    simulation = open_simulation(members, tmp_path, tmp_path, Means(workers=2))
+    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=2))
     started = processes(simulation)
     for _ in simulation.play():
         pass
@@ -70,4 +70,4 @@ def test_workers_on_a_gpu_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(opening, "pick_device", lambda _: torch.device("cuda"))
     with pytest.raises(ManifestInvalid, match="share the cores of a CPU"):
-        simulate(federation(sharing(1)), tmp_path, tmp_path, Means(workers=2))
+        simulate(federation(sharing(1)), tmp_path, tmp_path, Execution(workers=2))

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from cryptography import x509
 
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.job import FederatedJob
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.job import FederatedJob
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsilo.manifests.observed import holds
+from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import FieldConflict, Refused
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of

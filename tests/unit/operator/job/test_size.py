@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from fedsilo.manifests.digest import spec_digest
+from fedsilo.api.digest import spec_digest
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.plan import plan
 from fedsilo_operator.names import aggregator_name

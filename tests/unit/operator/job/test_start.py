@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.digest import spec_digest
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.digest import spec_digest
 from fedsilo_operator.names import agent_name, aggregator_name
 from fedsilo_operator.objects import (
     CLAIM,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fedsilo.manifests.digest import spec_digest
-from fedsilo.manifests.job import FederatedJobSpec
-from fedsilo.manifests.observed import holds
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.names import agent_labels, agent_name

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fedsilo.manifests.agent import SiloAgent
-from fedsilo.manifests.loading import load_document
-from fedsilo.manifests.silo import Silo
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.loading import load_document
+from fedsilo.api.silo import Silo
 from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.trainer import __main__ as trainer_program

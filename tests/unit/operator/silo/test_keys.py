@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.manifests.observed import condition
+from fedsilo.api.observed import condition
 from fedsilo.wire import SigningKey
 from fedsilo_operator.objects import Object
 from fedsilo_operator.plan import Create, Plan

@@ -9,7 +9,7 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fedsilo.manifests.observed import holds
+from fedsilo.api.observed import holds
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, Object, ref_of
 from fedsilo_operator.pods import running
 from fedsilo_operator.workloads.agent import GUARD, TRAINER

@@ -1,0 +1,107 @@
+"""From the aggregator's configuration to the job's federation, with whatever its directory held before."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from fedsilo.api.digest import spec_digest
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.store import JobIdentity, JobStore
+from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
+from fedsilo.learning.devices import prepare_torch
+from fedsilo.learning.models import build_model, signature
+from fedsilo.methods import registry
+from fedsilo.wire import SigningKey
+from fedsilo_aggregator.config import AggregatorConfig
+
+log = logging.getLogger("fedsilo.aggregator")
+
+PATIENCE = 120.0
+"""Seconds to wait for another process to leave the directory. Longer than a pod takes to end after its time is up, and
+than an NFS server keeps the locks of a machine that died (90 s)."""
+
+LOOK = 0.25
+"""Seconds between tries."""
+
+
+@contextmanager
+def claimed(directory: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the directory: two aggregators of one job, as when a pod takes its time to end, must not both write.
+
+    :raises WorkdirConflict: naming the process that held it all the time.
+    """
+    until = time.monotonic() + patience
+    with _lock_file(directory) as file:
+        while not _locked(file):
+            if time.monotonic() >= until:
+                raise WorkdirConflict(
+                    f"{directory}: {_holder(file)} has been using it for {patience:g} s; end that process, or name "
+                    "another directory"
+                )
+            time.sleep(LOOK)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def _lock_file(directory: Path) -> TextIO:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / "lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise FedsiloError(
+            f"{directory}: cannot be written ({error.strerror}); give user {os.geteuid()} or group {os.getegid()} the "
+            "right to"
+        ) from error
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return file.read() or "another process"
+
+
+def open_federation(
+    config: AggregatorConfig, directory: Path, task_key: Path, data_root: Path
+) -> RoundEngine:
+    """Open the job over its directory.
+
+    :raises ManifestInvalid: when the job has no uid or its method configuration is wrong.
+    :raises DataInvalid: when the test set cannot be read.
+    :raises WorkdirConflict: when the directory belongs to another job.
+    """
+    job, spec = config.job, config.job.spec
+    if job.metadata.uid is None:
+        raise ManifestInvalid(f"job {job.metadata.name}: metadata.uid is missing; the API server sets it")
+    prepare_torch(spec.training.threads)
+    method = registry.get(spec.method.name)
+    silos = tuple(silo.reference for silo in config.silos)
+    context = JobContext(
+        spec=spec,
+        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        silos=silos,
+        weights=registry.averaging_of(method, spec),
+    )
+    evaluation = None
+    if spec.evaluation.test_dataset is not None:
+        evaluation = GlobalEvaluation(spec, data_root)
+    identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
+    return RoundEngine(JobStore(directory), identity, method, context, SigningKey.load(task_key), evaluation)

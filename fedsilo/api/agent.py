@@ -1,0 +1,100 @@
+"""The `SiloAgent` resource: the seam between consortium and institution.
+
+The job controller writes one per job and silo, and never changes it. The guard derives from it what it may
+let pass, so it carries the frozen job and everything needed to know the aggregator again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from fedsilo.api.common import (
+    API_VERSION,
+    Condition,
+    Fields,
+    Flag,
+    FreeForm,
+    Integer,
+    IpAddress,
+    Label,
+    LongText,
+    Metadata,
+    ObjectRef,
+    PublicKey,
+    ResourceName,
+    Sha256,
+    Text,
+    Url,
+)
+from fedsilo.api.job import FederatedJobSpec
+
+Certificate = Annotated[
+    str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----\n[\s\S]+-----END CERTIFICATE-----\s*$")
+]
+
+
+class FrozenJob(Fields):
+    """The job as it was when the agent was made."""
+
+    namespace: Label = Field(description="Namespace of the job.")
+    name: ResourceName = Field(description="Name of the job.")
+    uid: Text = Field(min_length=1, description="Identity of the job; every signed message is bound to it.")
+    spec_digest: Sha256 = Field(description="SHA-256 of the canonical spec, see fedsilo.api.digest.")
+    spec: FederatedJobSpec = Field(description="The job's spec.")
+
+
+class TrustBundle(Fields):
+    """How the silo knows the aggregator again, and which key the aggregator expects of the silo."""
+
+    url: Url = Field(description="Address of the aggregator.")
+    address: IpAddress | None = Field(
+        default=None, description="Address that the URL's host has inside the cluster; looked up when null."
+    )
+    ca_certificate: Certificate = Field(
+        max_length=65536, description="Authority that signed the aggregator's certificate, in PEM."
+    )
+    task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
+    public_key: PublicKey = Field(description="Key of this silo as the aggregator knows it.")
+
+
+class SiloAgentSpec(Fields):
+    """One silo's part in one job; immutable but for `suspend`."""
+
+    job: FrozenJob = Field(description="The job as it was when the agent was made.")
+    silo: ObjectRef = Field(description="The silo.")
+    trust: TrustBundle = Field(description="How both sides know each other again.")
+    suspend: Flag = Field(
+        default=False,
+        description="No pods: until all silos have admitted the job, and while it is suspended.",
+    )
+
+
+class SiloAgentStatus(Fields):
+    """What the silo controller found and does."""
+
+    observed_generation: Integer | None = Field(
+        default=None, description="Generation that the controller acted on."
+    )
+    phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
+    message: LongText | None = Field(default=None, description="What a person should know.")
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
+    configuration: Sha256 | None = Field(
+        default=None, description="SHA-256 of the configuration with which guard and trainer began."
+    )
+
+
+class SiloAgent(Fields):
+    """One silo's part in one job."""
+
+    api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
+    kind: Literal["SiloAgent"] = Field(default="SiloAgent", description="Kind of the object.")
+    metadata: Metadata = Field(description="Names and labels.")
+    spec: SiloAgentSpec = Field(description="One silo's part in one job.")
+    status: FreeForm = Field(
+        default_factory=dict, description="Written by the silo controller; not read here."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -1,0 +1,257 @@
+"""The `FederatedJob` resource: one model trained across silos."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import ceil
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedsilo.api.common import (
+    API_VERSION,
+    MAX_SILOS,
+    DatasetName,
+    Duration,
+    Fields,
+    Flag,
+    FreeForm,
+    Image,
+    Integer,
+    Labels,
+    Metadata,
+    Number,
+    ObjectRef,
+    Reference,
+    StorageSpec,
+    Url,
+    check_one_of,
+    wrong,
+)
+from fedsilo.api.silo import DatasetSpec, Resources, check_unique_names
+from fedsilo.api.training import TrainingSpec
+
+Dimension = Annotated[Integer, Field(ge=1, le=65536)]
+
+
+class MethodSpec(Fields):
+    """How the silos' work becomes one model."""
+
+    name: Reference = Field(min_length=1, description="Name of the method; `fedsilo methods` lists them.")
+    config: FreeForm = Field(default_factory=dict, description="Settings of the method.")
+
+
+class ModelSpec(Fields):
+    """The architecture: an encoder and a classifier."""
+
+    name: Reference = Field(
+        min_length=1, description="Built-in name, torchvision:<resnet> or python:package.module:factory."
+    )
+    config: FreeForm = Field(default_factory=dict, description="Settings of the architecture.")
+
+
+class DataSpec(Fields):
+    """The data, as far as the aggregator must know them to build the model without seeing any."""
+
+    dataset: DatasetName = Field(description="Name of the dataset that each silo must offer.")
+    classes: Integer = Field(ge=2, le=100_000, description="Number of classes; labels are 0 to classes - 1.")
+    input_shape: tuple[Dimension, ...] = Field(
+        min_length=1,
+        max_length=3,
+        description="Shape of one example: [channels, height, width] or [features].",
+    )
+    validation_fraction: Number = Field(
+        default=0.1, ge=0, lt=1, description="Part of each silo's data that is kept out of training."
+    )
+
+
+class AggregationSpec(Fields):
+    """How much each silo counts."""
+
+    weights: Literal["samples", "uniform"] | None = Field(
+        default=None, description="By number of samples or all alike; the method's own rule when null."
+    )
+
+
+class Selector(Fields):
+    """Chooses Silos by label."""
+
+    match_labels: Labels = Field(min_length=1, description="Labels that a Silo must carry, all of them.")
+
+
+class SilosSpec(Fields):
+    """Who takes part: a list or a selector."""
+
+    refs: tuple[ObjectRef, ...] = Field(
+        default=(), max_length=MAX_SILOS, description="The silos by name; updates are folded in this order."
+    )
+    selector: Selector | None = Field(
+        default=None, description="The silos by label, in order of namespace and name."
+    )
+
+    @model_validator(mode="after")
+    def _refs_or_selector(self) -> Self:
+        check_one_of(refs=bool(self.refs), selector=self.selector is not None)
+        seen: dict[str, ObjectRef] = {}
+        for position, ref in enumerate(self.refs):
+            if ref == seen.get(ref.name):
+                raise wrong("is named twice", "remove one", "refs", position, value=str(ref))
+            if ref.name in seen:
+                problem = f"has the same name as {seen[ref.name]}"
+                raise wrong(
+                    problem, "rename one: names are unique in a job", "refs", position, value=str(ref)
+                )
+            seen[ref.name] = ref
+        return self
+
+
+class ParticipationSpec(Fields):
+    """How many silos work in a round, and how long the aggregator waits for them."""
+
+    fraction: Number = Field(
+        default=1.0, gt=0, le=1, description="Part of the silos that is drawn in each round."
+    )
+    min_silos: Integer | None = Field(
+        default=None, ge=1, le=MAX_SILOS, description="Quorum of a round; all silos drawn when null."
+    )
+    round_deadline: Duration = Field(
+        default=Duration("10m"),
+        description="Longest wait for a round; time in which the aggregator is down is free.",
+    )
+
+    def sampled(self, silos: int) -> int:
+        """Silos drawn in a round out of so many: the fraction of them, rounded up.
+
+        The fraction is taken as the decimal that is written: 0.7 of 10 silos are 7, not 8.
+        """
+        return ceil(Decimal(repr(self.fraction)) * silos)
+
+
+class EvaluationSpec(Fields):
+    """When and on what the model is scored."""
+
+    every: Integer = Field(
+        default=1, ge=1, le=10_000, description="Rounds between evaluations; the last round always is."
+    )
+    test_dataset: DatasetName | None = Field(
+        default=None, description="One of aggregator.datasets; the silos score on validation data when null."
+    )
+
+
+class PrivacySpec(Fields):
+    """Limits that the job sets itself; a silo's policy may be stricter."""
+
+    min_samples_per_class: Integer = Field(
+        default=5,
+        ge=1,
+        le=1_000_000,
+        description="A class with fewer samples is left out of per-class quantities.",
+    )
+
+
+class AggregatorSpec(Fields):
+    """Where the aggregator runs and what it holds."""
+
+    resources: Resources = Field(default_factory=dict, description="Resources of the container.")
+    storage: StorageSpec = Field(
+        default=StorageSpec(), description="The volume of rounds, updates and the model."
+    )
+    image: Image | None = Field(default=None, description="Image; the operator's own release when null.")
+    url: Url | None = Field(
+        default=None, description="Address for silos outside the cluster; the Service when null."
+    )
+    datasets: tuple[DatasetSpec, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Datasets that the aggregator itself holds, such as a public test set.",
+    )
+
+    @model_validator(mode="after")
+    def _checked_datasets(self) -> Self:
+        check_unique_names(self.datasets)
+        for position, dataset in enumerate(self.datasets):
+            if dataset.volume is not None and dataset.volume.host_path is not None:
+                # Whoever may create a job need not be one who may read the disks of its nodes.
+                raise wrong(
+                    "is a directory of the node, which a job may not mount",
+                    "use a persistentVolumeClaim",
+                    *("datasets", position, "volume", "hostPath"),
+                    value=dataset.volume.host_path,
+                )
+        return self
+
+
+class OutputSpec(Fields):
+    """What the job leaves beside its model."""
+
+    tensorboard: Flag = Field(
+        default=False, description="Learning curves as a file for TensorBoard, curves.tfevents."
+    )
+
+
+class AgentsSpec(Fields):
+    """What the job decides about the agents in the silos."""
+
+    image: Image | None = Field(
+        default=None, description="Image of the trainer; the operator's release when null."
+    )
+
+
+class FederatedJobSpec(Fields):
+    """The whole intent; all but suspend and ttlSecondsAfterFinished is immutable."""
+
+    method: MethodSpec = Field(description="How the silos' work becomes one model.")
+    model: ModelSpec = Field(description="The architecture.")
+    data: DataSpec = Field(description="The data, as far as the aggregator must know them.")
+    training: TrainingSpec = Field(description="Rounds, and what a silo does in each.")
+    aggregation: AggregationSpec = Field(default=AggregationSpec(), description="How much each silo counts.")
+    silos: SilosSpec = Field(description="Who takes part.")
+    participation: ParticipationSpec = Field(
+        default=ParticipationSpec(), description="How many silos work in a round."
+    )
+    evaluation: EvaluationSpec = Field(
+        default=EvaluationSpec(), description="When and on what the model is scored."
+    )
+    privacy: PrivacySpec = Field(default=PrivacySpec(), description="Limits that the job sets itself.")
+    aggregator: AggregatorSpec = Field(default=AggregatorSpec(), description="Where the aggregator runs.")
+    agents: AgentsSpec = Field(default=AgentsSpec(), description="What the job decides about the agents.")
+    output: OutputSpec | None = Field(default=None, description="What the job leaves beside its model.")
+    suspend: Flag = Field(default=False, description="Stops the pods and keeps the rounds; false goes on.")
+    backoff_limit: Integer = Field(
+        default=6, ge=0, le=1000, description="Restarts of a pod before the job fails."
+    )
+    ttl_seconds_after_finished: Integer | None = Field(
+        default=None,
+        ge=0,
+        le=2**31 - 1,
+        description="Seconds after which a finished job is deleted; never its model.",
+    )
+
+    @model_validator(mode="after")
+    def _augmentation_fits_the_data(self) -> Self:
+        augmentation, shape = self.training.augmentation, self.data.input_shape
+        if augmentation is None:
+            return self
+        if len(shape) != 3:
+            problem = "is no image, which training.augmentation changes"
+            raise wrong(problem, "remove the augmentation", "data", "inputShape", value=list(shape))
+        if augmentation.crop >= min(shape[1:]):
+            problem = f"is not below the sides of {shape[1]} x {shape[2]} pixels"
+            remedy = "use an eighth of a side, which is usual"
+            raise wrong(problem, remedy, "training", "augmentation", "crop", value=augmentation.crop)
+        return self
+
+
+class FederatedJob(Fields):
+    """One federation: what is trained, how, and by whom."""
+
+    api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
+    kind: Literal["FederatedJob"] = Field(default="FederatedJob", description="Kind of the object.")
+    metadata: Metadata = Field(description="Names and labels.")
+    spec: FederatedJobSpec = Field(description="The whole intent.")
+    status: FreeForm = Field(
+        default_factory=dict, description="Written by operator and aggregator; not read here."
+    )
+
+    def __str__(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"

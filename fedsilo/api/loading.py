@@ -1,0 +1,227 @@
+"""From a file to a federation: one FederatedJob and the Silos that take part.
+
+Everything wrong is reported at once, so that a person corrects a file in one go. Whether method, model and
+loaders exist and like their settings is asked in `fedsilo.validation`, which knows the registries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedsilo.api.common import API_VERSION, ObjectRef
+from fedsilo.api.documents import Contents, Document, read_documents
+from fedsilo.api.faults import ABSENT, Fault, ManifestFaults
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.silo import Silo
+from fedsilo.api.words import closest, faults_of
+
+__all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+Finding = tuple[str, Any, str, str]
+"""Path, value, problem and remedy: a fault before it is known where the document lies."""
+
+_VERSIONS = {"FederatedJob": API_VERSION, "Silo": API_VERSION, "Namespace": "v1"}
+
+
+@dataclass(frozen=True)
+class JobManifest:
+    """A job and its silos.
+
+    :param file: the file as the person named it.
+    :param silos: in the order of `spec.silos.refs`; for a selector by namespace and name.
+    :param places: object such as "Silo north/a" -> its document in the file, for the lines of later faults.
+    """
+
+    file: str
+    job: FederatedJob
+    silos: tuple[Silo, ...]
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def fault(self, owner: FederatedJob | Silo, path: str, value: object, problem: str, remedy: str) -> Fault:
+        """A fault in the document of the job or of one of the silos."""
+        document = self.places.get(f"{owner.kind} {owner}", f"{owner.kind} {owner.metadata.name}")
+        return Fault(self.file, document, path, value, problem, remedy)
+
+
+def load(path: Path) -> JobManifest:
+    """Read a manifest.
+
+    :raises ManifestFaults: with all faults of the file at once.
+    """
+    federation, faults = read(path)
+    if faults or federation is None:
+        raise ManifestFaults(faults)
+    return federation
+
+
+def load_document(path: Path, model: type[Model]) -> Model:
+    """Read a file that holds a single object, in YAML or JSON.
+
+    :raises ManifestFaults: with all faults of the file at once.
+    """
+    contents = read_documents(path)
+    faults = list(contents.faults)
+    if contents.complete and not faults and len(contents.documents) != 1:
+        problem = f"holds {len(contents.documents)} documents"
+        faults.append(Fault(str(path), "", "", ABSENT, problem, f"give exactly one {model.__name__}"))
+    found = [_parse(document, model, faults) for document in contents.documents[:1]]
+    if faults or not found or found[0] is None:
+        raise ManifestFaults(faults)
+    return found[0]
+
+
+def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
+    """The federation as far as the file can be understood, and all its faults."""
+    contents = read_documents(path)
+    faults = list(contents.faults)
+    jobs: list[tuple[Document, FederatedJob]] = []
+    silos: list[tuple[Document, Silo]] = []
+    for document in contents.documents:
+        if not _kind_is_known(document, faults):
+            continue
+        if document.kind == "FederatedJob" and (job := _parse(document, FederatedJob, faults)):
+            jobs.append((document, job))
+        elif document.kind == "Silo" and (silo := _parse(document, Silo, faults)):
+            silos.append((document, silo))
+    faults += _count_faults(path, contents)
+    faults += _repeated_silos(silos)
+    if len(jobs) != 1:
+        return None, faults
+    where, job = jobs[0]
+    chosen = _chosen(job, {str(silo): silo for _, silo in silos})
+    if contents.complete:
+        # A Silo document that could not be understood is there all the same.
+        named = {ref for document in contents.documents for ref in _silo_named(document)}
+        faults += _job_faults(where, job, chosen, named)
+    places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
+    return JobManifest(str(path), job, tuple(chosen), places), faults
+
+
+def _kind_is_known(document: Document, faults: list[Fault]) -> bool:
+    kind, version = document.content.get("kind", ABSENT), document.content.get("apiVersion", ABSENT)
+    if kind == "SiloAgent":
+        problem = "is a kind that the operator writes itself"
+        faults.append(document.fault("kind", kind, problem, "remove this document"))
+    elif not isinstance(kind, str) or kind not in _VERSIONS:
+        problem = "is missing" if kind is ABSENT else "is not a known kind"
+        faults.append(document.fault("kind", kind, problem, closest(kind, list(_VERSIONS))))
+    elif version != _VERSIONS[kind]:
+        problem = "is missing" if version is ABSENT else f"is not a version of {kind}"
+        faults.append(document.fault("apiVersion", version, problem, f"use {_VERSIONS[kind]}"))
+    else:
+        return True
+    return False
+
+
+def _parse(document: Document, model: type[Model], faults: list[Fault]) -> Model | None:
+    try:
+        return model.model_validate(document.content)
+    except ValidationError as error:
+        faults += faults_of(error, model, file=document.file, document=str(document))
+        return None
+
+
+def _count_faults(path: Path, contents: Contents) -> Iterator[Fault]:
+    """A file holds exactly one job; a document that could not be understood counts as what it says it is."""
+    jobs = [document for document in contents.documents if document.kind == "FederatedJob"]
+    if contents.complete and not contents.documents and not contents.faults:
+        yield Fault(str(path), "", "", ABSENT, "is empty", "write one FederatedJob and its Silos")
+    elif (
+        contents.complete and not jobs and all(document.kind in _VERSIONS for document in contents.documents)
+    ):
+        yield Fault(str(path), "", "", ABSENT, "holds no FederatedJob", "add one")
+    for document in jobs[1:]:
+        problem = f"is a second FederatedJob after document {jobs[0].number}"
+        yield document.fault("kind", "FederatedJob", problem, "put each job in a file of its own")
+
+
+def _repeated_silos(silos: Sequence[tuple[Document, Silo]]) -> Iterator[Fault]:
+    seen: dict[str, Document] = {}
+    for document, silo in silos:
+        name = silo.metadata.name
+        if name in seen:
+            problem = f"is also the name of the Silo in document {seen[name].number}"
+            yield document.fault("metadata.name", name, problem, "rename one: names are unique in a job")
+        seen.setdefault(name, document)
+
+
+def _chosen(job: FederatedJob, silos: Mapping[str, Silo]) -> list[Silo]:
+    if (selector := job.spec.silos.selector) is None:
+        return [silos[str(ref)] for ref in job.spec.silos.refs if str(ref) in silos]
+    matching = [
+        silo for silo in silos.values() if selector.match_labels.items() <= silo.metadata.labels.items()
+    ]
+    return sorted(matching, key=lambda silo: (silo.metadata.namespace, silo.metadata.name))
+
+
+def _silo_named(document: Document) -> Iterator[str]:
+    metadata = document.content.get("metadata")
+    if document.kind == "Silo" and isinstance(metadata, dict):
+        yield f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
+
+
+def _job_faults(
+    where: Document, job: FederatedJob, chosen: Sequence[Silo], named: set[str]
+) -> Iterator[Fault]:
+    """What the job says of silos and datasets that the rest of the file does not keep."""
+    spec = job.spec
+    for position, ref in enumerate(spec.silos.refs):
+        if str(ref) not in named:
+            problem, remedy = "has no Silo document in this file", _silo_remedy(ref, named)
+            yield where.fault(f"spec.silos.refs[{position}]", str(ref), problem, remedy)
+    if spec.silos.selector and not chosen:
+        labels = dict(spec.silos.selector.match_labels)
+        yield where.fault(
+            "spec.silos.selector.matchLabels", labels, "matches no Silo of this file", "label the Silos"
+        )
+    for silo in chosen:
+        if silo.dataset(spec.data.dataset) is None:
+            offered = ", ".join(dataset.name for dataset in silo.spec.datasets)
+            problem, remedy = (
+                f"is not a dataset of Silo {silo}",
+                f"add it there, or use one that it has: {offered}",
+            )
+            yield where.fault("spec.data.dataset", spec.data.dataset, problem, remedy)
+    for finding in (*contradictions(job), *quorum_findings(job, len(spec.silos.refs) or len(chosen))):
+        yield where.fault(*finding)
+
+
+def _silo_remedy(ref: ObjectRef, named: set[str]) -> str:
+    same_name = sorted(other for other in named if other.endswith(f"/{ref.name}"))
+    return f"did you mean {same_name[0]}?" if same_name else "add the Silo or remove the reference"
+
+
+def contradictions(job: FederatedJob) -> Iterator[Finding]:
+    """What one part of the job says that another does not keep, whichever silos there are."""
+    spec = job.spec
+    held = [dataset.name for dataset in spec.aggregator.datasets]
+    if spec.evaluation.test_dataset is not None and spec.evaluation.test_dataset not in held:
+        remedy = closest(spec.evaluation.test_dataset, held) if held else "add it there"
+        problem = "is not among spec.aggregator.datasets"
+        yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
+    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
+        problem = "leaves the silos nothing to evaluate on"
+        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+        yield "spec.data.validationFraction", 0, problem, remedy
+
+
+def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
+    """A quorum that so many silos can never reach; no silos at all are another fault."""
+    participation = job.spec.participation
+    quorum, sampled = participation.min_silos, participation.sampled(silos)
+    if not silos or quorum is None or quorum <= sampled:
+        return
+    source = "spec.silos.refs" if job.spec.silos.refs else "spec.silos.selector"
+    problem = f"is more than the {silos} silo{'' if silos == 1 else 's'} of {source}"
+    if quorum <= silos:
+        problem = (
+            f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"
+        )
+    yield "spec.participation.minSilos", quorum, problem, f"use {sampled} or less"

@@ -1,0 +1,190 @@
+"""What the API server checks beyond types and bounds: the models' validators in CEL (Kubernetes: CRD validation rules).
+
+The texts are those of the validators, so that a person reads the same on one machine and on a cluster. That names are
+unique in a list is no rule here: the list's key says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fedsilo.api.common import DURATION, FORMATS, RFC1035_LABEL
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of `x-kubernetes-validations`.
+
+    :param holds: CEL; `self` is the value, `oldSelf` what it was before a change.
+    :param text: problem and remedy; CEL that gives them where `computed`.
+    :param field: path of the field at fault below `self`.
+    """
+
+    holds: str
+    text: str
+    field: str = ""
+    computed: bool = False
+
+    def schema(self) -> dict[str, str]:
+        """The rule as a structural schema writes it."""
+        content = {"rule": self.holds, "messageExpression" if self.computed else "message": self.text}
+        return content | ({"fieldPath": self.field} if self.field else {})
+
+
+def one_of(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Rules by which exactly one of some fields is given, see `common.check_one_of`.
+
+    :param choices: field -> CEL for whether it is there.
+    """
+    names, given = " and ".join(choices), list(choices.values())
+    return (
+        Rule(f"!({' && '.join(given)})", f"has {names} together; remove all but one"),
+        Rule(" || ".join(given), f"has none of {names}; give one of them"),
+    )
+
+
+def choice(values: list[str]) -> Rule:
+    """The rule of a nullable enumeration, whose null the API server would refuse as not enumerated."""
+    *most, last = values
+    return Rule(f"self in {values}", f"is not a known choice; use {', '.join(most)} or {last}")
+
+
+def key_length(longest: int) -> Rule:
+    """The rule of a mapping whose keys are bounded, which a structural schema cannot say."""
+    return Rule(
+        f"self.all(key, key.size() <= {longest})", f"has a key of more than {longest} characters; shorten it"
+    )
+
+
+def name_rules(longest: int) -> tuple[Rule, ...]:
+    """Rules of `metadata.name`, stricter than the API server's own."""
+    name = "self.metadata.name"
+    return (
+        Rule(
+            f"{name}.size() <= {longest}",
+            f"{name} + ': has more than {longest} characters; shorten it'",
+            ".metadata.name",
+            computed=True,
+        ),
+        Rule(
+            f"{name}.matches('{RFC1035_LABEL}')",
+            f'{name} + ": has not the right form; write {FORMATS[RFC1035_LABEL]}"',
+            ".metadata.name",
+            computed=True,
+        ),
+    )
+
+
+# m <= ceil(x) without a ceil: x just above a whole number by no more than rounding counts as that number, because
+# ParticipationSpec.sampled takes the fraction as the decimal that is written.
+SAMPLED: Final = "(int(self.participation.fraction * double(self.silos.refs.size()) - 1e-11) + 1)"
+_QUORUM: Final = "self.participation.minSilos"
+_AUGMENTATION: Final = "self.training.augmentation"
+_SHAPE: Final = "self.data.inputShape"
+
+_FINISHED: Final = "['Complete', 'Failed']"
+
+RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
+    "VolumeSpec": one_of(
+        {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
+    ),
+    "AggregatorSpec": (
+        # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
+        Rule(
+            "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",
+            "volume.hostPath: is a directory of the node, which a job may not mount; use a persistentVolumeClaim",
+            ".datasets",
+        ),
+    ),
+    "PartitionSpec": (
+        Rule(
+            "self.index < self.silos",
+            "'%d: is not below the %d parts of silos; use 0 to %d'"
+            ".format([self.index, self.silos, self.silos - 1])",
+            ".index",
+            computed=True,
+        ),
+    ),
+    "FederatedJobSpec": (
+        Rule(
+            f"!has({_QUORUM}) || self.silos.refs.size() == 0 || {_QUORUM} <= self.silos.refs.size()",
+            "'%d: is more than the %d silos of spec.silos.refs; use %d or less'"
+            f".format([{_QUORUM}, self.silos.refs.size(), {SAMPLED}])",
+            ".participation.minSilos",
+            computed=True,
+        ),
+        Rule(
+            f"!has({_QUORUM}) || {_QUORUM} > self.silos.refs.size() || {_QUORUM} <= {SAMPLED}",
+            "'%d: is more than the %d silos drawn per round (fraction %s of %d); use %d or less'"
+            f".format([{_QUORUM}, {SAMPLED}, string(self.participation.fraction), "
+            f"self.silos.refs.size(), {SAMPLED}])",
+            ".participation.minSilos",
+            computed=True,
+        ),
+        Rule(
+            "!has(self.evaluation.testDataset)"
+            " || self.aggregator.datasets.exists(held, held.name == self.evaluation.testDataset)",
+            "self.evaluation.testDataset + ': is not among spec.aggregator.datasets; add it there'",
+            ".evaluation.testDataset",
+            computed=True,
+        ),
+        Rule(
+            "has(self.evaluation.testDataset) || self.data.validationFraction > 0.0",
+            "0: leaves the silos nothing to evaluate on; hold a part out, such as 0.1, "
+            "or name a spec.evaluation.testDataset",
+            ".data.validationFraction",
+        ),
+        Rule(
+            f"!has({_AUGMENTATION}) || {_SHAPE}.size() == 3",
+            f"'%s: is no image, which training.augmentation changes; remove the augmentation'.format([{_SHAPE}])",
+            ".data.inputShape",
+            computed=True,
+        ),
+        Rule(
+            f"!has({_AUGMENTATION}) || {_SHAPE}.size() != 3"
+            f" || {_AUGMENTATION}.crop < {_SHAPE}[1] && {_AUGMENTATION}.crop < {_SHAPE}[2]",
+            "'%d: is not below the sides of %d x %d pixels; use an eighth of a side, which is usual'"
+            f".format([{_AUGMENTATION}.crop, {_SHAPE}[1], {_SHAPE}[2]])",
+            ".training.augmentation.crop",
+            computed=True,
+        ),
+    ),
+    "FederatedJob": (
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.completionTime)"
+            " || has(self.status) && has(self.status.completionTime)"
+            " && self.status.completionTime == oldSelf.status.completionTime",
+            "does not change once the job is finished; make a new job",
+            ".status.completionTime",
+        ),
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.conditions)"
+            f" || oldSelf.status.conditions.all(was, !(was.type in {_FINISHED} && was.status == 'True')"
+            " || has(self.status) && has(self.status.conditions)"
+            " && self.status.conditions.exists(now, now.type == was.type && now.status == 'True'))",
+            "say that the job is Complete or Failed, which is final; make a new job",
+            ".status.conditions",
+        ),
+    ),
+    "Silo": (
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.publicKey)"
+            " || has(self.status) && has(self.status.publicKey)"
+            " && self.status.publicKey == oldSelf.status.publicKey",
+            "does not change, because jobs trust it; to give the silo another key, delete the Silo and make it again",
+            ".status.publicKey",
+        ),
+    ),
+}
+"""Model -> its rules. Rules with `oldSelf` stand at the root: below `status` they would not see it go away."""
+
+PATTERN_RULES: Final[Mapping[str, Rule]] = {
+    DURATION: Rule(
+        "self.matches('[1-9]')",
+        "is not a duration above zero; write hours, minutes and seconds: 1h30m, 10m or 90s",
+    ),
+}
+"""Pattern of a scalar type -> what the pattern cannot say."""

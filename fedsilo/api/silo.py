@@ -1,0 +1,228 @@
+"""The `Silo` resource: what an institution offers, and its policy.
+
+It lives in the institution's own namespace, and the guard reads it from the institution's own cluster only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from fedsilo.api.common import (
+    API_VERSION,
+    IMAGE_BY_DIGEST,
+    MAX_SILOS,
+    Condition,
+    DatasetName,
+    Fields,
+    Flag,
+    FreeForm,
+    Image,
+    Integer,
+    Label,
+    Labels,
+    Metadata,
+    PublicKey,
+    Quantity,
+    Reference,
+    Sha256,
+    StorageSpec,
+    Text,
+    check_one_of,
+    wrong,
+)
+
+PayloadKind = Literal["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
+PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
+Scheme = Literal["labels", "dirichlet", "creff", "map", "fedbr", "iid"]
+ResourceKey = Annotated[str, StringConstraints(max_length=317)]
+Amounts = Annotated[dict[ResourceKey, Quantity], Field(max_length=32)]
+Resources = Annotated[dict[Literal["requests", "limits"], Amounts], Field(max_length=2)]
+"""A container's resources as in core/v1."""
+
+# A covariance matrix shows more of a small class than any other kind: an institution permits it by name.
+DEFAULT_KINDS: tuple[PayloadKind, ...] = ("model", "class_counts", "class_means", "averaged_gradients")
+
+ImageByDigest = Annotated[str, StringConstraints(pattern=IMAGE_BY_DIGEST, max_length=512)]
+
+
+class PartitionSpec(Fields):
+    """Benchmark partition: this silo holds one part of a dataset that is split by a published rule."""
+
+    scheme: Scheme = Field(description="Rule of the split; docs/data.md gives the source of each.")
+    silos: Integer = Field(ge=1, le=MAX_SILOS, description="Number of parts.")
+    index: Integer = Field(ge=0, description="Part of this silo, from 0.")
+    seed: Integer = Field(
+        default=0, ge=0, le=2**32 - 1, description="Seed of the split; the same in every silo."
+    )
+    config: FreeForm = Field(default_factory=dict, description="Settings of the rule.")
+
+    @model_validator(mode="after")
+    def _index_within(self) -> Self:
+        if self.index >= self.silos:
+            raise wrong(
+                f"is not below the {self.silos} parts of silos",
+                f"use 0 to {self.silos - 1}",
+                "index",
+                value=self.index,
+            )
+        return self
+
+
+class VolumeSpec(Fields):
+    """Where the data lie; mounted in the trainer only, and read-only."""
+
+    persistent_volume_claim: Label | None = Field(default=None, description="Claim in the silo's namespace.")
+    host_path: Text | None = Field(default=None, description="Directory of the node.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        check_one_of(
+            persistentVolumeClaim=self.persistent_volume_claim is not None,
+            hostPath=self.host_path is not None,
+        )
+        return self
+
+
+class DatasetSpec(Fields):
+    """One dataset: a name that jobs ask for, and how to read it."""
+
+    name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
+    loader: Reference = Field(
+        min_length=1,
+        description="Reader: npz, imagefolder, sklearn:digits, torchvision:Name, python:module:function.",
+    )
+    config: FreeForm = Field(default_factory=dict, description="Settings of the loader.")
+    partition: PartitionSpec | None = Field(
+        default=None, description="Benchmark partition; the whole when absent."
+    )
+    volume: VolumeSpec | None = Field(default=None, description="Where the data lie on a cluster.")
+
+
+def check_unique_names(datasets: tuple[DatasetSpec, ...]) -> None:
+    """Refuse two datasets of one name."""
+    seen: set[str] = set()
+    for position, dataset in enumerate(datasets):
+        if dataset.name in seen:
+            remedy = "rename one or remove it"
+            raise wrong(
+                "is the name of two datasets", remedy, "datasets", position, "name", value=dataset.name
+            )
+        seen.add(dataset.name)
+
+
+class Toleration(Fields):
+    """A taint that the agent's pods tolerate, as in core/v1."""
+
+    key: Text | None = Field(default=None, description="Key of the taint; all when absent.")
+    operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How the value is compared.")
+    value: Text | None = Field(default=None, description="Value of the taint, for Equal.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="Effect of the taint; all when absent."
+    )
+    toleration_seconds: Integer | None = Field(default=None, description="How long, for NoExecute.")
+
+
+class SiloAgentTemplate(Fields):
+    """How the silo's agent runs on its cluster."""
+
+    resources: Resources = Field(default_factory=dict, description="Resources of the trainer, GPUs included.")
+    node_selector: Labels = Field(default_factory=dict, description="Labels of the nodes to run on.")
+    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=64, description="Taints to tolerate.")
+    runtime_class_name: Label | None = Field(
+        default=None, description="RuntimeClass of the pods, such as a sandbox."
+    )
+    storage: StorageSpec = Field(
+        default=StorageSpec(), description="The volume of tasks, private state and the audit log."
+    )
+    guard_image: Image | None = Field(
+        default=None, description="Image of the guard; the operator's own when absent, never one of the job."
+    )
+
+
+class Approval(Fields):
+    """What a person of the institution decided about one job."""
+
+    job: Text = Field(min_length=1, description="UID of the job; the key of the list.")
+    spec_digest: Sha256 = Field(description="Digest of the specification that was decided on.")
+    decision: Literal["Approved", "Refused"] = Field(description="The decision.")
+    note: Text = Field(default="", description="Why, for the consortium to read.")
+
+
+class SiloPolicy(Fields):
+    """What the institution permits; the guard refuses everything else."""
+
+    methods: tuple[Reference, ...] | None = Field(
+        default=None, max_length=100, description="Methods; any when null."
+    )
+    payload_kinds: tuple[PayloadKind, ...] = Field(
+        default=DEFAULT_KINDS, max_length=16, description="What may leave the silo."
+    )
+    min_samples_per_class: Integer = Field(
+        default=5, ge=1, description="A class with fewer samples is left out of every per-class quantity."
+    )
+    personal_accuracy: PersonalAccuracy = Field(
+        default="Mean",
+        description="How the accuracy of the silo's own model is told, where a method makes one: Withheld, it stays in "
+        "the silo; Mean, the aggregator tells mean and spread over the silos; PerSilo, with the silo's name.",
+    )
+    max_bytes_per_round: Quantity | None = Field(
+        default=None, description="Most bytes of an update; any when null."
+    )
+    job_namespaces: tuple[Label, ...] | None = Field(
+        default=None, max_length=100, description="Namespaces whose jobs are admitted; any when null."
+    )
+    trainer_images: tuple[ImageByDigest, ...] | None = Field(
+        default=None, max_length=100, description="Trainer images admitted, by digest; any when null."
+    )
+    max_rounds: Integer | None = Field(default=None, ge=1, description="Most rounds of a job; any when null.")
+    manual_approval: Flag = Field(default=False, description="A person of the institution approves each job.")
+    approvals: tuple[Approval, ...] = Field(
+        default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
+    )
+
+
+class SiloSpec(Fields):
+    """What the institution offers, and to whom."""
+
+    datasets: tuple[DatasetSpec, ...] = Field(
+        min_length=1, max_length=100, description="Datasets of the silo; names are unique."
+    )
+    agent: SiloAgentTemplate = Field(
+        default=SiloAgentTemplate(), description="How the agent runs on a cluster."
+    )
+    policy: SiloPolicy = Field(default=SiloPolicy(), description="What the institution permits.")
+
+    @model_validator(mode="after")
+    def _unique_datasets(self) -> Self:
+        check_unique_names(self.datasets)
+        return self
+
+
+class SiloStatus(Fields):
+    """What the silo controller found; fields of later versions are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    public_key: PublicKey | None = Field(
+        default=None, description="Key with which the silo signs its updates."
+    )
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
+
+
+class Silo(Fields):
+    """One institution that takes part."""
+
+    api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
+    kind: Literal["Silo"] = Field(default="Silo", description="Kind of the object.")
+    metadata: Metadata = Field(description="Names and labels; the name is the silo's in every job.")
+    spec: SiloSpec = Field(description="What the institution offers, and to whom.")
+    status: SiloStatus = Field(default=SiloStatus(), description="What the silo controller found.")
+
+    def dataset(self, name: str) -> DatasetSpec | None:
+        """The dataset of that name, if the silo has one."""
+        return next((dataset for dataset in self.spec.datasets if dataset.name == name), None)
+
+    def __str__(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -1,0 +1,91 @@
+"""The status of a FederatedJob: what was observed, by whom."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedsilo.api.common import MAX_SILOS, Condition, Fields, Integer, Label, Number, Sha256, Text
+
+
+class ModelStatus(Fields):
+    """Where the model is, and its digest."""
+
+    claim: Label | None = Field(default=None, description="PersistentVolumeClaim that holds it.")
+    path: Text = Field(description="File in the aggregator's volume.")
+    sha256: Sha256 = Field(description="Digest of that file.")
+
+
+class CurvePoint(Fields):
+    """What a round came to."""
+
+    round: Integer = Field(ge=1, description="Its number.")
+    metrics: dict[str, Number] = Field(default_factory=dict, max_length=8, description="Scores by name.")
+    training: dict[str, Number] = Field(
+        default_factory=dict, max_length=8, description="Training figures, averaged over the silos."
+    )
+
+
+class SiloStatusEntry(Fields):
+    """One silo as the job sees it: the operator says how its agent is, the aggregator what it contributed."""
+
+    name: Text = Field(description="Name of the silo; the key of the list.")
+    namespace: Text | None = Field(default=None, description="Namespace of the silo.")
+    phase: Text | None = Field(default=None, description="What the silo's agent does now.")
+    message: Text | None = Field(default=None, description="What a person should know.")
+    state: Text | None = Field(
+        default=None, description="What the aggregator knows: Awaited, Reported, Failed."
+    )
+    last_round: Integer | None = Field(
+        default=None, ge=0, description="Last round whose update was accepted."
+    )
+    samples: Integer | None = Field(default=None, ge=0, description="Sample count of that update.")
+    bytes_sent: Integer | None = Field(default=None, ge=0, description="Bytes of its accepted updates.")
+    update: Sha256 | None = Field(
+        default=None, description="Digest of the last of them, as in the silo's own audit log."
+    )
+    personal_accuracy: Number | None = Field(
+        default=None, description="Accuracy of its own model, where every silo with one lets it be told."
+    )
+
+
+class FederatedJobStatus(Fields):
+    """What was observed; operator and aggregator each own their fields."""
+
+    observed_generation: Integer | None = Field(
+        default=None, description="Generation that the operator acted on."
+    )
+    phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
+    conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
+    start_time: Text | None = Field(default=None, description="RFC 3339 time of the first start.")
+    completion_time: Text | None = Field(default=None, description="RFC 3339 time of the end.")
+    round: Integer | None = Field(default=None, ge=0, description="Last complete round.")
+    rounds: Integer | None = Field(default=None, ge=0, description="Rounds in all.")
+    progress: Text | None = Field(default=None, description="Rounds as text, such as 7/50.")
+    silo_progress: Text | None = Field(
+        default=None, description="Silos that answered in the open round, such as 4/5."
+    )
+    step: Text | None = Field(default=None, description="Phase of the method that the open round belongs to.")
+    round_start_time: Text | None = Field(
+        default=None, description="RFC 3339 time at which the open round began."
+    )
+    round_deadline: Text | None = Field(
+        default=None,
+        description="RFC 3339 time at which the open round ends, if the aggregator keeps serving.",
+    )
+    metrics: dict[str, Number] = Field(
+        default_factory=dict, max_length=100, description="Latest scores by name."
+    )
+    training: dict[str, Number] = Field(
+        default_factory=dict, max_length=100, description="Latest training figures, averaged over the silos."
+    )
+    curve: tuple[CurvePoint, ...] = Field(
+        default=(), max_length=100, description="Learning curves: completed rounds, of many only some."
+    )
+    parameters: Integer | None = Field(default=None, ge=0, description="Numbers in the job's model.")
+    refused: dict[str, Integer] = Field(
+        default_factory=dict, max_length=100, description="Refused requests and updates by problem code."
+    )
+    model: ModelStatus | None = Field(default=None, description="The model, once the job is complete.")
+    silos: tuple[SiloStatusEntry, ...] = Field(
+        default=(), max_length=MAX_SILOS, description="The silos, by name."
+    )

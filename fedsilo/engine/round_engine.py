@@ -1,0 +1,262 @@
+"""The round engine: a job as a state machine over a directory.
+
+It knows no HTTP and no clock of its own. Whoever drives it tells it which updates are durable, which silos
+failed and how much serving time went by, and lets it `settle` when a round has come to an end. Kill it at any
+instant: opened again over the same directory it asks the same silos for the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.exchange import OpenExchange, SealedTask
+from fedsilo.engine.fold import StoredUpdates
+from fedsilo.engine.memory import release_free_memory
+from fedsilo.engine.record import round_record, with_figures
+from fedsilo.engine.result import Result, write_result
+from fedsilo.engine.round import RoundOutcome
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.store import JobIdentity, JobStore, Progress
+from fedsilo.engine.workflow import Workflow
+from fedsilo.errors import FedsiloError, Problem
+from fedsilo.methods.interface import Assignment, Exchange, Method
+from fedsilo.methods.schedule import exchange_id, task_id
+from fedsilo.methods.state import State
+from fedsilo.wire import (
+    FINISH,
+    BlobLink,
+    BlobRef,
+    Contract,
+    Expected,
+    SigningKey,
+    Task,
+    seal_task,
+)
+
+
+class RoundEngine:
+    """One job's rounds, from the first task to the model.
+
+    :param key: the job's task-signing key.
+    :param evaluation: the test set, where the aggregator holds one.
+    :raises WorkdirConflict: when the store belongs to another job.
+    :raises MethodError: when the method's server half fails.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        identity: JobIdentity,
+        method: Method,
+        context: JobContext,
+        key: SigningKey,
+        evaluation: GlobalEvaluation | None = None,
+    ) -> None:
+        self.identity = identity
+        self.result: Result | None = None
+        self._lost: FedsiloError | None = None
+        self._current: OpenExchange | None = None
+        self._store = store
+        self._context = context
+        self._key = key
+        self._workflow = Workflow(method, context, evaluation)
+        self.rounds = self._workflow.rounds
+        store.claim(identity.uid, identity.spec_digest)
+        self._progress = store.load() or store.commit(Progress(0, self._workflow.start()), None)
+        records = [*store.history(), self._progress.record]
+        self._past = {
+            task: digest for record in records for task, digest in record.get("updates", {}).items()
+        }
+        self._enter(self._progress)
+
+    # `settle` runs in a thread of its own and replaces the open exchange: what serves reads it once.
+
+    @property
+    def current(self) -> OpenExchange | None:
+        """The open exchange; None once there is a model, and while the next one cannot be opened."""
+        return self._current
+
+    @property
+    def failure(self) -> FedsiloError | None:
+        """Why the job failed, once it has."""
+        current = self._current
+        return self._lost or (current.failure if current else None)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the job's model."""
+        return self._workflow.parameters
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is a model or a failure."""
+        return self.result is not None or self.failure is not None
+
+    @property
+    def state(self) -> State:
+        """The method's state after the last complete exchange."""
+        return self._progress.state
+
+    def history(self) -> list[dict[str, Any]]:
+        """One record per completed round."""
+        return self._store.history()
+
+    def task(self, silo: str) -> SealedTask | None:
+        """What the silo is asked now; None while there is nothing to do for it."""
+        if self.ended:
+            return self._finish_task(silo)
+        current = self._current
+        return current.task(silo) if current else None
+
+    def blob(self, digest: str) -> Path | None:
+        """File of a blob that the open exchange hands out."""
+        current = self._current
+        return self._store.blobs / digest if current and digest in current.broadcast else None
+
+    def accepted(self, task: str) -> str | None:
+        """Digest of the update that was accepted for a task of this or an earlier round."""
+        current = self._current
+        return self._past.get(task) or (current.accepted.get(task) if current else None)
+
+    def expected(self, task: str, sender: str) -> Expected:
+        """What an update for this task must be.
+
+        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`.
+        """
+        if self.ended:
+            raise Problem("job-finished", f"the job has ended; task {task} is not awaited any more")
+        current = self._current
+        expected = current.expected(task, sender) if current else None
+        if expected is None:
+            past = self._workflow.exchanges[: self._progress.position]
+            known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
+            name = exchange_id(current.exchange) if current else "that follows"
+            raise Problem(
+                "round-closed" if known else "unknown-task", f"task {task} is not of the round {name}"
+            )
+        return expected
+
+    def settle(self) -> bool:
+        """Fold a closed round into the next state and open the next exchange; whether anything happened.
+
+        :raises OSError: when the disk is full; nothing is half-written and calling again is safe.
+        """
+        if self.ended:
+            return False
+        try:
+            return self._settle()
+        except FedsiloError as error:
+            self._lost = error
+            return True
+
+    def _settle(self) -> bool:
+        current = self._current
+        if current is None:
+            # An earlier call stored the round's outcome, and then the disk was too full to open what follows.
+            self._enter(self._progress)
+            return True
+        if current.round.outcome is RoundOutcome.OPEN:
+            return False
+        if current.round.outcome is not RoundOutcome.CLOSED:
+            raise current.round.loss()
+        state, record = self._fold(current)
+        position = self._progress.position + 1
+        complete = self._workflow.is_last_of_round(self._progress.position)
+        progress = Progress(position, state, {} if complete else record)
+        self._progress = self._store.commit(progress, record if complete else None)
+        self._past |= current.accepted
+        self._current = None
+        self._enter(self._progress)
+        return True
+
+    def _fold(self, current: OpenExchange) -> tuple[State, dict[str, Any]]:
+        release_free_memory()
+        exchange = current.exchange
+        answered = [silo for silo in self.identity.silos if silo in current.round.answered]
+        paths = {silo: current.update_path(current.tasks[silo].id) for silo in answered}
+        sizes = {silo: path.stat().st_size for silo, path in paths.items()}
+        record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
+        state, found = self._workflow.fold(self._progress.state, exchange, StoredUpdates(paths))
+        state = state.store(self._store.blobs)
+        release_free_memory()
+        return state, with_figures(record, found, self._workflow.score(state, exchange))
+
+    def _enter(self, progress: Progress) -> None:
+        """Open the next exchange, or write the model after the last."""
+        if progress.position == len(self._workflow.exchanges):
+            self.result = self._write_result()
+            self._current = None
+            self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
+            return
+        exchange = self._workflow.exchanges[progress.position]
+        opened = self._open(exchange, progress.state)
+        opened.recover()
+        keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
+        self._store.sweep(keep, exchange_id(exchange))
+        self._current = opened
+
+    def _open(self, exchange: Exchange, state: State) -> OpenExchange:
+        round = self._workflow.round(exchange)
+        offered, assignments = self._workflow.ask(state, exchange, round.silos)
+        trees = offered.store(self._store.blobs).refs()
+        return OpenExchange(
+            job=self.identity.uid,
+            exchange=exchange,
+            directory=self._store.exchange(exchange_id(exchange)),
+            tasks={silo: self._seal(exchange, silo, assignments[silo], trees) for silo in round.silos},
+            broadcast=frozenset(
+                trees[tree].digest for given in assignments.values() for tree in given.trees.values()
+            ),
+            round=round,
+        )
+
+    def _seal(
+        self,
+        exchange: Exchange,
+        silo: str,
+        assignment: Assignment,
+        trees: Mapping[str, BlobRef],
+    ) -> SealedTask:
+        settings, step = dict(assignment.settings), exchange.phase.step
+        contract = self._workflow.contract(step, settings)
+        refs = {name: trees[tree] for name, tree in assignment.trees.items()}
+        task = Task(
+            job=self.identity.uid,
+            silo=silo,
+            task=task_id(exchange, silo),
+            round=exchange.round,
+            phase=exchange.phase.name,
+            step=step,
+            spec_digest=bytes.fromhex(self.identity.spec_digest),
+            contract=bytes.fromhex(contract.digest()),
+            blobs=tuple(BlobLink(name, ref.digest, ref.length) for name, ref in refs.items()),
+            settings=settings,
+        )
+        return SealedTask(task.task, seal_task(task, self._key), contract)
+
+    def _finish_task(self, silo: str) -> SealedTask:
+        nothing = Contract((), ())
+        task = Task(
+            job=self.identity.uid,
+            silo=silo,
+            task=FINISH,
+            round=self.rounds,
+            phase=FINISH,
+            step=FINISH,
+            spec_digest=bytes.fromhex(self.identity.spec_digest),
+            contract=bytes.fromhex(nothing.digest()),
+            blobs=(),
+            settings={"succeeded": self.result is not None},
+        )
+        return SealedTask(FINISH, seal_task(task, self._key), nothing)
+
+    def _write_result(self) -> Result:
+        snapshot = self._workflow.model(self._progress.state)
+        tree, architecture = snapshot.tree, self._workflow.architecture(snapshot)
+        history = self._store.history()
+        return write_result(
+            self._store.directory, tree, architecture, self._context.spec, self.identity, history
+        )

@@ -1,0 +1,166 @@
+"""What a job does, exchange by exchange, as functions of its state: no files, no signatures, no clock.
+
+Whoever drives a job asks here what each silo is to be given, and folds here what came back: the engine over its
+directory, and a simulation in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fedsilo.api.job import ModelSpec
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
+from fedsilo.engine.round import OpenRound
+from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.methods import registry
+from fedsilo.methods.contract import derive_contract
+from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot, Updates
+from fedsilo.methods.schedule import is_evaluated, participants, quorum, schedule
+from fedsilo.methods.state import Scalar, State, StoredTree
+from fedsilo.wire import Contract
+
+log = logging.getLogger("fedsilo.engine")
+
+
+class Workflow:
+    """One job's exchanges and the server half that goes through them.
+
+    :param evaluation: the test set, where the aggregator holds one.
+    :ivar exchanges: all of them, in order.
+    :ivar rounds: number of the last round.
+    :raises ManifestFaults: when the method does not take its configuration.
+    """
+
+    def __init__(
+        self, method: Method, context: JobContext, evaluation: GlobalEvaluation | None = None
+    ) -> None:
+        self._method = method
+        self._config = registry.config_of(method, context.spec)
+        self._half = method.server(self._config)
+        self._context = context
+        self._evaluation = evaluation
+        self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
+        phases, personal = method.phases(context.spec, self._config), method.personalises(self._config)
+        self.exchanges = schedule(context.spec, phases, personal)
+        self.rounds = self.exchanges[-1].round
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the job's model."""
+        return sum(prod(tensor.shape) for tensor in self._context.signature.tensors)
+
+    def start(self) -> State:
+        """State before round 1.
+
+        :raises MethodError: when the method's server half fails, here and below.
+        """
+        with self._blaming("start"):
+            return self._half.start(self._context)
+
+    def round(self, exchange: Exchange) -> OpenRound:
+        """Who takes part in an exchange, and how many answers count."""
+        spec = self._context.spec
+        silos = participants(spec, exchange, self._context.silos)
+        return OpenRound(silos, quorum(spec, silos), spec.participation.round_deadline.seconds)
+
+    def ask(
+        self, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> tuple[State, Mapping[str, Assignment]]:
+        """What each silo is given, and the state that holds the trees of which the assignments speak."""
+        if exchange.phase.step != EVALUATE:
+            with self._blaming("assign"):
+                return state, self._half.assign(self._context, state, exchange, silos)
+        if self._context.spec.evaluation.test_dataset is not None:
+            return state, dict.fromkeys(silos, Assignment())  # their own models only
+        snapshot = self.model(state)
+        asked = Assignment({"model": EVALUATE}, snapshot.settings)
+        return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, asked)
+
+    def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
+        """What may come back for a task of this step."""
+        signature = self._context.signature
+        dimensions = self._method.dimensions(signature, self._config, settings)
+        key = step, tuple(sorted(dimensions.items()))
+        if key not in self._contracts:
+            self._contracts[key] = derive_contract(self._method, step, signature, self._config, settings)
+        return self._contracts[key]
+
+    def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
+        """State after the exchange, and what its answers say for the record of the round."""
+        if exchange.phase.step == EVALUATE:
+            metrics, by_silo = personal_accuracy(updates)
+            scored: dict[str, Any] = {"metrics": mean_metrics(updates) | metrics}
+            return state, scored | ({"personal": by_silo} if by_silo else {})
+        found = {
+            "samples": {silo: updates.samples(silo) for silo in updates.silos},
+            "training": mean_metrics(updates),
+            "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
+        }
+        with self._blaming("aggregate"):
+            after = self._half.aggregate(self._context, state, exchange, updates)
+            _require_finite(state, after)
+            return after, found
+
+    def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
+        """Score of the new model for the record, where the aggregator scores it after this exchange."""
+        due = is_evaluated(self._context.spec, exchange.round, self.rounds)
+        if self._evaluation is None or not due or exchange.phase.step == EVALUATE:
+            return {}
+        snapshot = self.model(state)
+        return {"metrics": self._evaluation.score(snapshot.tree, self.architecture(snapshot))}
+
+    def model(self, state: State) -> Snapshot:
+        """The model as it would be used now."""
+        with self._blaming("model"):
+            return self._half.model(self._context, state)
+
+    def architecture(self, snapshot: Snapshot) -> ModelSpec:
+        """Architecture of that model."""
+        return self._method.architecture(self._context.spec, self._config, snapshot.settings)
+
+    def is_last_of_round(self, position: int) -> bool:
+        """Whether the exchange at this place completes its round."""
+        after = position + 1
+        return after == len(self.exchanges) or self.exchanges[after].round != self.exchanges[position].round
+
+    @contextmanager
+    def _blaming(self, function: str) -> Iterator[None]:
+        """Say that it was the method, which may be a third party's, and not the engine that failed."""
+        try:
+            yield
+        except (FedsiloError, OSError):
+            raise
+        except Exception as error:
+            log.exception("%s of method %s", function, self._method.name)
+            text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
+            raise MethodError(text) from error
+
+
+def _require_finite(before: State, after: State) -> None:
+    """Return if every tensor that is new holds numbers only.
+
+    :raises MethodError: naming one that does not.
+    """
+    for name, tree in after.trees.items():
+        if isinstance(tree, StoredTree) or tree is before.trees.get(name):
+            continue
+        for tensor, array in tree.items():
+            if array.dtype.kind == "f" and not _is_finite(array):
+                raise MethodError(
+                    f"the aggregator's {name}: tensor {tensor!r} holds NaN or infinity: training diverged; lower the "
+                    "learning rates in spec.training and spec.method.config, or set spec.training.gradientClip"
+                )
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    # A sum over what is not finite is not finite either, and sooner had than a look at each number.
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())

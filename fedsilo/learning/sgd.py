@@ -1,0 +1,58 @@
+"""Stochastic gradient descent with momentum: the arithmetic of `torch.optim.SGD` by its functional form.
+
+`torch.optim.Optimizer` imports PyTorch's compiler when the first one is made: most of a second and a hundred megabytes,
+in every trainer, for something that is not used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.optim.sgd import sgd
+
+
+class SGD:
+    """SGD over some parameters; the momentum starts empty.
+
+    :param parameters: what learns.
+    :param lr: learning rate of every step.
+    :param momentum: share of the last step's direction in the next; 0 for none.
+    :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
+    """
+
+    def __init__(
+        self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        self._parameters = list(parameters)
+        self._momenta: list[Tensor | None] = [None] * len(self._parameters)
+        self._lr = lr
+        self._momentum = momentum
+        self._weight_decay = weight_decay
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change every parameter that has a gradient."""
+        places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        gradients = [gradient for one in self._parameters if (gradient := one.grad) is not None]
+        momenta = [self._momenta[place] for place in places]
+        sgd(
+            [self._parameters[place] for place in places],
+            gradients,
+            momenta,
+            has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
+            lr=self._lr,
+            momentum=self._momentum,
+            weight_decay=self._weight_decay,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+        for place, momentum in zip(places, momenta, strict=True):
+            self._momenta[place] = momentum

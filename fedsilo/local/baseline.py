@@ -1,0 +1,81 @@
+"""What each silo reaches by itself: the job's training, the same number of rounds, no exchange.
+
+Run as `python -m fedsilo.local.baseline MANIFEST DATA_ROOT OUTPUT`. It reads every silo's data in one process, which
+only a machine that holds them all can do; a real federation cannot and need not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.loading import JobManifest, load
+from fedsilo.durable import write_json
+from fedsilo.engine.scoring import load_test_set
+from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model, build_model
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.logs import start_logging
+from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.silo.runner import load_examples
+
+
+def train_alone(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:
+    """The job's model, trained on one silo's examples for as many rounds as the job has."""
+    model = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model"))
+    model.to(pick_device(spec.training.device))
+    for number in range(1, spec.training.rounds + 1):
+        seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
+        fit(
+            model,
+            examples,
+            LocalTraining.of(spec.training, round=number, rounds=spec.training.rounds, seed=seed),
+        )
+    return model
+
+
+def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
+    """Accuracy of each silo's own model on the test set, or on all silos' validation examples without one."""
+    spec = federation.job.spec
+    parts = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
+    if spec.evaluation.test_dataset is not None:
+        tests = [load_test_set(spec, root, pick_device(spec.training.device))]
+    else:
+        tests = [validation for _, validation in parts.values() if len(validation)]
+    found: list[dict[str, object]] = []
+    for silo in federation.silos:
+        examples, _ = parts[str(silo)]
+        model = train_alone(spec, str(silo), examples)
+        scored = [evaluate(model, test) for test in tests]
+        correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
+        counts = examples.labels.bincount(minlength=spec.data.classes).tolist()
+        found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write every silo's score; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("manifest", "root", "output"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
+    args = parser.parse_args(argv)
+    start_logging()
+    if args.exit_with_parent:
+        exit_with_parent()
+    return run_until_done(lambda: _run(args.manifest, args.root, args.output))
+
+
+def _run(manifest: Path, root: Path, output: Path) -> None:
+    federation = load(manifest)
+    prepare_torch(federation.job.spec.training.threads)
+    write_json(output, scores(federation, root))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Which exchanges a job consists of, and which silos take part in each.
+
+Everything here follows from the manifest alone, so that a restarted aggregator asks the same silos for the same
+things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods.interface import EVALUATE, Exchange, Phase
+
+
+def schedule(spec: FederatedJobSpec, phases: Sequence[Phase], personal: bool = False) -> list[Exchange]:
+    """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
+
+    :param personal: silos have models of their own, which nobody else can score.
+    """
+    by_silos = spec.evaluation.test_dataset is None or personal
+    training = [phase for phase in phases for _ in range(phase.rounds)]
+    names = [phase.name for phase in training]
+    exchanges: list[Exchange] = []
+    for number, phase in enumerate(training, start=1):
+        exchanges.append(Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name)))
+        if by_silos and is_evaluated(spec, number, len(training)):
+            scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
+            exchanges.append(Exchange(scoring, number, number, len(training)))
+    return exchanges
+
+
+def is_evaluated(spec: FederatedJobSpec, number: int, rounds: int) -> bool:
+    """Whether the model is evaluated after this round: every n-th, and always after the last."""
+    return number % spec.evaluation.every == 0 or number == rounds
+
+
+def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str]) -> tuple[str, ...]:
+    """The silos of an exchange, in the order of the job's references.
+
+    The sample is the ceil(fraction * N) silos with the smallest seed for this round, which is uniform without
+    replacement and the same on every machine.
+    """
+    if exchange.phase.everyone or spec.participation.fraction == 1.0:
+        return tuple(silos)
+    wanted = spec.participation.sampled(len(silos))
+    drawn = sorted(
+        silos, key=lambda silo: derive_seed(spec.training.seed, "participation", exchange.round, silo)
+    )
+    chosen = set(drawn[:wanted])
+    return tuple(silo for silo in silos if silo in chosen)
+
+
+def quorum(spec: FederatedJobSpec, sampled: Sequence[str]) -> int:
+    """Answers that a round needs: `minSilos`, or all sampled silos where the job names no number."""
+    wanted = spec.participation.min_silos
+    return len(sampled) if wanted is None else min(wanted, len(sampled))
+
+
+def task_id(exchange: Exchange, silo: str) -> str:
+    """Name of the task of one silo in one exchange, the same after every restart."""
+    return f"{exchange_id(exchange)}-{silo.rpartition('/')[2]}"
+
+
+def exchange_id(exchange: Exchange) -> str:
+    """Name of an exchange."""
+    return f"r{exchange.round:05d}-{exchange.phase.name}"

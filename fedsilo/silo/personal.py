@@ -1,0 +1,92 @@
+"""The silo's own model as files of the institution: `personal.safetensors` and `personal.json`.
+
+They lie beside the private state and follow it: what the aggregator has not acknowledged is not in them. They stay
+when the job is over, and nothing in the agent trusts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.durable import read_json, sync_directory, write_json
+from fedsilo.methods import registry
+from fedsilo.methods.interface import PERSONAL
+from fedsilo.methods.state import State, StoredTree, Tree
+from fedsilo.wire import write_tensors
+
+TENSORS, DESCRIPTION = f"{PERSONAL}.safetensors", f"{PERSONAL}.json"
+
+log = logging.getLogger("fedsilo.personal")
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """Where the institution finds its model.
+
+    :param directory: of the silo's private state.
+    :param spec: of the job that the model comes from.
+    :param silo: reference of the silo.
+    """
+
+    directory: Path
+    spec: FederatedJobSpec
+    silo: str
+
+    def offer(self, private: State) -> None:
+        """Put the private state's model there, whole or not at all; one on file only if it is not there already.
+
+        A disk that is full is no reason to stop: the next task tries again.
+        """
+        tree = private.trees.get(PERSONAL)
+        if tree is None or not self._personalises():
+            return
+        try:
+            self._publish(tree)
+        except OSError as error:
+            log.warning("%s was not written: %s", self.directory / TENSORS, error)
+
+    def _personalises(self) -> bool:
+        method = registry.get(self.spec.method.name)
+        return method.personalises(registry.config_of(method, self.spec))
+
+    def _publish(self, tree: Tree | StoredTree) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / TENSORS
+        if not isinstance(tree, StoredTree):
+            digest = write_tensors(tree, path).digest
+        elif self._is_there(tree.ref.digest):
+            return
+        else:
+            digest = tree.ref.digest
+            self._link(tree.path, path)
+        write_json(self.directory / DESCRIPTION, self._description(digest))
+
+    def _is_there(self, digest: str) -> bool:
+        said = read_json(self.directory / DESCRIPTION)
+        return said is not None and said["sha256"] == digest and (self.directory / TENSORS).exists()
+
+    def _link(self, stored: Path, path: Path) -> None:
+        """Give a file a second name: it is as large as the model, and its content never changes."""
+        temporary = self.directory / f".{secrets.token_hex(8)}.tmp"
+        try:
+            os.link(stored, temporary)
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+        sync_directory(self.directory)
+
+    def _description(self, digest: str) -> dict[str, object]:
+        return {
+            "model": self.spec.model.model_dump(by_alias=True, mode="json"),
+            "data": self.spec.data.model_dump(by_alias=True, mode="json"),
+            "method": self.spec.method.model_dump(by_alias=True, mode="json"),
+            "silo": self.silo,
+            "sha256": digest,
+        }

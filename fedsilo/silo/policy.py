@@ -1,0 +1,163 @@
+"""A silo's policy against one job: the part that needs no Kubernetes, no data and no model.
+
+The silo's controller asks before any pod exists, with what the method declares. The guard asks on every task, with the
+contract that it derived. Both ask here, so that the answers cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import PersonalAccuracy, Silo, SiloPolicy
+from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
+from fedsilo.methods import registry
+from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
+from fedsilo.wire import Contract
+from fedsilo.wire.tensors import TensorSpec
+
+SHOWN = 10
+"""Names of an allow-list that a sentence repeats."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """What would leave a silo in answer to a task.
+
+    :param kinds: payload kinds.
+    :param size: bytes of tensors, as far as they are known.
+    """
+
+    kinds: Collection[str]
+    size: int
+
+    @classmethod
+    def of(cls, contract: Contract) -> Departure:
+        """What a contract allows, known to the byte."""
+        return cls(contract.kinds(), contract.max_bytes())
+
+
+def declared(spec: FederatedJobSpec) -> Departure | None:
+    """What the job's method may ask for in any step; None where no installed package knows the method.
+
+    The size is that of the largest step, and only what it has at least: the tensors of the model, and dimensions
+    that follow from it, are known when a trainer has built it.
+
+    :raises ManifestInvalid: when the method does not take its configuration.
+    :raises MethodError: when a third party's declaration fails.
+    """
+    if spec.method.name not in registry.names():
+        return None
+    method = registry.get(spec.method.name)
+    config = registry.config_of(method, spec)
+    try:
+        steps = tuple(method.steps(config).values())
+        kinds = {payload.kind for step in steps for payload in step.payloads}
+        sizes = [sum(_least(payload, spec.data.classes) for payload in step.payloads) for step in steps]
+    except FedsiloError:
+        raise
+    except Exception as error:
+        text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
+        raise MethodError(text) from error
+    return Departure(sorted(kinds), max(sizes, default=0))
+
+
+def _least(payload: Payload, classes: int) -> int:
+    if payload.name is None:
+        return 0
+    known = [classes if size == "classes" else size for size in payload.shape]
+    shape = tuple(size if isinstance(size, int) else 1 for size in known)
+    one = math.prod(shape) * TensorSpec(payload.name, (), payload.dtype).nbytes
+    return one * classes if payload.per_class else one
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What job and policy together say of a reply.
+
+    :param min_samples_per_class: samples that a per-class quantity must stand on.
+    :param personal_accuracy: how the accuracy of the silo's own model is told.
+    """
+
+    min_samples_per_class: int
+    personal_accuracy: PersonalAccuracy = "Mean"
+
+    @classmethod
+    def of(cls, spec: FederatedJobSpec, silo: Silo) -> Limits:
+        """Those of a job in a silo."""
+        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy)
+
+    def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
+        """The scalars that may leave; a silo's own model is told of under the name that says how far it may go.
+
+        :param stated: as the trainer said it, who does not decide about that name.
+        """
+        leaving = dict(stated)
+        leaving.pop(NAMED_PERSONAL_ACCURACY, None)
+        accuracy = leaving.pop(PERSONAL_ACCURACY, None)
+        if accuracy is None or self.personal_accuracy == "Withheld":
+            return leaving
+        name = NAMED_PERSONAL_ACCURACY if self.personal_accuracy == "PerSilo" else PERSONAL_ACCURACY
+        return leaving | {name: accuracy}
+
+
+def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:
+    """Samples below which a class is left out: the larger of the job's and the silo's minimum."""
+    return max(spec.privacy.min_samples_per_class, silo.spec.policy.min_samples_per_class)
+
+
+def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[str]:
+    """Everything in the policy that forbids the job, each with field, value and remedy; none when all is well.
+
+    :param departure: what would leave; None where that is not known, and only the rest is asked.
+    """
+    return list(_objections(silo.spec.policy, job, departure))
+
+
+def require(silo: Silo, job: FrozenJob, departure: Departure) -> None:
+    """Return if nothing in the policy forbids the job.
+
+    :raises PolicyRefused: with everything that does.
+    """
+    refused = objections(silo, job, departure)
+    if refused:
+        raise PolicyRefused(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
+
+
+def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None) -> Iterator[str]:
+    method, rounds = job.spec.method.name, job.spec.training.rounds
+    if policy.methods is not None and method not in policy.methods:
+        remedy = choose(policy.methods, "spec.method.name")
+        yield f"policy.methods allows {listed(policy.methods)}, not {method}; {remedy}"
+    if policy.job_namespaces is not None and job.namespace not in policy.job_namespaces:
+        remedy = choose(policy.job_namespaces, "metadata.namespace")
+        yield f"policy.jobNamespaces allows {listed(policy.job_namespaces)}, not {job.namespace}; {remedy}"
+    if policy.max_rounds is not None and rounds > policy.max_rounds:
+        remedy = f"make spec.training.rounds {policy.max_rounds} or less, or ask the institution for more"
+        yield f"policy.maxRounds is {policy.max_rounds}, the job has {rounds} rounds; {remedy}"
+    if departure is None:
+        return
+    forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
+    if forbidden:
+        remedy = "use a method that sends only what the policy allows, or ask the institution to allow it"
+        yield f"policy.payloadKinds does not allow {listed(forbidden)}, which method {method} sends; {remedy}"
+    limit = policy.max_bytes_per_round
+    if limit is not None and departure.size > limit.value:
+        remedy = "use a smaller model or fewer classes, or ask the institution for more"
+        yield f"policy.maxBytesPerRound is {limit}, an update may have {departure.size} bytes; {remedy}"
+
+
+def listed(names: Collection[str]) -> str:
+    """The names for a sentence, cut after ten."""
+    shown = list(names)[:SHOWN]
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join([*shown, *more]) or "none"
+
+
+def choose(allowed: Collection[str], field: str) -> str:
+    """The remedy where a field of the job is not among those that a policy lists."""
+    ask = "ask the institution to allow it"
+    return f"use one of these in {field}, or {ask}" if allowed else ask

@@ -1,0 +1,90 @@
+"""What a silo's reply must be before any of it may leave, wherever the reply lies: in files or in memory.
+
+The trainer runs code that the silo did not write, so nothing that it says is taken on trust: numbers must be finite,
+every block must be one that the contract expects, and every per-class block must stand on enough samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedsilo.errors import PolicyRefused, Problem
+from fedsilo.methods.interface import Reply
+from fedsilo.wire import Contract, ExpectedBlock
+from fedsilo.wire.tensors import TensorSpec
+
+MAX_COUNT = 2**63 - 1  # the largest integer of the wire
+
+
+@dataclass(frozen=True)
+class StatedReply:
+    """What a reply says beside its tensors."""
+
+    samples: int
+    metrics: Mapping[str, float]
+    support: Mapping[str, float]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> StatedReply:
+        """Read what `as_document` wrote, or what somebody else did.
+
+        :raises PolicyRefused: for anything but counts and finite numbers.
+        """
+        samples, metrics, support = (document.get(key) for key in ("samples", "metrics", "support"))
+        if not isinstance(samples, int) or isinstance(samples, bool) or not 0 <= samples <= MAX_COUNT:
+            raise PolicyRefused(f"reply: samples {str(samples)[:80]} is not a count")
+        return cls(samples, _numbers("metrics", metrics), _numbers("support", support))
+
+
+def as_document(reply: Reply) -> dict[str, Any]:
+    """What a reply says beside its tensors, in plain values."""
+    return {
+        "samples": int(reply.samples),
+        "metrics": {name: float(value) for name, value in reply.metrics.items()},
+        "support": {name: int(count) for name, count in reply.support.items()},
+    }
+
+
+def released_blocks(
+    contract: Contract, found: Mapping[str, TensorSpec], support: Mapping[str, float], min_samples: int
+) -> list[ExpectedBlock]:
+    """The blocks that leave, in the contract's order.
+
+    :param found: name -> what the reply holds under it.
+    :param support: samples behind each per-class block.
+    :param min_samples: samples that a per-class block must stand on.
+    :raises Problem: `unexpected-block`, `wrong-shape` or `wrong-dtype`.
+    :raises PolicyRefused: when too few samples stand behind a block.
+    """
+    expected = [block for block in contract.blocks if block.name in found]
+    unknown = sorted(found.keys() - {block.name for block in expected})
+    if unknown:
+        raise Problem("unexpected-block", f"block {unknown[0]!r} is not in the contract")
+    for block in expected:
+        spec = found[block.name]
+        if spec.shape != block.shape:
+            raise Problem("wrong-shape", f"block {block.name}: shape {spec.shape}, expected {block.shape}")
+        if spec.dtype != block.dtype:
+            raise Problem("wrong-dtype", f"block {block.name}: dtype {spec.dtype}, expected {block.dtype}")
+        if block.label is not None and support.get(block.name, 0) < min_samples:
+            raise PolicyRefused(
+                f"block {block.name}: class {block.label} stands on {support.get(block.name, 0):g} samples, "
+                f"fewer than minSamplesPerClass {min_samples}; the method must leave it out"
+            )
+    return expected
+
+
+def _numbers(name: str, value: Any) -> dict[str, float]:
+    try:
+        return {key: _finite(number) for key, number in value.items()}
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise PolicyRefused(f"reply: {name} {str(value)[:80]} are not finite numbers by name") from None
+
+
+def _finite(number: Any) -> float:
+    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
+        raise ValueError(number)
+    return float(number)

@@ -1,0 +1,85 @@
+"""Commands that come from Debian (or Ubuntu) packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hack.cluster.errors import ClusterError
+from hack.cluster.paths import cache, say
+
+PACKAGES = {
+    "buildah": "buildah",
+    "chromium-headless-shell": "chromium-headless-shell",
+    "conntrack": "conntrack",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "debootstrap": "debootstrap",
+    "ip": "iproute2",
+    "ipset": "ipset",
+    "iptables": "iptables",
+    "mount": "mount",
+    "runc": "runc",
+    "skopeo": "skopeo",
+    "socat": "socat",
+}
+CNI = Path("/usr/lib/cni")
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+NODE_COMMANDS = ("containerd", "ctr", "runc", "ip", "iptables", "ipset", "conntrack", "socat", "mount")
+
+
+def ensure(*commands: str) -> None:
+    """Install the packages of those commands that this machine lacks.
+
+    :raises ClusterError: when apt-get cannot.
+    """
+    missing = sorted(
+        {PACKAGES[command] for command in commands if shutil.which(command, path=SEARCH) is None}
+    )
+    if "containerd" in commands and not (CNI / "bridge").exists():
+        missing.append("containernetworking-plugins")
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise ClusterError(
+            f"this machine lacks {', '.join(missing)} and has no apt-get; install them with its own package manager"
+        )
+    say(f"installing Debian packages: {' '.join(missing)}")
+    _apt("update")
+    _apt("install", "--yes", "--no-install-recommends", *missing)
+
+
+def unpacked(package: str) -> Path:
+    """A package's files in the cache, not installed: some packages start a service that nobody wants here.
+
+    :raises ClusterError: when apt-get cannot.
+    """
+    place = cache() / "packages" / package
+    if not place.exists():
+        say(f"fetching Debian package {package}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=place.parent) as folder:
+            _apt("update")
+            _apt("download", package, folder=Path(folder))
+            (archive,) = Path(folder).glob("*.deb")
+            subprocess.run(["dpkg-deb", "--extract", str(archive), f"{folder}/files"], check=True)
+            (Path(folder) / "files").rename(place)
+    return place
+
+
+def _apt(*arguments: str, folder: Path | None = None) -> None:
+    # Machines often install something by themselves shortly after their start, and hold the lock meanwhile.
+    command = ["apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        raise ClusterError(
+            f"{' '.join(command)} failed with exit code {done.returncode}; its last lines:\n{tail}"
+        )

@@ -1,0 +1,35 @@
+"""`python -m hack.images`: build the images, and load them into the cluster if it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hack.cluster.errors import ClusterError
+from hack.cluster.paths import say
+from hack.images.building import build
+from hack.images.loading import load
+
+
+def main() -> int:
+    """Build and load; the exit code."""
+    if os.geteuid() != 0:
+        print("cluster: building the images needs root; try sudo", file=sys.stderr)
+        return ClusterError.exit_code
+    try:
+        build()
+        if not load():
+            say(
+                "the images are built; no cluster runs that could take them: `make cluster-up`, then `make images`"
+            )
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("cluster: interrupted; `make images` goes on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The trainer's side of the shared directory: read the current task, keep private state, drop replies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import Exchange, Reply, SiloTask
+from fedsilo.methods.state import State, StoredTree
+from fedsilo.silo.reply import as_document
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
+
+
+@dataclass(frozen=True)
+class ReceivedTask:
+    """A task as the guard put it into the inbox.
+
+    :param acknowledged: the last task whose reply the aggregator has accepted.
+    """
+
+    id: str
+    task: SiloTask
+    acknowledged: str | None
+
+
+class Mailbox:
+    """Files between trainer and guard, from the trainer's side.
+
+    :param exchanges: the job's schedule; a task names its place in it by round and phase.
+    """
+
+    def __init__(self, volume: Volume, exchanges: Iterable[Exchange]) -> None:
+        self._volume = volume
+        self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
+
+    def clear_failures(self) -> None:
+        """Forget what an earlier trainer could not do: this one tries again."""
+        for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
+            path.unlink(missing_ok=True)
+
+    def announce(self, signature: ModelSignature, isolation: str) -> None:
+        """Say what the model looks like, before round 1."""
+        document = {"signature": signature.to_dict(), "isolation": isolation}
+        write_json(self._volume.drop / "signature.json", document)
+
+    def is_finished(self) -> bool:
+        """Whether the job has ended and nothing more will be asked."""
+        document = read_json(self._volume.task)
+        return document is not None and document["step"] == FINISH
+
+    def current(self) -> str | None:
+        """Name of the current task, unless it was answered already."""
+        document = read_json(self._volume.task)
+        return None if document is None or self._is_answered(document["task"]) else str(document["task"])
+
+    def order(self) -> ReceivedTask:
+        """The current task, opened.
+
+        :raises MethodError: when the job's schedule has no such exchange.
+        :raises Problem: when one of its blobs is not a file of tensors.
+        """
+        document = read_json(self._volume.task)
+        exchange = self._exchanges.get((document["round"], document["phase"]))
+        if exchange is None:
+            raise MethodError(
+                f"task {document['task']}: the job has no round {document['round']} of {document['phase']}"
+            )
+        trees = {
+            name: open_blob(self._volume.blobs / digest).tree() for name, digest in document["trees"].items()
+        }
+        task = SiloTask(
+            step=document["step"],
+            phase=document["phase"],
+            round=exchange.round,
+            phase_round=exchange.phase_round,
+            phase_rounds=exchange.phase_rounds,
+            trees=trees,
+            settings=document["settings"],
+        )
+        return ReceivedTask(document["task"], task, document["acknowledged"])
+
+    def private(self, order: ReceivedTask) -> State:
+        """The silo's state after its last acknowledged reply; anything newer or older is dropped."""
+        return self._kept(order.acknowledged)
+
+    def acknowledged_state(self) -> State:
+        """The same by what the inbox says now; when the job has ended there is no order any more."""
+        document = read_json(self._volume.task)
+        return self._kept(document["acknowledged"] if document else None)
+
+    def _kept(self, acknowledged: str | None) -> State:
+        for path in self._volume.state.iterdir():
+            if path.name != acknowledged and path.is_dir():
+                shutil.rmtree(path)
+        if acknowledged is None:
+            return State()
+        directory = self._volume.state / acknowledged
+        document = read_json(directory / "state.json")
+        return State() if document is None else State.from_json(document, directory)
+
+    def hand_over(self, order: ReceivedTask, reply: Reply, before: State) -> None:
+        """Store the private state, then the reply; `reply.json` is last and completes the drop."""
+        self._keep(order.id, before if reply.private is None else reply.private)
+        directory = self._fresh(order.id)
+        write_tensors(reply.tensors, directory / "tensors")
+        write_json(directory / "reply.json", as_document(reply))
+
+    def fail(self, task: str, reason: str, message: str) -> None:
+        """Say why this task has no reply."""
+        write_json(self._fresh(task) / "failed.json", {"reason": reason, "message": message})
+
+    def give_up(self, reason: str, message: str) -> None:
+        """Say why no task will ever have a reply."""
+        write_json(self._volume.drop / "failed.json", {"reason": reason, "message": message})
+
+    def _is_answered(self, task: str) -> bool:
+        directory = self._volume.drop / task
+        return (directory / "reply.json").exists() or (directory / "failed.json").exists()
+
+    def _keep(self, task: str, state: State) -> None:
+        if not state.trees and not state.values:
+            return
+        directory = self._volume.state / task
+        directory.mkdir(exist_ok=True)
+        for tree in state.trees.values():
+            # What did not change lies in the directory of an earlier task, which will be dropped.
+            if isinstance(tree, StoredTree) and not (directory / tree.path.name).exists():
+                os.link(tree.path, directory / tree.path.name)
+        write_json(directory / "state.json", state.store(directory).to_json())
+
+    def _fresh(self, task: str) -> Path:
+        for path in self._volume.drop.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+        directory = self._volume.drop / task
+        directory.mkdir()
+        return directory

@@ -1,0 +1,137 @@
+"""Every fault that a person can make, and the exact line that he reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.api.loading import ManifestFaults, load, read
+from fedsilo.errors import ManifestInvalid
+from tests.unit.api.bad_manifests import CASES, JOB
+from tests.unit.api.manifests import DIGITS, edited
+
+_BLOCKS = Path(__file__).with_name("bad.golden").read_text().split("# ")[1:]
+GOLDEN = {name: text.strip() for name, _, text in (block.partition("\n") for block in _BLOCKS)}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def faults_in(content: str | bytes) -> str:
+    Path("bad.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ManifestFaults) as caught:
+        load(Path("bad.yaml"))
+    assert str(caught.value) == "\n".join(fault.line() for fault in caught.value.faults)
+    return str(caught.value)
+
+
+def test_golden_file_has_just_the_cases() -> None:
+    assert list(GOLDEN) == list(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_manifest(name: str) -> None:
+    assert faults_in(edited(CASES[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_line_speaks_pydantic(name: str) -> None:
+    line = GOLDEN[name]
+    for jargon in ("Input should", "pydantic", "http://errors", "https://errors", "type=", "(type", "ctx"):
+        assert jargon not in line
+
+
+def test_missing_file() -> None:
+    with pytest.raises(ManifestInvalid) as caught:
+        load(Path("absent.yaml"))
+    assert str(caught.value) == "absent.yaml: does not exist; check the name of the file"
+    assert caught.value.exit_code == 2
+
+
+def test_directory() -> None:
+    with pytest.raises(ManifestFaults, match=r"^\.: cannot be read \(Is a directory\); name a file"):
+        load(Path())
+
+
+def test_not_utf8() -> None:
+    content = "# three silo\xdf".encode("latin-1")
+    assert faults_in(content) == "bad.yaml: is not UTF-8 (byte 12); save the file as UTF-8"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n---\n"])
+def test_empty_file(text: str) -> None:
+    assert faults_in(text) == "bad.yaml: is empty; write one FederatedJob and its Silos"
+
+
+def test_no_job() -> None:
+    assert faults_in(DIGITS[: DIGITS.rindex("---")]) == "bad.yaml: holds no FederatedJob; add one"
+
+
+def test_two_jobs() -> None:
+    job = DIGITS[DIGITS.rindex("---") :]
+    assert faults_in(DIGITS + job) == (
+        'bad.yaml: document 6 (FederatedJob digits): kind: "FederatedJob": is a second FederatedJob after '
+        "document 5; put each job in a file of its own"
+    )
+
+
+def test_too_large() -> None:
+    assert faults_in("#" * 5_000_000) == "bad.yaml: has 5000000 bytes; a manifest has at most 4194304"
+
+
+def test_nested_too_deeply() -> None:
+    assert (
+        faults_in("[" * 100_000) == "bad.yaml: document 1: is nested too deeply; write it with fewer levels"
+    )
+
+
+def test_aliases_that_multiply_are_refused_without_being_written_out() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "values once its aliases are written out" in faults_in("\n".join(lines))
+
+
+def test_all_faults_at_once() -> None:
+    text = edited(("rounds: 10", "rounds: 0"), ("name: sgd", "name: adam"), ("index: 1", "index: 7"))
+    lines = faults_in(text).splitlines()
+    assert [line.split(": ")[2] for line in lines] == [
+        "spec.datasets[0].partition.index",
+        "spec.training.rounds",
+        "spec.training.optimizer.name",
+    ]
+
+
+def test_a_syntax_error_comes_first_and_hides_only_what_follows() -> None:
+    text = edited(("index: 1", "index: 7"), (JOB, "metadata: {"))
+    assert [line.split(": ")[1] for line in faults_in(text).splitlines()] == [
+        "document 5",
+        "document 3 (Silo south)",
+    ]
+
+
+def test_what_can_be_understood_is_given_in_spite_of_faults() -> None:
+    Path("bad.yaml").write_text(edited(("index: 1", "index: 7")))
+    federation, faults = read(Path("bad.yaml"))
+    assert federation is not None
+    assert [silo.metadata.name for silo in federation.silos] == ["west", "north"]
+    assert len(faults) == 1
+
+
+def test_a_fault_is_one_line_whatever_the_value() -> None:
+    text = edited(("schedule: constant", 'schedule: "a\\nb\\u2028' + "x" * 200 + '"'))
+    (line,) = faults_in(text).split("\n")
+    assert line.endswith("...: is not a known choice; use constant, cosine or exponential")
+
+
+def test_nothing_to_evaluate_on() -> None:
+    text = edited(
+        (", validationFraction: 0.1", ", validationFraction: 0"),
+        ("every: 1, testDataset: digits-test", "every: 1"),
+    )
+    assert faults_in(text).endswith(
+        "spec.data.validationFraction: 0: leaves the silos nothing to evaluate on; "
+        "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+    )

@@ -1,0 +1,101 @@
+"""What the registries see, and that their faults and those of the file come together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsilo.api.loading import ManifestFaults, load
+from fedsilo.errors import MethodError
+from fedsilo.methods import registry
+from fedsilo.validation import load_and_validate, validate
+from tests.unit.api.bad_manifests import LAST_REF, Edit
+from tests.unit.api.manifests import GOOD, edited
+
+JOB = "bad.yaml: document 5 (FederatedJob digits): "
+UNKNOWN_METHOD: Edit = ("name: fedavg", "name: fedavgg")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(*edits: Edit) -> list[str]:
+    Path("bad.yaml").write_text(edited(*edits))
+    with pytest.raises(ManifestFaults) as caught:
+        load_and_validate(Path("bad.yaml"))
+    return str(caught.value).splitlines()
+
+
+def test_good() -> None:
+    federation = load_and_validate(GOOD / "digits.yaml")
+    assert validate(federation) == []
+    assert federation == load(GOOD / "digits.yaml")
+
+
+def test_unknown_method() -> None:
+    problem = 'spec.method.name: "fedavgg": is not a known method; did you mean fedavg?'
+    assert lines(UNKNOWN_METHOD) == [f"{JOB}{problem} `fedsilo methods` describes them"]
+
+
+def test_unknown_setting_of_a_method() -> None:
+    (line,) = lines(("name: fedavg, config: {}", "name: fedavg, config: {mu: 1}"))
+    assert line.startswith(f"{JOB}spec.method.config.mu: 1: is not a known field; ")
+
+
+def test_what_the_method_itself_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = ("spec.training.rounds", 10, "is not what this method wants", "use 12")
+    method = registry.get("fedavg")
+    monkeypatch.setattr(type(method), "check", lambda _self, _spec, _config: [fault])
+    assert lines() == [f"{JOB}spec.training.rounds: 10: is not what this method wants; use 12"]
+
+
+def test_method_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> None:
+        raise MethodError("entry point x:y does not load")
+
+    monkeypatch.setattr(registry, "get", broken)
+    problem = 'spec.method.name: "fedavg": cannot be used (entry point x:y does not load)'
+    assert lines() == [f"{JOB}{problem}; reinstall or remove the package that offers it"]
+
+
+def test_model_and_its_settings() -> None:
+    (line,) = lines(("name: lenet", "name: lenett"))
+    assert line.startswith(f'{JOB}spec.model.name: "lenett": ')
+    (line,) = lines(("config: {padding: 2}", "config: {paddin: 2}"))
+    assert line.startswith(f"{JOB}spec.model.config.paddin: 2: ")
+
+
+def test_datasets_of_silos_and_aggregator() -> None:
+    (line,) = lines(("config: {beta: 0.5}", "config: {beta: -0.5}"))
+    assert line.startswith(
+        "bad.yaml: document 3 (Silo south): spec.datasets[0].partition.config.beta: -0.5: "
+    )
+    test_set = 'digits-test, loader: "sklearn:digit'
+    (line,) = lines((f'{test_set}s"', f'{test_set}"'))
+    assert line.startswith(f'{JOB}spec.aggregator.datasets[0].loader: "sklearn:digit": ')
+
+
+def test_faults_of_the_file_and_of_the_registries_together() -> None:
+    found = lines(UNKNOWN_METHOD, ("minSilos: 2", "minSilos: 9"), (LAST_REF, "{name: east}\n"))
+    assert [line.split(": ")[2] for line in found] == [
+        "spec.silos.refs[2]",
+        "spec.participation.minSilos",
+        "spec.method.name",
+    ]
+
+
+def test_validation_needs_neither_torch_nor_kubernetes() -> None:
+    code = (
+        "import sys\n"
+        "from fedsilo.cli.main import main\n"
+        f"assert main(['validate', '-f', {str(GOOD / 'digits.yaml')!r}]) == 0\n"
+        "heavy = {'torch', 'torchvision', 'sklearn', 'kubernetes', 'aiohttp'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

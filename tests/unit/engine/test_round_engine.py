@@ -1,0 +1,282 @@
+"""The open exchange and the rounds around it, driven as the service drives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
+from fedsilo.methods.interface import Reply, SiloTask
+from fedsilo.methods.state import State
+from fedsilo.wire import FINISH, open_task
+from tests.federate import (
+    TASK_KEY,
+    LocalSilo,
+    drive,
+    federate,
+    job_spec,
+    local_silos,
+    model_of,
+    open_federation,
+)
+from tests.unit.engine.invented import Diary, DiarySilo, Inventor, inventors
+
+Opening = tuple[RoundEngine, list[LocalSilo]]
+SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadline": "90s"})
+
+
+@pytest.fixture
+def opening(tmp_path: Path) -> Opening:
+    return open_federation(tmp_path / "aggregator", SPEC), local_silos(tmp_path, inventors(SPEC))
+
+
+def refusal(federation: RoundEngine, task: str, sender: str = "silos/s0") -> str:
+    with pytest.raises(Problem) as caught:
+        federation.expected(task, sender)
+    return caught.value.code
+
+
+def wait(federation: RoundEngine, seconds: float) -> None:
+    assert federation.current is not None
+    federation.current.wait(seconds)
+
+
+def test_a_round_goes_on_without_a_silo_that_failed_and_the_history_says_why(tmp_path: Path) -> None:
+    federation = federate(tmp_path, SPEC, inventors(SPEC, absent={"silos/s2": [1]}))
+    first, second = federation.history()
+    assert first["failed"] == {"silos/s2": "TrainerError: out of memory"}
+    assert first["samples"].keys() == {"silos/s0", "silos/s1"}
+    assert second["failed"] == {}
+    assert second["samples"].keys() == {"silos/s0", "silos/s1", "silos/s2"}
+
+
+def test_the_silos_that_a_deadline_cut_off_are_recorded_as_missing(opening: Opening) -> None:
+    federation, silos = opening
+    for silo in silos[1:]:
+        silo.answer(federation)
+    wait(federation, 89.9)
+    assert not federation.settle()
+    wait(federation, 0.2)
+    assert federation.settle()
+    assert refusal(federation, "r00001-train-s0") == "round-closed"
+    drive(federation, silos)
+    assert [line["missing"] for line in federation.history()] == [["silos/s0"], []]
+
+
+def test_with_too_few_answers_at_the_deadline_the_job_fails_and_names_the_silos(opening: Opening) -> None:
+    federation, silos = opening
+    silos[1].answer(federation)
+    wait(federation, 90)
+    assert federation.settle()
+    assert isinstance(federation.failure, DeadlineExceeded)
+    assert "still awaited after 90 s: silos/s0, silos/s2" in str(federation.failure)
+    task = federation.task("silos/s0")
+    assert task is not None
+    assert open_task(task.sealed, TASK_KEY.verify_key).settings == {"succeeded": False}
+    assert refusal(federation, "r00001-train-s0") == "job-finished"
+
+
+def test_when_quorum_is_out_of_reach_the_job_fails_at_once(tmp_path: Path) -> None:
+    absent = {"silos/s0": [2], "silos/s1": [2]}
+    with pytest.raises(QuorumLost, match="silos/s0 failed: TrainerError: out of memory; silos/s1 failed"):
+        federate(tmp_path, SPEC, inventors(SPEC, absent))
+
+
+def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Path) -> None:
+    class Wrong(Inventor):
+        def run(self, task: SiloTask, private: State) -> Reply:
+            del task, private
+            raise DataInvalid("item 3 holds NaN")
+
+    with pytest.raises(SiloFailed, match="silo silos/s1: item 3 holds NaN") as caught:
+        federate(tmp_path, SPEC, inventors(SPEC) | {"silos/s1": Wrong("silos/s1")})
+    assert (caught.value.reason, caught.value.exit_code) == ("DataInvalid", 4)
+
+
+def test_an_answer_counts_although_its_silo_had_failed_before(opening: Opening) -> None:
+    federation, silos = opening
+    assert federation.current is not None
+    federation.current.fail("silos/s0", "TrainerLost", "crashed")
+    assert federation.task("silos/s0") is None
+    federation.expected("r00001-train-s0", "silos/s0")
+    federation.current.round = federation.current.round.answer("silos/s0")
+    assert federation.current.round.failed == {}
+    del silos
+
+
+def test_updates_that_are_not_awaited_are_refused_with_their_code(opening: Opening) -> None:
+    federation, silos = opening
+    assert refusal(federation, "r00001-train-s0", "silos/s1") == "wrong-sender"
+    assert refusal(federation, "r00009-train-s0") == "unknown-task"
+    assert refusal(federation, "r00002-train-s0") == "unknown-task"
+    for silo in silos:
+        silo.answer(federation)
+    assert refusal(federation, "r00001-train-s0") == "round-closed"
+    first = federation.accepted("r00001-train-s0")
+    federation.settle()
+    assert first is not None
+    assert federation.accepted("r00001-train-s0") == first, "a repeated upload is recognised in later rounds"
+    assert refusal(federation, "r00001-train-s0") == "round-closed"
+    drive(federation, silos)
+    assert refusal(federation, "r00002-train-s0") == "job-finished"
+    assert federation.accepted("r00001-train-s0") == first
+    finish = federation.task("silos/s0")
+    assert finish is not None
+    assert finish.id == FINISH
+    assert open_task(finish.sealed, TASK_KEY.verify_key).settings == {"succeeded": True}
+
+
+def test_a_blob_is_served_only_while_an_open_task_refers_to_it(opening: Opening) -> None:
+    federation, silos = opening
+    task = federation.task("silos/s0")
+    assert task is not None
+    (link,) = open_task(task.sealed, TASK_KEY.verify_key).blobs
+    assert federation.blob(link.digest) is not None
+    assert federation.blob("0" * 64) is None
+    for silo in silos:
+        silo.answer(federation)
+    federation.settle()
+    assert federation.blob(link.digest) is None
+
+
+def reopened(tmp_path: Path) -> RoundEngine:
+    return open_federation(tmp_path / "aggregator", SPEC)
+
+
+def test_a_restart_takes_up_answers_failures_and_time(opening: Opening, tmp_path: Path) -> None:
+    federation, silos = opening
+    silos[2].answer(federation)
+    assert federation.current is not None
+    federation.current.fail("silos/s0", "TrainerError", "out of memory")
+    wait(federation, 10.75)
+    before = federation.current
+    again = reopened(tmp_path).current
+    assert again is not None
+    assert again.accepted == before.accepted
+    assert again.tasks == before.tasks
+    assert again.round.answered == {"silos/s2"}
+    assert again.round.failed == {"silos/s0": "TrainerError: out of memory"}
+    assert again.round.elapsed == 10.75
+
+
+def test_a_deadline_that_has_passed_has_passed_after_a_restart_too(opening: Opening, tmp_path: Path) -> None:
+    federation, _ = opening
+    for _ in range(1000):
+        wait(federation, 0.09)
+    wait(federation, 0.09)
+    again = reopened(tmp_path)
+    assert again.settle()
+    assert isinstance(again.failure, DeadlineExceeded)
+
+
+def test_whoever_resumes_a_failed_job_gets_the_round_anew(opening: Opening, tmp_path: Path) -> None:
+    federation, silos = opening
+    silos[0].answer(federation)
+    assert federation.current is not None
+    federation.current.fail("silos/s1", "DataInvalid", "no such file")
+    wait(federation, 50)
+    assert isinstance(reopened(tmp_path).failure, SiloFailed), "a failure outlives a crash before it is told"
+    federation.current.forget_failures()
+    again = reopened(tmp_path)
+    assert again.failure is None
+    assert again.current is not None
+    assert again.current.round.elapsed == 0
+    assert again.current.round.answered == {"silos/s0"}
+    drive(again, silos)
+    assert again.result is not None
+
+
+def test_the_order_of_arrival_does_not_change_the_model(tmp_path: Path) -> None:
+    forward = inventors(SPEC)
+    backward = dict(reversed(inventors(SPEC).items()))
+    models = [federate(tmp_path / str(n), SPEC, order).result for n, order in enumerate((forward, backward))]
+    assert models[0] is not None
+    assert models[1] is not None
+    assert models[0].sha256 == models[1].sha256
+
+
+def test_sampled_silos_only_are_asked_and_everybody_evaluates(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", 4, rounds=3, participation={"fraction": 0.5})
+    asked = inventors(spec)
+    federation = federate(tmp_path, spec, asked)
+    for line in federation.history():
+        trained = {silo for silo, runner in asked.items() if f"train {line['round']}" in runner.answered}
+        assert line["samples"].keys() == trained
+        assert len(trained) == 2
+    assert all(runner.answered[-1] == "evaluate 3" for runner in asked.values())
+
+
+class DiaryRunner:
+    """Private state and per-silo tasks need no data."""
+
+    def __init__(self, silo: str) -> None:
+        self.silo = silo
+        self.half = DiarySilo()
+
+    def run(self, task: SiloTask, private: State) -> Reply:
+        if task.step == "evaluate":
+            return Reply()
+        reply: Reply = getattr(self.half, task.step)(self, task, private)
+        return reply
+
+
+def test_each_silo_gets_its_own_tree_and_keeps_its_own_state_across_phases(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", 3, rounds=3)
+    federation = federate(
+        tmp_path, spec, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(3)}, method=Diary()
+    )
+    model = model_of(federation)
+    # Count of the silo's rounds, and the count that the aggregator had sent it, one round behind.
+    assert all(model[f"silos/s{n}"].tolist() == [3, 2] for n in range(3))
+    assert [line["phase"] for line in federation.history()] == ["write", "write", "write", "read"]
+    assert [line["training"] for line in federation.history()] == [
+        *({"rounds": n} for n in (1.0, 2.0, 3.0)),
+        {},
+    ]
+
+
+def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", 2, rounds=2, participation={"minSilos": 1, "roundDeadline": "10s"})
+    federation = open_federation(tmp_path / "aggregator", spec, method=Diary())
+    late, other = local_silos(tmp_path, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(2)})
+    other.answer(federation)
+    sealed, exchange = federation.task(late.reference), federation.current
+    assert sealed is not None
+    assert exchange is not None
+    update = late.sign(federation, sealed.contract, sealed.sealed)
+    wait(federation, 10)
+    with pytest.raises(Problem, match="round-closed"):
+        late.send(federation, sealed.id, update)
+    federation.settle()
+    drive(federation, [late, other])
+    assert late.private.values == {"rounds": 1}
+    assert other.private.values == {"rounds": 2}
+
+
+def broken(function: str) -> Diary:
+    """The diary with a server half whose function has a defect."""
+
+    class Broken(Diary):
+        def server(self, config: Any) -> Any:
+            half = super().server(config)
+            setattr(half, function, lambda *_: dict[str, Any]()["missing"])
+            return half
+
+    return Broken()
+
+
+@pytest.mark.parametrize("function", ["assign", "aggregate"])
+def test_a_defect_in_a_methods_server_half_is_blamed_on_the_method(tmp_path: Path, function: str) -> None:
+    spec = job_spec("fedavg", 1)
+    answering = {"silos/s0": DiaryRunner("silos/s0")}
+    with pytest.raises(MethodError, match=f"{function} of method diary failed: KeyError: 'missing'"):
+        federate(tmp_path, spec, answering, method=broken(function))
+
+
+def test_updates_that_cannot_be_weighted_fail_the_job(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", 2)
+    with pytest.raises(MethodError, match="no silo of silos/s0, silos/s1 states any sample"):
+        federate(tmp_path, spec, {f"silos/s{n}": Inventor(f"silos/s{n}", samples=0) for n in range(2)})
