@@ -34,7 +34,7 @@ from fedsilo.silo.runner import TaskRunner, open_silo
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
-from fedsilo_agent.trainer.mailbox import Mailbox, ReceivedTask
+from fedsilo_agent.trainer.mailbox import Mailbox
 
 TASK_KEY = SigningKey.generate()
 
@@ -149,13 +149,12 @@ class LocalSilo:
         self._limits = limits
         self._volume = Volume(directory)
         self._volume.prepare()
-        self._desk = Mailbox(self._volume, ())
+        self._mailbox = Mailbox(self._volume, ())
 
     @property
     def private(self) -> State:
         """What the silo keeps since its last acknowledged answer."""
-        nothing = SiloTask("", "", 0, 0, 0, {}, {})
-        return self._desk.private(ReceivedTask("", nothing, self.acknowledged))
+        return self._mailbox.private_state(self.acknowledged)
 
     def answer(self, federation: RoundEngine) -> bool:
         """Answer the open task, or report why not; whether there was one."""
@@ -186,9 +185,9 @@ class LocalSilo:
     def sign(self, federation: RoundEngine, contract: Contract, sealed: bytes) -> Path:
         """Have the method answer a task, and the guard check and sign the answer."""
         task = open_task(sealed, TASK_KEY.verify_key)
-        order = ReceivedTask(task.task, _as_seen_by_the_method(task, federation), self.acknowledged)
-        private = self._desk.private(order)
-        self._desk.hand_over(order, self._runner.run(order.task, private), private)
+        private = self.private
+        reply = self._runner.run(_as_seen_by_the_method(task, federation), private)
+        self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
         sign_reply(drop, update, task, task_digest(sealed), contract, self._limits, self.key)

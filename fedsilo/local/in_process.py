@@ -84,7 +84,7 @@ def _keep_personal_models(simulation: Simulation, federation: JobManifest, workd
     for silo in federation.silos:
         state = workdir.volume(silo.metadata.name).state
         model = PersonalModel(state, federation.job.spec, str(silo))
-        model.offer(simulation.private.get(str(silo), State()))
+        model.publish(simulation.private.get(str(silo), State()))
 
 
 def _play(

@@ -38,16 +38,16 @@ class PersonalModel:
     spec: FederatedJobSpec
     silo: str
 
-    def offer(self, private: State) -> None:
-        """Put the private state's model there, whole or not at all; one on file only if it is not there already.
+    def publish(self, private: State) -> None:
+        """Write the private state's model, whole or not at all; one that is on file already is linked.
 
-        A disk that is full is no reason to stop: the next task tries again.
+        A full disk is only logged: the next task tries again.
         """
         tree = private.trees.get(PERSONAL)
         if tree is None or not self._personalises():
             return
         try:
-            self._publish(tree)
+            self._write(tree)
         except OSError as error:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
 
@@ -55,7 +55,7 @@ class PersonalModel:
         method = registry.get(self.spec.method.name)
         return method.personalises(registry.config_of(method, self.spec))
 
-    def _publish(self, tree: Tree | StoredTree) -> None:
+    def _write(self, tree: Tree | StoredTree) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / TENSORS
         if not isinstance(tree, StoredTree):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +22,10 @@ from fedsilo.silo.volume import Volume
 from fedsilo_agent.trainer.isolation import isolate
 
 if TYPE_CHECKING:
-    from fedsilo.silo.personal import PersonalModel
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
 
 log = logging.getLogger("fedsilo.trainer")
-
-LOOK = 0.05
-"""Seconds between looks into the inbox: no notification works on every shared volume."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,10 +63,12 @@ def _run(args: argparse.Namespace) -> None:
         exit_with_parent()
     mailbox, runner = _mailbox_and_runner(args, volume)
     from fedsilo.silo.personal import PersonalModel
+    from fedsilo_agent.trainer.loop import Trainer
 
     mailbox.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    _work(mailbox, runner, PersonalModel(volume.state, runner.context.spec, runner.context.silo))
+    personal = PersonalModel(volume.state, runner.context.spec, runner.context.silo)
+    Trainer(mailbox, runner, personal).run()
 
 
 def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:
@@ -107,37 +104,6 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
 
 def _sizes(runner: TaskRunner) -> tuple[int, int]:
     return len(runner.context.train), len(runner.context.validation)
-
-
-def _work(mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel) -> None:
-    while not mailbox.is_finished():
-        task = mailbox.current()
-        if task is None:
-            time.sleep(LOOK)
-        else:
-            personal.offer(mailbox.acknowledged_state())
-            _answer(mailbox, runner, task)
-    personal.offer(mailbox.acknowledged_state())
-
-
-def _answer(mailbox: Mailbox, runner: TaskRunner, task: str) -> None:
-    try:
-        order = mailbox.order()
-        about(round=order.task.round)
-        private = mailbox.private(order)
-        reply = runner.run(order.task, private)
-        mailbox.hand_over(order, reply, private)
-    except FedsiloError as error:
-        log.error("task %s: %s", task, error)
-        mailbox.fail(task, error.reason, str(error))
-    except Exception as error:
-        # Whatever a third party's method or model raises: the silo says so and stays for the next round.
-        log.exception("task %s", task)
-        mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
-    else:
-        log.info(
-            "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
-        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The trainer's side of the shared directory: read the current task, keep private state, drop replies."""
+"""The trainer's side of the shared directory: receive tasks, keep private state, deliver replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
 
 @dataclass(frozen=True)
 class ReceivedTask:
-    """A task as the guard put it into the inbox.
+    """A task from the inbox, with its trees mapped.
 
     :param acknowledged: the last task whose reply the aggregator has accepted.
     """
@@ -54,13 +54,13 @@ class Mailbox:
         document = read_json(self._volume.task)
         return document is not None and document["step"] == FINISH
 
-    def current(self) -> str | None:
-        """Name of the current task, unless it was answered already."""
+    def pending(self) -> str | None:
+        """Name of the task in the inbox, unless it was answered already."""
         document = read_json(self._volume.task)
         return None if document is None or self._is_answered(document["task"]) else str(document["task"])
 
-    def order(self) -> ReceivedTask:
-        """The current task, opened.
+    def receive(self) -> ReceivedTask:
+        """Open the task in the inbox.
 
         :raises MethodError: when the job's schedule has no such exchange.
         :raises Problem: when one of its blobs is not a file of tensors.
@@ -85,16 +85,16 @@ class Mailbox:
         )
         return ReceivedTask(document["task"], task, document["acknowledged"])
 
-    def private(self, order: ReceivedTask) -> State:
-        """The silo's state after its last acknowledged reply; anything newer or older is dropped."""
-        return self._kept(order.acknowledged)
-
     def acknowledged_state(self) -> State:
-        """The same by what the inbox says now; when the job has ended there is no order any more."""
+        """The silo's state after the reply that the inbox names as the last acknowledged one."""
         document = read_json(self._volume.task)
-        return self._kept(document["acknowledged"] if document else None)
+        return self.private_state(document["acknowledged"] if document else None)
 
-    def _kept(self, acknowledged: str | None) -> State:
+    def private_state(self, acknowledged: str | None) -> State:
+        """The silo's state after its reply to this task; states after any other reply are dropped.
+
+        :param acknowledged: the last task whose reply the aggregator has accepted.
+        """
         for path in self._volume.state.iterdir():
             if path.name != acknowledged and path.is_dir():
                 shutil.rmtree(path)
@@ -104,16 +104,19 @@ class Mailbox:
         document = read_json(directory / "state.json")
         return State() if document is None else State.from_json(document, directory)
 
-    def hand_over(self, order: ReceivedTask, reply: Reply, before: State) -> None:
-        """Store the private state, then the reply; `reply.json` is last and completes the drop."""
-        self._keep(order.id, before if reply.private is None else reply.private)
-        directory = self._fresh(order.id)
+    def deliver(self, task: str, reply: Reply, before: State) -> None:
+        """Store the private state, then the reply; `reply.json` is last and completes the drop.
+
+        :param before: private state that the reply was computed with; it stays where the reply brings no new one.
+        """
+        self._keep(task, before if reply.private is None else reply.private)
+        directory = self._empty_drop(task)
         write_tensors(reply.tensors, directory / "tensors")
         write_json(directory / "reply.json", as_document(reply))
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Say why this task has no reply."""
-        write_json(self._fresh(task) / "failed.json", {"reason": reason, "message": message})
+        write_json(self._empty_drop(task) / "failed.json", {"reason": reason, "message": message})
 
     def give_up(self, reason: str, message: str) -> None:
         """Say why no task will ever have a reply."""
@@ -134,7 +137,7 @@ class Mailbox:
                 os.link(tree.path, directory / tree.path.name)
         write_json(directory / "state.json", state.store(directory).to_json())
 
-    def _fresh(self, task: str) -> Path:
+    def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)

@@ -10,12 +10,12 @@ import pytest
 from fedsilo.durable import write_json
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.saved import load_model
-from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
+from fedsilo.methods.interface import PERSONAL, Reply
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.trainer.mailbox import Mailbox, ReceivedTask
+from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.federate import job_spec, runners, skewed
 
 
@@ -31,8 +31,7 @@ def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, Person
 
 def answer(mailbox: Mailbox, volume: Volume, task: str, tree: Tree, acknowledged: str | None) -> None:
     """A reply with this private model; then the guard names the last acknowledged task."""
-    order = ReceivedTask(task, SiloTask("train", "train", 1, 1, 1, {}, {}), acknowledged)
-    mailbox.hand_over(order, Reply(private=State({PERSONAL: tree})), State())
+    mailbox.deliver(task, Reply(private=State({PERSONAL: tree})), State())
     write_json(volume.task, {"task": "next", "step": "train", "acknowledged": acknowledged})
 
 
@@ -43,12 +42,12 @@ def files(volume: Volume) -> list[str]:
 def test_only_what_was_acknowledged_is_there_and_it_can_be_opened(tmp_path: Path) -> None:
     volume, mailbox, personal, tree = scene(tmp_path)
     answer(mailbox, volume, "r1", tree, None)
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     assert files(volume) == []
     for task, offset in (("r1", 0), ("r2", 1)):
         wanted = {name: array + np.float32(offset) for name, array in tree.items()}
         answer(mailbox, volume, task, wanted, task)
-        personal.offer(mailbox.acknowledged_state())
+        personal.publish(mailbox.acknowledged_state())
         assert files(volume) == ["personal.json", "personal.safetensors"]
         found = to_tree(load_model(volume.state / "personal.safetensors"))
         for name, array in wanted.items():
@@ -58,26 +57,26 @@ def test_only_what_was_acknowledged_is_there_and_it_can_be_opened(tmp_path: Path
 def test_the_model_outlives_the_private_state_it_came_from(tmp_path: Path) -> None:
     volume, mailbox, personal, tree = scene(tmp_path)
     answer(mailbox, volume, "r1", tree, "r1")
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     write_json(volume.task, {"task": "r2", "step": "train", "acknowledged": "r2"})
     assert not mailbox.acknowledged_state().trees
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     load_model(volume.state / "personal.safetensors")
 
 
 def test_one_that_was_deleted_is_written_again(tmp_path: Path) -> None:
     volume, mailbox, personal, tree = scene(tmp_path)
     answer(mailbox, volume, "r1", tree, "r1")
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     (volume.state / "personal.safetensors").unlink()
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     load_model(volume.state / "personal.safetensors")
 
 
 def test_a_method_without_models_of_the_silos_own_leaves_nothing(tmp_path: Path) -> None:
     volume, mailbox, personal, tree = scene(tmp_path, "fedavg")
     answer(mailbox, volume, "r1", tree, "r1")
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     assert files(volume) == []
 
 
@@ -91,6 +90,6 @@ def test_a_volume_that_cannot_be_written_stops_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.link", full)
-    personal.offer(mailbox.acknowledged_state())
+    personal.publish(mailbox.acknowledged_state())
     assert "personal.safetensors was not written" in caplog.text
     assert files(volume) == []

@@ -16,7 +16,8 @@ from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
-from fedsilo_agent.trainer.__main__ import _answer, _arguments, _run
+from fedsilo_agent.trainer.__main__ import _arguments, _run
+from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.federate import job_spec, silo_of_file
 
@@ -56,9 +57,10 @@ def answer(volume: Volume, reply: Reply | Exception, digest: str = "", round: in
     write_json(volume.task, document | {"trees": {"model": digest}})
     mailbox = Mailbox(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
     runner: Any = Method(reply)
-    _answer(mailbox, runner, TASK)
+    no_personal_model: Any = None
+    Trainer(mailbox, runner, no_personal_model).answer(TASK)
     [path] = (volume.drop / TASK).glob("*.json")
-    assert mailbox.current() is None
+    assert mailbox.pending() is None
     return path.name, json.loads(path.read_bytes())
 
 

@@ -1,0 +1,60 @@
+"""The trainer's work: receive a task, run the method's silo half on the silo's own examples, deliver the reply."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from fedsilo.errors import FedsiloError
+from fedsilo.logs import about
+from fedsilo.silo.personal import PersonalModel
+from fedsilo.silo.runner import TaskRunner
+from fedsilo_agent.trainer.mailbox import Mailbox
+
+log = logging.getLogger("fedsilo.trainer")
+
+POLL_SECONDS = 0.05
+"""Seconds between two looks into the inbox: no notification works on every shared volume."""
+
+
+class Trainer:
+    """One silo's trainer for one job, over the shared volume.
+
+    :param personal: where the institution finds its own model, if the method makes one.
+    """
+
+    def __init__(self, mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel) -> None:
+        self._mailbox = mailbox
+        self._runner = runner
+        self._personal = personal
+
+    def run(self) -> None:
+        """Answer tasks until the job ends."""
+        while not self._mailbox.is_finished():
+            task = self._mailbox.pending()
+            if task is None:
+                time.sleep(POLL_SECONDS)
+            else:
+                self._personal.publish(self._mailbox.acknowledged_state())
+                self.answer(task)
+        self._personal.publish(self._mailbox.acknowledged_state())
+
+    def answer(self, task: str) -> None:
+        """Deliver a reply to the pending task, or the reason why there is none."""
+        try:
+            received = self._mailbox.receive()
+            about(round=received.task.round)
+            private = self._mailbox.private_state(received.acknowledged)
+            reply = self._runner.run(received.task, private)
+            self._mailbox.deliver(received.id, reply, private)
+        except FedsiloError as error:
+            log.error("task %s: %s", task, error)
+            self._mailbox.fail(task, error.reason, str(error))
+        except Exception as error:
+            # Whatever a third party's method or model raises: the silo says so and stays for the next round.
+            log.exception("task %s", task)
+            self._mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
+        else:
+            log.info(
+                "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
+            )
