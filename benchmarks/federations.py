@@ -37,7 +37,7 @@ from fedsilo_operator.objects import (
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.runtime.store import Store
-from tests.cluster.operator import documents
+from hack.examples import documents
 
 HUB = "federation"
 NODE = "node-1"

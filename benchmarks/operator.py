@@ -45,11 +45,10 @@ from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store
 from hack.cluster.apiserver import api_server
-from hack.cluster.binaries import programs
 from hack.cluster.client import healthy
-from tests.cluster.kubectl import Kubectl
-from tests.cluster.operator import ROLES, SYSTEM
-from tests.paths import ROOT
+from hack.cluster.kubectl import Kubectl
+from hack.operator import NAMESPACE, ROLES
+from hack.paths import ROOT
 
 PERIOD = 5.0
 """Seconds between two reports of a job."""
@@ -137,7 +136,7 @@ def operator(account: Path, log: Path) -> Iterator[Process]:
     port, dashboard = _free(), _free()
     images = [f"--{role}-image=fedsilo-{role}:0.1.0" for role in ROLES]
     ports = ["--health-port", str(port), "--dashboard-port", str(dashboard)]
-    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", SYSTEM, *ports]
+    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", NAMESPACE, *ports]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env={**os.environ, "KUBECONFIG": str(account)}, stderr=output, cwd=ROOT
@@ -193,7 +192,7 @@ class Course:
     def _account(self) -> Path:
         """A kubeconfig with nothing but a token of the operator's account."""
         content = yaml.safe_load(self.kubectl.kubeconfig.read_text())
-        token = self.kubectl.run("create", "token", "fedsilo-operator", "-n", SYSTEM, "--duration=12h")
+        token = self.kubectl.run("create", "token", "fedsilo-operator", "-n", NAMESPACE, "--duration=12h")
         content["users"][0]["user"] = {"token": token.strip()}
         path = self.folder / "kubeconfig"
         path.write_text(yaml.safe_dump(content))
@@ -335,7 +334,7 @@ def _megabytes(size: float) -> str:
 def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str, str]:
     """One run; its figures by name."""
     with api_server(f"operator-load-{os.getpid()}", controllers=True, pods=True) as kubeconfig:
-        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         course = Course(kubectl, folder, count, members, seconds)

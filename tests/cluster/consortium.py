@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hack.cluster.kubectl import Kubectl, Object
+from hack.examples import documents
 from tests.cluster.federation import END, RESTRICTED
-from tests.cluster.kubectl import Kubectl, Namespace, Object, until
-from tests.cluster.operator import documents
+from tests.cluster.namespace import Namespace, until
 
 JOBS = "federation"
 

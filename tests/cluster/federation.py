@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,9 +14,10 @@ from typing import Any
 
 import yaml
 
+from hack.cluster.kubectl import Kubectl, Object
 from hack.cluster.runtime import ctr
-from tests.cluster.kubectl import Kubectl, Namespace, Object, until
-from tests.cluster.operator import documents, moved
+from hack.examples import documents
+from tests.cluster.namespace import Namespace, until
 from tests.integration.local.runs import run
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -139,6 +141,16 @@ def example(name: str, **spec: Any) -> list[Object]:
     return objects
 
 
+def _moved(objects: list[Object], suffix: str) -> list[Object]:
+    """The same federation in namespaces of its own, so that tests do not meet."""
+    text = json.dumps(objects)
+    for item in objects:
+        if item["kind"] == "Namespace":
+            name = item["metadata"]["name"]
+            text = text.replace(f'"{name}"', f'"{name}-{suffix}"')
+    return list(json.loads(text))
+
+
 def run_here(objects: list[Object], folder: Path) -> Object:
     """The same federation by `fedsilo run` on this machine: its last word, with model and metrics."""
     manifest = folder / "manifest.yaml"
@@ -164,7 +176,7 @@ def federation(kubectl: Kubectl, name: str, **spec: Any) -> Iterator[Federation]
 
     :param spec: see `example`.
     """
-    made = Federation(kubectl, tuple(moved(example(name, **spec), uuid.uuid4().hex[:6])))
+    made = Federation(kubectl, tuple(_moved(example(name, **spec), uuid.uuid4().hex[:6])))
     try:
         yield made
     except Exception:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 
-from tests.cluster.kubectl import Kubectl, Namespace
+from hack.cluster.kubectl import Kubectl
+from tests.cluster.namespace import Namespace
 
 PORT = 9000
 """Where `listening` listens."""

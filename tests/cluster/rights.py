@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.kubectl import Kubectl, KubectlFailed
-
-
-def account(kubectl: Kubectl, namespace: str, name: str) -> Kubectl:
-    """kubectl as a service account."""
-    return Kubectl(kubectl.program, kubectl.kubeconfig, f"system:serviceaccount:{namespace}:{name}")
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 
 
 def rights(account: Kubectl, namespace: str) -> str:

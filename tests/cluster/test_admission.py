@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl, Object
 from tests.cluster.consortium import Consortium, consortium, golden
-from tests.cluster.kubectl import Kubectl, Namespace, Object, until
+from tests.cluster.namespace import Namespace, until
 
 EXPECTED = golden(Path(__file__).with_name("admission.golden"))
 

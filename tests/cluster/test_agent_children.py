@@ -11,7 +11,7 @@ from fedsilo_operator.objects import Object, Ref, kind_of
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
 from hack.images import TOOLBOX
-from tests.cluster.kubectl import Namespace, until
+from tests.cluster.namespace import Namespace, until
 from tests.unit.operator.silo.scene import World, agent, silo
 from tests.unit.operator.silo.test_children import TEMPLATE
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from fedsilo.methods.registry import names
+from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX
 from tests.cluster.consortium import Consortium, consortium, golden
 from tests.cluster.federation import END
-from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
+from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER
 
 EXPECTED = golden(Path(__file__).with_name("bad_jobs.golden"))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from hack.cluster.errors import ClusterError
+from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
+from hack.operator import leader
 from tests.cluster.federation import END, Federation, federation, run_here, signal
-from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, until
-from tests.cluster.operator import leader
+from tests.cluster.namespace import Namespace, until
 from tests.cluster.watching import watched_pods
 
 pytestmark = pytest.mark.timeout(900)
@@ -94,7 +95,7 @@ def test_processes_that_are_killed_start_again(
             signal(north, before[2], "SIGKILL")
             # This one only an operator can bring back: the next that leads.
             east.delete("job", f"{_agent(running, east)}-guard")
-            until(lambda: leader(operator) not in ("", frozen), "another operator to lead")
+            until(lambda: leader(operator.kubectl) not in ("", frozen), "another operator to lead")
             signal(operator, frozen, "SIGCONT")
             for (place, component), name in zip(victims, before, strict=True):
                 running.pod(place, component, besides=name)
@@ -179,7 +180,7 @@ def test_a_deleted_job_goes_with_its_agents_and_leaves_its_volumes(running: Fede
 
 
 def _leader(operator: Namespace) -> str:
-    return until(lambda: leader(operator), "an operator that leads")
+    return until(lambda: leader(operator.kubectl), "an operator that leads")
 
 
 def _agent(running: Federation, place: Namespace) -> str:

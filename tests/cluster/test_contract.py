@@ -15,8 +15,7 @@ from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Kind, Ref
 from hack.cluster import apiserver
-from hack.cluster.binaries import programs
-from tests.cluster.kubectl import Kubectl
+from hack.cluster.kubectl import Kubectl
 from tests.operator_contract import Contract, config_map
 from tests.paths import ROOT
 
@@ -26,7 +25,7 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
     with apiserver.api_server("contract") as path:
-        kubectl = Kubectl(programs("kubernetes") / "kubectl", path)
+        kubectl = Kubectl(path)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests" / "crds"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         yield path

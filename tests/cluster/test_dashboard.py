@@ -7,7 +7,7 @@ import re
 import urllib.request
 
 from hack.images import TOOLBOX
-from tests.cluster.kubectl import Namespace, pod
+from tests.cluster.namespace import Namespace, pod
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal

@@ -15,7 +15,7 @@ from hack.cluster.runtime import ctr
 from hack.images import TOOLBOX, reference
 from hack.images.building import local_arguments
 from hack.images.store import Store
-from tests.cluster.kubectl import Namespace, pod
+from tests.cluster.namespace import Namespace, pod
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX, reference
 from tests.cluster import outside
 from tests.cluster.federation import Federation, federation, signal
-from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
+from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.reach import Place, api_servers, listening, name_servers, reached
 
 pytestmark = pytest.mark.timeout(900)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack.cluster.kubectl import Kubectl, Object
 from hack.cluster.packages import unpacked
+from hack.operator import leader
 from tests.cluster.federation import Federation, federation, signal
-from tests.cluster.kubectl import Kubectl, Namespace, Object, until
 from tests.cluster.monitoring.test_rules import RULES, run
-from tests.cluster.operator import leader
+from tests.cluster.namespace import Namespace, until
 from tests.cluster.test_watching import labels, scrape
 from tests.scraping import Scrape
 
@@ -43,7 +44,7 @@ def test_everything_names_the_silo_whose_trainer_was_killed(
     signal(place, running.pod(place, "trainer"), "SIGKILL")
 
     down = {"silo": "north", "phase": "Failed"}
-    seen = until(lambda: _such(scrape(operator, leader(operator)), job | down), "the metric", SCRAPES)
+    seen = until(lambda: _such(scrape(operator, leader(operator.kubectl)), job | down), "the metric", SCRAPES)
     alert = {"alertname": "FedsiloSiloDown", "alertstate": "firing", "severity": "info"}
     _raised(seen, job, job | down | alert, tmp_path)
 
@@ -104,7 +105,7 @@ def _raised(found: Scrape, job: dict[str, str], alert: dict[str, str], folder: P
 
 def _page(operator: Namespace, job: dict[str, str]) -> Object:
     """The job's page of the dashboard, as the operator that leads serves it."""
-    with operator.forwarded(f"pod/{leader(operator)}", DASHBOARD) as port:
+    with operator.forwarded(f"pod/{leader(operator.kubectl)}", DASHBOARD) as port:
         address = f"http://127.0.0.1:{port}/api/jobs/{job['job_namespace']}/{job['job_name']}"
         with urllib.request.urlopen(address, timeout=30) as response:
             return dict(json.load(response))

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
 from tests.cluster.federation import Federation, example, signal
-from tests.cluster.kubectl import Kubectl, Namespace, until
+from tests.cluster.namespace import Namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -84,7 +85,7 @@ def terminal(terminal: Terminal, kubectl: Kubectl) -> Terminal:
     config = terminal.folder / "kubeconfig"
     config.write_bytes(kubectl.kubeconfig.read_bytes())
     terminal.environment["KUBECONFIG"] = str(config)
-    Kubectl(kubectl.program, config).run("config", "set-context", "--current", "--namespace=research")
+    Kubectl(config).run("config", "set-context", "--current", "--namespace=research")
     return terminal
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX
 from tests.cluster import outside
-from tests.cluster.kubectl import Kubectl, Namespace, Object, pod, until
+from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.reach import Place, api_servers, name_servers, reached
 from tests.cluster.test_workloads import FOREVER, served
 

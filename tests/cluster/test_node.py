@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
 from hack.images import TOOLBOX
-from tests.cluster.kubectl import Kubectl, KubectlFailed, Namespace, Object, pod, until
+from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER
 from tests.pages import runs
 from tests.terminal import Terminal
@@ -103,7 +104,7 @@ def test_an_api_server_alone_from_a_shell(kubectl: Kubectl, terminal: Terminal) 
     activate, up, down = terminal.commands
     terminal.type(activate)
     try:
-        alone = Kubectl(kubectl.program, Path(terminal.type(up).strip()))
+        alone = Kubectl(Path(terminal.type(up).strip()))
         assert alone.get("nodes")["items"] == []
     finally:
         terminal.type(down)

@@ -21,9 +21,9 @@ import yaml
 
 from fedsilo.wire import issue_server, make_authority
 from hack.cluster.apiserver import api_server
-from hack.cluster.binaries import programs
 from hack.cluster.client import healthy
-from tests.cluster.kubectl import Kubectl, Namespace, until
+from hack.cluster.kubectl import Kubectl
+from tests.cluster.namespace import Namespace, until
 from tests.metrics_page import documented
 from tests.pages import runs
 from tests.paths import ROOT
@@ -65,7 +65,7 @@ class Process:
 def api() -> Iterator[Kubectl]:
     """The administrator's kubectl."""
     with api_server("operator", controllers=True) as kubeconfig:
-        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         yield kubectl
@@ -132,7 +132,7 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
 
 def test_a_cluster_without_definitions_is_waited_for_in_words(tmp_path: Path) -> None:
     with api_server("operator-bare") as kubeconfig:
-        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl = Kubectl(kubeconfig)
         kubectl.run("create", "namespace", SYSTEM)
         started = Process("bare", kubeconfig, tmp_path)
         try:

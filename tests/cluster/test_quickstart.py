@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
+from hack.examples import documents
 from tests.cluster.federation import END, RESTRICTED, Federation
-from tests.cluster.kubectl import Kubectl, Namespace, until
-from tests.cluster.operator import documents
+from tests.cluster.namespace import Namespace, until
 from tests.integration.local.runs import FEDSILO, run
 from tests.pages import runs
 from tests.paths import ROOT

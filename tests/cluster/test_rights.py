@@ -20,9 +20,10 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.wire import SigningKey
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
+from hack.cluster.kubectl import Kubectl, Object
 from tests.cluster.federation import Federation, federation
-from tests.cluster.kubectl import Kubectl, Namespace, Object, until
-from tests.cluster.rights import account, rights
+from tests.cluster.namespace import Namespace, until
+from tests.cluster.rights import rights
 
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
 POLICY = {"payloadKinds": ["model"]}
@@ -49,7 +50,7 @@ def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
 def test_rights_of_an_aggregator(waiting: Federation) -> None:
     home = waiting.home
     name = home.select("serviceaccounts", "app.kubernetes.io/component=aggregator")[0]["metadata"]["name"]
-    assert rights(account(home.kubectl, home.name, name), home.name) == golden("aggregator")
+    assert rights(home.kubectl.as_service_account(home.name, name), home.name) == golden("aggregator")
     assert "*" not in golden("aggregator")
 
 
@@ -58,7 +59,7 @@ def test_rights_of_guard_and_trainer(waiting: Federation, place: str) -> None:
     """They run as the default account of their namespace, and without its token."""
     silo = waiting.silo("north")
     namespace = silo if place == "the silo's namespace" else waiting.home
-    assert rights(account(silo.kubectl, silo.name, "default"), namespace.name) == golden("agent")
+    assert rights(silo.kubectl.as_service_account(silo.name, "default"), namespace.name) == golden("agent")
     assert "*" not in golden("agent")
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
+from hack.operator import leader
 from tests.cluster.federation import Federation, federation
-from tests.cluster.kubectl import Kubectl, Namespace, pod, until
-from tests.cluster.operator import leader
+from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.reach import Place, reached
 from tests.metrics_page import documented
 from tests.pages import runs
@@ -46,7 +47,7 @@ def labels(running: Federation) -> dict[str, str]:
 
 def test_every_process_serves_the_documented_metrics(running: Federation, operator: Namespace) -> None:
     job, north = labels(running), running.silo("north")
-    leads = scrape(operator, leader(operator))
+    leads = scrape(operator, leader(operator.kubectl))
     aggregator = scrape(running.home, running.pod(running.home, "aggregator"))
     guard = scrape(north, running.pod(north, "guard"))
     assert leads.declared == documented()["operator"]
@@ -71,7 +72,7 @@ def test_only_namespaces_that_are_named_reach_the_metrics(
     places = {
         component: Place(where.get("pod", name)["status"]["podIP"], PORT)
         for component, where, name in (
-            ("operator", operator, leader(operator)),
+            ("operator", operator, leader(operator.kubectl)),
             ("aggregator", running.home, running.pod(running.home, "aggregator")),
             ("guard", north, running.pod(north, "guard")),
         )
@@ -97,7 +98,7 @@ def test_logs_are_lines_of_json_about_the_job(running: Federation, operator: Nam
         lines = [json.loads(line) for line in where.logs(running.pod(where, component)).splitlines()]
         assert lines, component
         assert all((about | more).items() <= line.items() for line in lines), component
-    for line in operator.logs(leader(operator)).splitlines():
+    for line in operator.logs(leader(operator.kubectl)).splitlines():
         assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
     shown = running.kubectl.fedsilo(
         "logs", about["job"], "-n", about["namespace"], "--component", "aggregator"
@@ -110,6 +111,6 @@ def test_series_go_with_their_job(running: Federation, operator: Namespace) -> N
     running.home.run("delete", "federatedjob", running.job["metadata"]["name"], "--wait", timeout=90)
     home = running.home.name
     until(
-        lambda: ("job_namespace", home) not in scrape(operator, leader(operator)).labels,
+        lambda: ("job_namespace", home) not in scrape(operator, leader(operator.kubectl)).labels,
         "the series of the job to go",
     )

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
-from tests.cluster.kubectl import Kubectl, Namespace, pod, until
+from tests.cluster.namespace import Namespace, pod, until
 
 FOREVER = ("sleep", "infinity")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.cluster.kubectl import Kubectl, Object
+from hack.cluster.kubectl import Kubectl, Object
 
 _LABELS = r"app\.kubernetes\.io/component", r"fedsilo\.io/silo"
 _FIELDS = ["metadata.name", "status.phase", *(f"metadata.labels.{label}" for label in _LABELS)]

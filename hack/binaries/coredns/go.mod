@@ -1,4 +1,4 @@
-module fedsilo.io/tests/cluster/coredns
+module fedsilo.io/hack/coredns
 
 go 1.25.0
 

@@ -1,4 +1,4 @@
-module fedsilo.io/tests/cluster/etcd
+module fedsilo.io/hack/etcd
 
 go 1.26.0
 

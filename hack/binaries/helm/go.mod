@@ -1,4 +1,4 @@
-module fedsilo.io/tests/cluster/helm
+module fedsilo.io/hack/helm
 
 go 1.26.0
 

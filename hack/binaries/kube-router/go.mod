@@ -1,4 +1,4 @@
-module fedsilo.io/tests/cluster/kube-router
+module fedsilo.io/hack/kube-router
 
 go 1.26.0
 

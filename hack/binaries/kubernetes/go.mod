@@ -1,4 +1,4 @@
-module fedsilo.io/tests/cluster/kubernetes
+module fedsilo.io/hack/kubernetes
 
 go 1.26.3
 

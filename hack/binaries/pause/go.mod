@@ -1,3 +1,3 @@
-module fedsilo.io/tests/cluster/pause
+module fedsilo.io/hack/pause
 
 go 1.26.0

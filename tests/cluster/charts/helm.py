@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from hack.cluster.binaries import programs
-from tests.cluster.kubectl import Object
-from tests.cluster.operator import documents
+from hack.cluster.kubectl import Object
+from hack.examples import documents
 from tests.paths import ROOT
 
 CHARTS = ROOT / "charts"

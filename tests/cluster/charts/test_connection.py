@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl, Object
 from hack.cluster.paths import KUBECONFIG
 from hack.images import reference
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, is_hook, quickstart, render
-from tests.cluster.kubectl import Kubectl, Namespace, Object, pod
+from tests.cluster.namespace import Namespace, pod
 from tests.pages import runs
 from tests.terminal import Terminal
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
+from hack.examples import documents
 from hack.images import reference
+from hack.operator import NAMESPACE, ROLES, install, uninstall
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, quickstart
 from tests.cluster.federation import RESTRICTED, Federation, signal
-from tests.cluster.kubectl import Kubectl, Namespace, until
-from tests.cluster.operator import ROLES, SYSTEM, documents, install, uninstall
+from tests.cluster.namespace import Namespace, until
 from tests.integration.local.runs import run
 from tests.pages import runs
 from tests.paths import ROOT
@@ -41,7 +43,7 @@ def released(kubectl: Kubectl, operator: Namespace) -> Iterator[Namespace]:
         release("install", "--create-namespace", **images())
         yield operator
     finally:
-        HELM.run("uninstall", "fedsilo", "-n", SYSTEM, "--wait")
+        HELM.run("uninstall", "fedsilo", "-n", NAMESPACE, "--wait")
         uninstall(kubectl)
         install(kubectl)
 
@@ -76,7 +78,7 @@ def federation(kubectl: Kubectl, released: Namespace) -> Iterator[Federation]:
 def release(verb: str, *options: str, **values: Any) -> None:
     """Install or upgrade the operator, and wait until it is ready."""
     HELM.run(
-        *(verb, "fedsilo", str(OPERATOR), "-n", SYSTEM, "--wait", "--timeout", "2m", *options),
+        *(verb, "fedsilo", str(OPERATOR), "-n", NAMESPACE, "--wait", "--timeout", "2m", *options),
         values=values,
         timeout=150,
     )

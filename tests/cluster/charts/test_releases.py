@@ -15,10 +15,10 @@ import yaml
 
 from fedsilo_operator.workloads import aggregator
 from hack.cluster.apiserver import api_server
-from hack.cluster.binaries import programs
+from hack.cluster.kubectl import Kubectl, Object
+from hack.examples import documents
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
-from tests.cluster.kubectl import Kubectl, Object, until
-from tests.cluster.operator import documents
+from tests.cluster.namespace import until
 from tests.cluster.test_operator_process import operator as operating
 from tests.pages import blocks, runs
 from tests.paths import ROOT
@@ -65,7 +65,7 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with api_server("charts", controllers=True) as kubeconfig:
-        yield Cluster(Kubectl(programs("kubernetes") / "kubectl", kubeconfig), Helm(kubeconfig))
+        yield Cluster(Kubectl(kubeconfig), Helm(kubeconfig))
 
 
 def older(chart: Path, folder: Path) -> Path:
@@ -303,7 +303,7 @@ def test_an_operator_with_rights_in_some_namespaces(cluster: Cluster, account: P
         kubectl.apply(job)
         until(lambda: len(trainers(kubectl)) == len(SILOS), "trainers")
         owner = kubectl.get("fj", "digits", "-n", "federation")
-        as_operator = Kubectl(kubectl.program, account)
+        as_operator = Kubectl(account)
         as_operator.apply(aggregator.account(owner), aggregator.role(owner), aggregator.role_binding(owner))
         key = public_key(kubectl)
 

@@ -13,9 +13,11 @@ import yaml
 
 from fedsilo.api.silo import Silo
 from hack.cluster.binaries import programs
+from hack.cluster.kubectl import Object
+from hack.examples import documents
+from hack.images import reference
+from hack.operator import ROLES
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
-from tests.cluster.kubectl import Object
-from tests.cluster.operator import documents
 from tests.paths import ROOT
 
 ADDED = {
@@ -83,6 +85,17 @@ def test_the_operator_is_that_of_the_kustomize_base() -> None:
     assert charted.keys() == based.keys()
     for identity, item in based.items():
         assert charted[identity] == item, identity
+
+
+def test_the_installation_on_the_test_cluster_differs_in_images_alone() -> None:
+    base = {_identity(item): item for item in _kustomized()}
+    (container,) = base["Deployment", "fedsilo-system", "fedsilo-operator"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    container["image"] = reference("operator")
+    others = [argument for argument in container["args"] if "-image=" not in argument]
+    container["args"] = [*(f"--{role}-image={reference(role)}" for role in ROLES), *others]
+    assert {_identity(item): item for item in _kustomized(ROOT / "hack" / "install")} == base
 
 
 def test_what_watches_the_operator_is_that_of_the_kustomize_component(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from hack.cluster.apiserver import api_server
-from hack.cluster.binaries import programs
-from tests.cluster.kubectl import Kubectl, KubectlFailed, until
+from hack.cluster.kubectl import Kubectl, KubectlFailed
+from tests.cluster.namespace import until
 from tests.cluster.schema.federation import NAMESPACE, job, operators, patch, report
 from tests.paths import ROOT
 
@@ -22,7 +22,7 @@ _numbers = count()
 def api() -> Iterator[Kubectl]:
     """The administrator's kubectl; every policy is in force."""
     with api_server("schema") as kubeconfig:
-        kubectl = Kubectl(programs("kubernetes") / "kubectl", kubeconfig)
+        kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         for namespace in NAMESPACES:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.kubectl import Kubectl, KubectlFailed, Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
 from tests.unit.api.manifests import DIGITS
 
 OPERATOR, AGGREGATOR = "fedsilo-operator", "fedsilo-aggregator"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedsilo_operator.workloads import aggregator
-from tests.cluster.kubectl import Kubectl, KubectlFailed
-from tests.cluster.rights import account, may, rights
+from hack.cluster.kubectl import Kubectl, KubectlFailed
+from tests.cluster.rights import may, rights
 from tests.cluster.schema.federation import job
 
 GOLDEN = Path(__file__).with_name("rights.golden").read_text()
@@ -37,7 +37,7 @@ FORBIDDEN = (
 
 @pytest.fixture(scope="module")
 def operator(api: Kubectl) -> Kubectl:
-    return account(api, "fedsilo-system", "fedsilo-operator")
+    return api.as_service_account("fedsilo-system", "fedsilo-operator")
 
 
 def test_rights(operator: Kubectl) -> None:
@@ -66,7 +66,7 @@ def test_the_operator_gives_an_aggregator_its_role_and_no_more(api: Kubectl, ope
         make(owner) for make in (aggregator.account, aggregator.role, aggregator.role_binding)
     )
     operator.apply(made, role, binding)
-    aggregators = account(api, "federation", made["metadata"]["name"])
+    aggregators = api.as_service_account("federation", made["metadata"]["name"])
     aggregators.get("fj", "granted", "-n", "federation")
     for refused in (
         "list federatedjobs",

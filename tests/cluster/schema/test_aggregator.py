@@ -13,7 +13,7 @@ from fedsilo.api.common import Metadata
 from fedsilo_aggregator.apiserver import KubernetesJob, _configuration
 from fedsilo_aggregator.report import JobGone, as_job_status
 from fedsilo_operator.workloads import aggregator
-from tests.cluster.kubectl import Kubectl
+from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import NAMESPACE, SILOS, job, operators, report
 from tests.unit.aggregator.test_report import DOCUMENT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.kubectl import Kubectl, Object
+from hack.cluster.kubectl import Kubectl, Object
 from tests.cluster.schema.federation import SILO, job
 from tests.cluster.schema.objects import AGENT, KEY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.cluster.kubectl import Kubectl, KubectlFailed, Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
 from tests.cluster.schema.federation import (
     LATER,
     NOW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.kubectl import Kubectl, KubectlFailed, Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
 from tests.cluster.schema.federation import (
     AGGREGATOR,
     NAMESPACE,
@@ -22,10 +22,6 @@ from tests.cluster.schema.federation import (
 )
 
 
-def account(api: Kubectl, name: str, namespace: str = NAMESPACE) -> Kubectl:
-    return Kubectl(api.program, api.kubeconfig, f"system:serviceaccount:{namespace}:{name}")
-
-
 @pytest.fixture
 def aggregator(api: Kubectl, name: str) -> Kubectl:
     """The job's aggregator, with a role that lets it do more than it should."""
@@ -33,7 +29,7 @@ def aggregator(api: Kubectl, name: str) -> Kubectl:
     api.run("create", "serviceaccount", owner, "-n", "federation")
     subject = f"--serviceaccount=federation:{owner}"
     api.run("create", "clusterrolebinding", owner, "--clusterrole=cluster-admin", subject)
-    return account(api, owner)
+    return api.as_service_account(NAMESPACE, owner)
 
 
 def test_an_aggregator_reports_what_is_its_own(api: Kubectl, name: str, aggregator: Kubectl) -> None:
@@ -170,7 +166,7 @@ def test_an_aggregator_of_another_namespace_is_another_account(api: Kubectl, nam
     subject = f"--serviceaccount=silo-east:{other}"
     api.run("create", "clusterrolebinding", f"{other}-east", "--clusterrole=cluster-admin", subject)
     with pytest.raises(KubectlFailed, match="may only report into the status of its own FederatedJob"):
-        report(account(api, other, "silo-east"), name, aggregators(), AGGREGATOR)
+        report(api.as_service_account("silo-east", other), name, aggregators(), AGGREGATOR)
 
 
 def test_a_thousand_silos_are_reported(api: Kubectl, aggregator: Kubectl, name: str) -> None:

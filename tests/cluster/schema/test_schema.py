@@ -10,7 +10,7 @@ import pytest
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load
-from tests.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 from tests.cluster.schema.objects import BAD, GOOD
 from tests.paths import ROOT
 

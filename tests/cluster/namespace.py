@@ -1,103 +1,18 @@
-"""The cluster as a test sees it: kubectl, and one namespace with a few verbs.
-
-kubectl rather than a client library, since it is what people use and says what went wrong in their words.
-"""
+"""One namespace of a cluster with a few verbs, waiting for a condition, and a pod that may run in it."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
+from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed, Object
 
 T = TypeVar("T")
-
-Object = dict[str, Any]
-
-PATIENCE = 120.0
-"""Seconds that a cluster gets for anything, unless a test says otherwise."""
-
-
-class KubectlFailed(AssertionError):
-    """kubectl ended with an error; its text is the message."""
-
-
-@dataclass(frozen=True)
-class Kubectl:
-    """kubectl with one kubeconfig.
-
-    :param account: user to impersonate; the administrator when None.
-    """
-
-    program: Path
-    kubeconfig: Path
-    account: str | None = None
-
-    def command(self, *arguments: str) -> list[str]:
-        """The command line, for a test that runs it itself."""
-        impersonating = [f"--as={self.account}"] if self.account else []
-        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *impersonating, *arguments]
-
-    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
-        """Run a command; its standard output.
-
-        :raises KubectlFailed: when it fails.
-        """
-        done = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout
-        )
-        if done.returncode != 0:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def fedsilo(self, *arguments: str, timeout: float = PATIENCE) -> str:
-        """`kubectl fedsilo ...`, the plugin of this environment as a person calls it; its standard output.
-
-        :raises KubectlFailed: when it fails.
-        """
-        path = os.pathsep.join(
-            [str(Path(sys.executable).parent), str(self.program.parent), os.environ["PATH"]]
-        )
-        done = subprocess.run(
-            [str(self.program), "fedsilo", *arguments],
-            env={**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        if done.returncode != 0:
-            raise KubectlFailed(f"kubectl fedsilo {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def refusal(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run a command that must fail; what it says."""
-        try:
-            said = self.run(*arguments, stdin=stdin)
-        except KubectlFailed as failed:
-            return str(failed)
-        raise AssertionError(f"kubectl {' '.join(arguments)} was not refused but said: {said}")
-
-    def get(self, *arguments: str) -> Object:
-        """`kubectl get` as JSON; a list where the arguments name no single object."""
-        return dict(json.loads(self.run("get", *arguments, "-o", "json")))
-
-    def find(self, *arguments: str) -> Object | None:
-        """`get`, None when there is no such object."""
-        found = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
-        return dict(json.loads(found)) if found else None
-
-    def apply(self, *objects: Object) -> None:
-        """Apply objects on the server's side."""
-        self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 @dataclass(frozen=True)
@@ -112,7 +27,7 @@ class Namespace:
         here = [item | {"metadata": {"namespace": self.name, **item["metadata"]}} for item in objects]
         self.kubectl.apply(*here)
 
-    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE_SECONDS) -> str:
         """kubectl in this namespace; its standard output."""
         return self.kubectl.run("-n", self.name, *arguments, stdin=stdin, timeout=timeout)
 
@@ -132,7 +47,7 @@ class Namespace:
         """Delete an object and wait until it is gone."""
         self.run("delete", kind, name, "--ignore-not-found", "--wait")
 
-    def wait(self, kind: str, name: str, condition: str, timeout: float = PATIENCE) -> None:
+    def wait(self, kind: str, name: str, condition: str, timeout: float = PATIENCE_SECONDS) -> None:
         """`kubectl wait --for=...`, such as `condition=Complete` or `jsonpath={.status.phase}=Running`."""
         self.run("wait", kind, name, f"--for={condition}", f"--timeout={timeout:.0f}s", timeout=timeout + 10)
 
@@ -140,7 +55,7 @@ class Namespace:
         """What a pod has printed."""
         return self.run("logs", pod)
 
-    def execute(self, pod: str, *command: str, timeout: float = PATIENCE) -> str:
+    def execute(self, pod: str, *command: str, timeout: float = PATIENCE_SECONDS) -> str:
         """Run a command in a pod; its standard output."""
         return self.run("exec", pod, "--", *command, timeout=timeout)
 
@@ -179,7 +94,7 @@ class Namespace:
             return str(failed)
 
 
-def until(found: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> T:
+def until(found: Callable[[], T | None], what: str, timeout: float = PATIENCE_SECONDS) -> T:
     """Ask again until there is an answer that counts as true."""
     end = time.monotonic() + timeout
     while True:

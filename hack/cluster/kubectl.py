@@ -1,0 +1,104 @@
+"""kubectl with one kubeconfig.
+
+kubectl rather than a client library, since it is what people use and says what went wrong in their words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.cluster.binaries import programs
+
+Object = dict[str, Any]
+
+PATIENCE_SECONDS = 120.0
+"""How long a command may take, unless its caller says otherwise."""
+
+
+class KubectlFailed(AssertionError):
+    """kubectl ended with an error; its text is the message."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """The cluster that a kubeconfig names.
+
+    :param account: user to impersonate; whom the kubeconfig names when None.
+    """
+
+    kubeconfig: Path
+    account: str | None = None
+
+    @property
+    def program(self) -> Path:
+        """Its executable."""
+        return programs("kubernetes") / "kubectl"
+
+    def as_service_account(self, namespace: str, name: str) -> Kubectl:
+        """The same cluster as a service account."""
+        return replace(self, account=f"system:serviceaccount:{namespace}:{name}")
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line, for a caller that runs it itself."""
+        impersonating = [f"--as={self.account}"] if self.account else []
+        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *impersonating, *arguments]
+
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE_SECONDS) -> str:
+        """Run a command; its standard output.
+
+        :raises KubectlFailed: when it fails.
+        """
+        done = subprocess.run(
+            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout
+        )
+        if done.returncode != 0:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def fedsilo(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> str:
+        """`kubectl fedsilo ...`, the plugin of this environment as a person calls it; its standard output.
+
+        :raises KubectlFailed: when it fails.
+        """
+        path = os.pathsep.join(
+            [str(Path(sys.executable).parent), str(self.program.parent), os.environ["PATH"]]
+        )
+        done = subprocess.run(
+            [str(self.program), "fedsilo", *arguments],
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if done.returncode != 0:
+            raise KubectlFailed(f"kubectl fedsilo {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def refusal(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run a command that must fail; what it says."""
+        try:
+            said = self.run(*arguments, stdin=stdin)
+        except KubectlFailed as failed:
+            return str(failed)
+        raise AssertionError(f"kubectl {' '.join(arguments)} was not refused but said: {said}")
+
+    def get(self, *arguments: str) -> Object:
+        """`kubectl get` as JSON; a list where the arguments name no single object."""
+        return dict(json.loads(self.run("get", *arguments, "-o", "json")))
+
+    def find(self, *arguments: str) -> Object | None:
+        """`get`, None when there is no such object."""
+        found = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(found)) if found else None
+
+    def apply(self, *objects: Object) -> None:
+        """Apply objects on the server's side."""
+        self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))

@@ -1,0 +1,45 @@
+"""The operator on the test cluster, installed from hack/install as the README does it."""
+
+from __future__ import annotations
+
+import yaml
+
+from hack.cluster.kubectl import Kubectl, Object
+from hack.images import loaded, reference
+from hack.paths import ROOT
+
+NAMESPACE = "fedsilo-system"
+
+ROLES = ("aggregator", "guard", "trainer")
+"""What the operator starts, each from an image of its own."""
+
+
+def install(kubectl: Kubectl) -> None:
+    """Bring the operator up with the images that the cluster has, and wait until it is ready."""
+    kubectl.apply(*(_stamped(item) for item in rendered(kubectl)))
+    rollout = ("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s")
+    kubectl.run("-n", NAMESPACE, *rollout, timeout=130)
+
+
+def rendered(kubectl: Kubectl) -> list[Object]:
+    """The objects of hack/install."""
+    return list(yaml.safe_load_all(kubectl.run("kustomize", str(ROOT / "hack" / "install"))))
+
+
+def uninstall(kubectl: Kubectl) -> None:
+    """Take the operator away, the definitions of its resources with all objects included."""
+    kubectl.run("delete", "-k", str(ROOT / "manifests"), "--ignore-not-found", "--wait", timeout=180)
+
+
+def leader(kubectl: Kubectl) -> str:
+    """Name of the pod that leads, "" while none does."""
+    lease = kubectl.get("-n", NAMESPACE, "lease", "fedsilo-operator")
+    return str(lease["spec"].get("holderIdentity", "")).partition("_")[0]  # then what makes it unique
+
+
+def _stamped(item: Object) -> Object:
+    """A Deployment with its image's digest: an image that is built again keeps its tag, and pods must start anew."""
+    if item["kind"] == "Deployment":
+        metadata = item["spec"]["template"]["metadata"]
+        metadata["annotations"] = {"fedsilo.io/image-digest": loaded()[reference("operator")]}
+    return item
