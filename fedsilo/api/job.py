@@ -126,6 +126,18 @@ class ParticipationSpec(Fields):
         """
         return ceil(Decimal(repr(self.fraction)) * silos)
 
+    def quorum(self, asked: int) -> int:
+        """Answers that a round needs in which so many silos are asked."""
+        return quorum(self.min_silos, asked)
+
+
+def quorum(min_silos: int | None, asked: int) -> int:
+    """Answers that a round needs: `minSilos`, at most as many as are asked; all of them where the job names no number.
+
+    :param min_silos: `spec.participation.minSilos`.
+    """
+    return asked if min_silos is None else min(min_silos, asked)
+
 
 class EvaluationSpec(Fields):
     """When and on what the model is scored."""

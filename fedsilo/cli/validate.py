@@ -28,7 +28,7 @@ def summary(federation: JobManifest) -> str:
     spec = federation.job.spec
     silos = len(federation.silos)
     sampled = spec.participation.sampled(silos)
-    quorum = spec.participation.min_silos or sampled
+    quorum = spec.participation.quorum(sampled)
     drawn = "all" if sampled == silos else f"{sampled} drawn"
     shape = " x ".join(str(size) for size in spec.data.input_shape)
     rows = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedsilo.api.job import quorum
 from fedsilo.api.observed import condition, holds, status_of
 from fedsilo.dashboard.scene import Object
 
@@ -90,8 +91,7 @@ def _round(job: Object) -> Waiting:
 
 
 def _at_the_deadline(job: Object, asked: int, answered: int) -> str:
-    quorum = (job["spec"].get("participation") or {}).get("minSilos")
-    needed = min(quorum or asked, asked)
+    needed = quorum((job["spec"].get("participation") or {}).get("minSilos"), asked)
     told = f"{answered} of {asked} have answered"
     if answered >= needed:
         return f"{told}, which is enough: at the deadline the round closes without the others."

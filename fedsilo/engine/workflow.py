@@ -23,7 +23,7 @@ from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot, Updates
-from fedsilo.methods.schedule import is_evaluated, participants, quorum, schedule
+from fedsilo.methods.schedule import is_evaluated, participants, schedule
 from fedsilo.methods.state import Scalar, State, StoredTree
 from fedsilo.wire import Contract
 
@@ -69,7 +69,8 @@ class Workflow:
         """Who takes part in an exchange, and how many answers count."""
         spec = self._context.spec
         silos = participants(spec, exchange, self._context.silos)
-        return OpenRound(silos, quorum(spec, silos), spec.participation.round_deadline.seconds)
+        quorum = spec.participation.quorum(len(silos))
+        return OpenRound(silos, quorum, spec.participation.round_deadline.seconds)
 
     def ask(
         self, state: State, exchange: Exchange, silos: Sequence[str]

@@ -51,12 +51,6 @@ def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str
     return tuple(silo for silo in silos if silo in chosen)
 
 
-def quorum(spec: FederatedJobSpec, sampled: Sequence[str]) -> int:
-    """Answers that a round needs: `minSilos`, or all sampled silos where the job names no number."""
-    wanted = spec.participation.min_silos
-    return len(sampled) if wanted is None else min(wanted, len(sampled))
-
-
 def task_id(exchange: Exchange, silo: str) -> str:
     """Name of the task of one silo in one exchange, the same after every restart."""
     return f"{exchange_id(exchange)}-{silo.rpartition('/')[2]}"

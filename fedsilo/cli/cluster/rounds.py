@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
+from fedsilo.api.job import quorum
 from fedsilo.api.observed import status_of
 from fedsilo.cli.cluster.facts import Object, listed
 from fedsilo.cli.cluster.moments import age, since, until
@@ -51,17 +51,13 @@ def round_of(job: Object) -> str:
 
 
 def _at_the_deadline(job: Object, asked: int, answered: int) -> str:
-    needed = min(_quorum(job) or asked, asked)
+    needed = quorum((job["spec"].get("participation") or {}).get("minSilos"), asked)
     have = f"{answered} of {asked} have answered"
     if answered >= needed:
         return f"{have}, which is enough: at the deadline the round closes without the others."
     if needed == asked:
         return f"{have} and all are needed: at the deadline the job fails unless they have."
     return f"{have} and {needed} are needed: at the deadline the round closes with those, or the job fails with fewer."
-
-
-def _quorum(job: Object) -> Any:
-    return (job["spec"].get("participation") or {}).get("minSilos")
 
 
 def _failure(job: Object, silo: SiloView) -> str:

@@ -103,12 +103,6 @@ def occupied(seen: JobObservation) -> tuple[Reason, str] | None:
     return Reason.VOLUME_MISSING, text
 
 
-def quorum(job: FederatedJob, silos: int) -> int:
-    """Silos without which a round cannot count: `minSilos`, or all that are drawn where the job names no number."""
-    drawn = job.spec.participation.sampled(silos)
-    return job.spec.participation.min_silos or drawn
-
-
 def starters(job: FederatedJob, choice: Choice) -> tuple[Member, ...]:
     """The silos that the job starts with; none as long as it cannot start.
 
@@ -168,7 +162,8 @@ def readiness(members: Sequence[Member]) -> Condition:
 def lost_quorum(job: FederatedJob, members: Sequence[Member]) -> str | None:
     """Why too few silos are left, naming each that failed; None while there are enough."""
     failed = [member for member in members if member.failed is not None]
-    left, needed = len(members) - len(failed), quorum(job, len(members))
+    participation = job.spec.participation
+    left, needed = len(members) - len(failed), participation.quorum(participation.sampled(len(members)))
     if not failed or left >= needed:
         return None
     lines = [f"Silo {member.ref} failed: {member.failed}" for member in failed]

@@ -193,6 +193,13 @@ def test_sampled_silos_are_the_decimal_fraction_rounded_up(fraction: float, silo
     assert ParticipationSpec(fraction=fraction).sampled(silos) == sampled
 
 
+@pytest.mark.parametrize(("named", "asked", "needed"), [(None, 3, 3), (2, 3, 2), (3, 2, 2)])
+def test_the_quorum_is_all_silos_that_are_asked_unless_the_job_names_fewer(
+    named: int | None, asked: int, needed: int
+) -> None:
+    assert ParticipationSpec(min_silos=named).quorum(asked) == needed
+
+
 names = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)
 scalars = (
     st.none()

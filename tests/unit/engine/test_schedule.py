@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
-from fedsilo.methods.schedule import exchange_id, participants, quorum, schedule, task_id
+from fedsilo.methods.schedule import exchange_id, participants, schedule, task_id
 from tests.federate import job_spec, references
 
 TRAIN = Phase("train", 3, "train")
@@ -75,12 +75,6 @@ def test_phases_of_one_name_are_counted_on() -> None:
         (2, 3, False),
         (3, 3, False),
     ]
-
-
-def test_the_quorum_is_all_sampled_silos_unless_the_job_names_fewer() -> None:
-    assert quorum(job_spec("fedavg", 3), ("a", "b", "c")) == 3
-    assert quorum(job_spec("fedavg", 3, participation={"minSilos": 2}), ("a", "b", "c")) == 2
-    assert quorum(job_spec("fedavg", 3, participation={"minSilos": 3}), ("a", "b")) == 2
 
 
 def test_names_of_exchanges_and_tasks_sort_by_round() -> None:
