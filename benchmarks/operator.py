@@ -205,7 +205,7 @@ class Course:
         cluster, store = ApiServer(connection), Store()
         aggregators = Aggregators(cluster, store, PERIOD)
         runtime = Operator(cluster, store, [Kubelet(connection, store), aggregators], workers=8)
-        others = [Reflector(cluster, kind, "", store.shelf(kind, "")) for kind in (SILO_AGENT, SILO_KIND)]
+        others = [Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_AGENT, SILO_KIND)]
         tasks = [
             asyncio.ensure_future(runtime.run()),
             *(asyncio.ensure_future(each.run()) for each in others),

@@ -1,4 +1,4 @@
-"""`fedsilo-operator`: reconcile FederatedJobs and SiloAgents until told to stop.
+"""`fedsilo-operator`: reconcile FederatedJobs and SiloAgents until a signal ends it.
 
 Several may run at once: one leads, the others keep their caches warm and take over when it ends. Exit codes are those
 of `fedsilo.errors`; 0 after SIGTERM or SIGINT, as Kubernetes expects it of what it stops.
@@ -30,7 +30,7 @@ PORT = 8080
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     start_logging()
-    return run_until_done(lambda: asyncio.run(_until_told(_arguments(argv))))
+    return run_until_done(lambda: asyncio.run(_operate_until_signalled(_arguments(argv))))
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -103,15 +103,15 @@ def _labels(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-async def _until_told(args: argparse.Namespace) -> None:
-    """Operate until a signal comes."""
+async def _operate_until_signalled(args: argparse.Namespace) -> None:
+    """Operate until SIGTERM or SIGINT."""
     start_logging(args.log_format)
     work = asyncio.ensure_future(_operate(args))
-    told = False
+    signalled = False
 
     def stop() -> None:
-        nonlocal told
-        told = True
+        nonlocal signalled
+        signalled = True
         work.cancel()
 
     loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ async def _until_told(args: argparse.Namespace) -> None:
     try:
         await work
     except asyncio.CancelledError:
-        if not told:
+        if not signalled:
             raise
 
 

@@ -55,7 +55,7 @@ class TestApiServer(Contract):
 async def test_pages_are_put_together(
     cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(implementation, "PAGE", 3)
+    monkeypatch.setattr(implementation, "PAGE_SIZE", 3)
     for number in range(8):
         await cluster.create(config_map(namespace, f"c{number}"))
     listing = await cluster.list(CONFIG_MAP, namespace=namespace)

@@ -15,7 +15,7 @@ from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import EVENT, MANAGER, Kind, Object, Ref, kind_of, ref_of
 
-PAGE = 100
+PAGE_SIZE = 100
 """Objects per answer of a listing. All kinds are listed at the same time, and whole objects are large."""
 
 WATCH_SECONDS = (300, 600)
@@ -36,7 +36,7 @@ class ApiServer:
         """See the interface."""
         query = _selectors(labels, fields)
         try:
-            return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE))])
+            return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE_SIZE))])
         except Gone:  # the snapshot that the pages belong to was compacted between two of them
             return await self._pages(kind, _path(kind, namespace), query)
         except NotFound as error:

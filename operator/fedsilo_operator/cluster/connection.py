@@ -30,18 +30,18 @@ from fedsilo_operator.cluster.interface import (
     Unavailable,
 )
 
-TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
-"""Of a call, in seconds; the API server itself ends a request after 60."""
+CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+"""Of one call; the API server itself ends a request after 60 seconds."""
 
-SILENCE = 150.0
-"""Seconds without a line after which a watch counts as broken: bookmarks come about once a minute."""
+WATCH_SILENCE_SECONDS = 150.0
+"""Time without a line after which a watch counts as broken: bookmarks come about once a minute."""
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
 _REFUSED_WITH_500 = ("failed to create typed patch object", "Internal error occurred: failed calling webhook")
-"""What begins so is answered with 500: an apply of a field that the schema lacks; a webhook that is not there, which
+"""Refusals that come with status 500: an apply of a field that the schema lacks; a webhook that does not answer, which
 concerns one kind or one namespace, and may last."""
 
 Query = Sequence[tuple[str, str]]
@@ -61,17 +61,17 @@ class Connection:
     ) -> Any:
         """The answer's JSON.
 
-        :raises ClusterError: for every answer but 2xx, and for none.
+        :raises ClusterError: for every answer but 2xx, and for no answer.
         """
-        async with self._request(method, path, query, body, content, TIMEOUT) as response:
+        async with self._request(method, path, query, body, content, CALL_TIMEOUT) as response:
             return json.loads(await response.read())
 
     async def lines(self, path: str, query: Query, seconds: float) -> AsyncGenerator[Any, None]:
-        """The JSON values of an answer that goes on, one per line.
+        """The JSON values of a streamed answer, one per line.
 
-        :param seconds: how long the server was asked to go on.
+        :param seconds: how long the server was asked to stream.
         """
-        timeout = aiohttp.ClientTimeout(total=seconds + 30, connect=10, sock_read=SILENCE)
+        timeout = aiohttp.ClientTimeout(total=seconds + 30, connect=10, sock_read=WATCH_SILENCE_SECONDS)
         async with self._request("GET", path, query, None, JSON, timeout) as response:
             async for line in response.content:
                 yield json.loads(line)
@@ -103,16 +103,16 @@ class Connection:
             raise Unavailable(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             if response is not None:
-                _leave(response)
+                _release(response)
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
         await asyncio.sleep(0)  # TLS transports finish closing in the loop's next turn
 
 
-def _leave(response: aiohttp.ClientResponse) -> None:
-    """Give the connection back, or up where more would come: without a farewell, which could take for ever."""
+def _release(response: aiohttp.ClientResponse) -> None:
+    """Return the connection to the pool, or abort it where more would come: an orderly close could take for ever."""
     connection = response.connection
     if connection is not None and connection.transport is not None and not response.content.at_eof():
         connection.transport.abort()
@@ -166,7 +166,7 @@ def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[Clu
         return Conflict  # server-side apply to an object with another identity
     if message.startswith(_REFUSED_WITH_500):
         return Refused
-    # 401 mends itself when the token is renewed; too many requests and a time-out, when there are fewer.
+    # 401 passes when the token is renewed; too many requests and time-outs pass when the load does.
     if status >= 500 or status in (401, 408, 429):
         return Unavailable
     return Refused

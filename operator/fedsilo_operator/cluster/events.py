@@ -1,4 +1,4 @@
-"""core/v1 Events: what one looks like, and which of them say the same."""
+"""core/v1 Events as objects, and which of them repeat an earlier one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import MANAGER, Object, Ref, ref_of, uid_of
 
-LONGEST = 1024
+MAX_MESSAGE = 1024
 """Characters of an event's message, as events.k8s.io/v1 allows."""
 
-REMEMBERED = 4096
-"""Events whose repetitions are recognised; one that was forgotten is written anew, which is no harm."""
+MAX_REMEMBERED = 4096
+"""Events whose repetitions are recognised; one that was forgotten is written anew, which does no harm."""
 
 _Key = tuple[str, str, str, str]
 
@@ -41,7 +41,7 @@ def event_object(event: Event, now: datetime, reporter: str) -> Object:
         },
         "type": event.type,
         "reason": str(event.reason),
-        "message": event.message[:LONGEST],
+        "message": event.message[:MAX_MESSAGE],
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "reportingInstance": reporter,
@@ -65,7 +65,7 @@ class Repetitions:
         """That Event object was written, with that count."""
         self._written[_key(event)] = (ref, count)
         self._written.move_to_end(_key(event))
-        if len(self._written) > REMEMBERED:
+        if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
 
 

@@ -1,4 +1,4 @@
-"""What the operator asks of a cluster.
+"""What the operator needs of a cluster.
 
 Seven verbs over raw objects. Errors are sorted by what a controller does about them, not by status code.
 """
@@ -14,7 +14,7 @@ from fedsilo_operator.objects import Kind, Object, Ref
 
 
 class ClusterError(FedsiloError):
-    """The API server did not do what was asked; `message` is its own word."""
+    """The API server did not do what was asked; `message` has its own words."""
 
     reason = "ApiError"
 
@@ -24,7 +24,7 @@ class NotFound(ClusterError):
 
 
 class Conflict(ClusterError):
-    """409: it exists already, was changed meanwhile, or has another uid: news is on its way."""
+    """409: it exists already, was changed meanwhile, or has another uid: the watch will bring the news."""
 
 
 class Gone(ClusterError):
@@ -32,15 +32,15 @@ class Gone(ClusterError):
 
 
 class Refused(ClusterError):
-    """400, 403, 422, or an admission webhook fails: it will not be done, however often it is asked for."""
+    """400, 403, 422, or a failing admission webhook: it will not be done, however often it is asked for."""
 
 
 class FieldConflict(Refused):
-    """409 of server-side apply: a field belongs to another manager, which only a person can settle."""
+    """409 of server-side apply: another manager owns a field, which only a person can settle."""
 
 
 class Unavailable(ClusterError):
-    """429, 5xx, time-out, no connection: ask again later."""
+    """429, 5xx, time-out, no connection: try again later."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an object, for people (core/v1 Event).
+    """Something that happened to an object, for people to read (core/v1 Event).
 
     :param about: the object, as observed.
     :param reason: CamelCase, from `fedsilo_operator.reasons`.
@@ -116,7 +116,7 @@ class Cluster(Protocol):
 
 
 class Cache(Protocol):
-    """What is known of the cluster without asking it."""
+    """Objects that are known without asking the API server."""
 
     def get(self, kind: Kind, ref: Ref) -> Object | None:
         """One object."""

@@ -1,4 +1,4 @@
-"""Objects as they are worth keeping: thousands of them must fit into a small process."""
+"""Cached objects without what nothing reads: thousands of them must fit into a small process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNREAD = {
     JOB.name: frozenset(_OF_PODS | {"affinity", "initContainers", "metadata", "resources", "selector"}),
     POD.name: frozenset(_OF_PODS),
 }
-"""Kind -> fields of its spec, at any depth, that make up most of the object and that nothing here reads."""
+"""Kind -> fields of its spec, at any depth, that make up most of the object and that the operator never reads."""
 
 
 def lean(obj: Object) -> Object:
-    """A copy without what nothing here reads, such as `managedFields`, in which each word is kept once."""
+    """A copy without what the operator never reads, such as `managedFields`; equal strings are kept once."""
     unread = UNREAD.get(obj["kind"], frozenset())
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     content = {

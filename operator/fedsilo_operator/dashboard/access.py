@@ -16,22 +16,22 @@ from fedsilo.dashboard.scene import Scene
 from fedsilo_operator.cluster.interface import ClusterError
 from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Object
 
-REMEMBERED = 60.0
-"""Seconds for which an answer of the API server counts: rights that are taken away end so late."""
+CACHE_SECONDS = 60.0
+"""Time for which an answer of the API server is cached: a right that is withdrawn ends that much later."""
 
-MOST = 1000
-"""Answers that are remembered, and so many questions of strangers."""
+MAX_CACHED_ANSWERS = 1000
+"""Cached answers, those about unknown tokens included."""
 
-EVERYWHERE = ""
+ALL_NAMESPACES = ""
 
 log = logging.getLogger("fedsilo")
 
 
-class Reviewer(Protocol):
-    """What is asked of the API server."""
+class ReviewApi(Protocol):
+    """The part of the API server that answers reviews."""
 
     async def create(self, obj: Object) -> Object:
-        """Make a review, which answers the question that it is.
+        """Create a review, whose status is the answer.
 
         :raises ClusterError: when there is no answer.
         """
@@ -47,13 +47,13 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class Reviewed:
+class TokenAccess:
     """Bearer tokens by TokenReview, the right to list FederatedJobs, in all namespaces or some, by SubjectAccessReview.
 
     :param now: seconds of a clock that never goes back.
     """
 
-    def __init__(self, reviewer: Reviewer, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic) -> None:
         self._reviewer = reviewer
         self._now = now
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
@@ -65,8 +65,8 @@ class Reviewed:
         try:
             user: User | None = await self._answer((digest,), lambda: self._user(token))
             if user is None:
-                raise _stranger("the cluster does not know this token")
-            if await self._may(user, EVERYWHERE):
+                raise _unauthorized("the cluster does not know this token")
+            if await self._may(user, ALL_NAMESPACES):
                 return None
             there = {job["metadata"]["namespace"] for job in scene.jobs}
             allowed = {namespace for namespace in sorted(there) if await self._may(user, namespace)}
@@ -82,13 +82,13 @@ class Reviewed:
         return allowed
 
     async def _answer(self, question: tuple[Any, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
-        """The remembered answer, or a new one."""
+        """The cached answer, or a new one."""
         found = self._known.get(question)
         if found is None or found[0] < self._now():
-            found = self._now() + REMEMBERED, await ask()
+            found = self._now() + CACHE_SECONDS, await ask()
             self._known[question] = found
             self._known.move_to_end(question)
-            while len(self._known) > MOST:
+            while len(self._known) > MAX_CACHED_ANSWERS:
                 self._known.popitem(last=False)
         return found[1]
 
@@ -117,7 +117,7 @@ class Reviewed:
         return bool(status.get("allowed"))
 
     async def _status(self, kind: Any, spec: Object) -> Object:
-        # A review has no name; the empty one is as if there were none.
+        # A review has no name; an empty one counts as none.
         review = {"apiVersion": kind.api, "kind": kind.name, "metadata": {"name": ""}, "spec": spec}
         return (await self._reviewer.create(review)).get("status") or {}
 
@@ -127,9 +127,9 @@ def _bearer(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise _stranger("a bearer token is needed")
+        raise _unauthorized("a bearer token is needed")
     return token
 
 
-def _stranger(why: str) -> web.HTTPUnauthorized:
+def _unauthorized(why: str) -> web.HTTPUnauthorized:
     return web.HTTPUnauthorized(text=f"{why}\n", headers={"WWW-Authenticate": 'Bearer realm="fedsilo"'})

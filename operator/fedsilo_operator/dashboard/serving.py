@@ -13,32 +13,32 @@ from typing import Never
 from fedsilo.dashboard.server import Access, Local, serving
 from fedsilo.errors import ManifestInvalid
 from fedsilo_operator.cluster.interface import Cluster
-from fedsilo_operator.dashboard.access import Reviewed
+from fedsilo_operator.dashboard.access import TokenAccess
 from fedsilo_operator.dashboard.source import Source
 from fedsilo_operator.runtime.store import Store
 
-LOOK = 60.0
-"""Seconds between two looks whether there is a newer certificate."""
+CERTIFICATE_POLL_SECONDS = 60.0
+"""Time between two checks for a newer certificate."""
 
 log = logging.getLogger("fedsilo")
 
 
 @asynccontextmanager
 async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None) -> AsyncIterator[int]:
-    """Serve the dashboard until the end of the block; the port, for who asked for any (0).
+    """Serve the dashboard until the end of the block; yields the port, which 0 lets the system choose.
 
     :param tls: directory with `tls.crt` and `tls.key`. With it, the network is served and a token asked for; without,
         only 127.0.0.1, which in a pod is reached by `kubectl port-forward`.
     :raises ManifestInvalid: when the certificate cannot be used.
     """
     source = Source(cluster, store)
-    context = None if tls is None else _context(tls)
-    access: Access = Local() if tls is None else Reviewed(cluster)
+    context = None if tls is None else _tls_context(tls)
+    access: Access = Local() if tls is None else TokenAccess(cluster)
     host = "127.0.0.1" if tls is None else "0.0.0.0"
     async with serving(source.feed, access, host, port, context) as found:
         tasks = [asyncio.create_task(source.run())]
         if context is not None and tls is not None:
-            tasks.append(asyncio.create_task(_renewed(context, tls)))
+            tasks.append(asyncio.create_task(_reload_certificate(context, tls)))
         try:
             yield found
         finally:
@@ -47,13 +47,13 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _context(folder: Path) -> ssl.SSLContext:
+def _tls_context(folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load(context, folder)
+    _load_certificate(context, folder)
     return context
 
 
-def _load(context: ssl.SSLContext, folder: Path) -> None:
+def _load_certificate(context: ssl.SSLContext, folder: Path) -> None:
     try:
         context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     except (OSError, ssl.SSLError) as error:
@@ -62,15 +62,15 @@ def _load(context: ssl.SSLContext, folder: Path) -> None:
         ) from error
 
 
-async def _renewed(context: ssl.SSLContext, folder: Path) -> Never:
-    """Take a newer certificate for new connections; the kubelet changes the files when the Secret changes."""
+async def _reload_certificate(context: ssl.SSLContext, folder: Path) -> Never:
+    """Use a newer certificate for new connections; the kubelet changes the files when the Secret changes."""
     known = (folder / "tls.crt").read_bytes()
     while True:
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(CERTIFICATE_POLL_SECONDS)
         try:
             found = (folder / "tls.crt").read_bytes()
             if found != known:
-                _load(context, folder)
+                _load_certificate(context, folder)
                 known = found
                 log.info("dashboard: a newer certificate is in use")
         except (OSError, ManifestInvalid) as error:

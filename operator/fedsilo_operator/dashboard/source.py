@@ -1,4 +1,4 @@
-"""Jobs from the operator's caches, which a standby has too; their Events are asked for while somebody looks."""
+"""Jobs from the operator's caches, which a standby has too; their Events are listed while a page is open."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedsilo_operator.cluster.interface import Cluster, ClusterError
 from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Object, ref_of
 from fedsilo_operator.runtime.store import Store
 
-PERIOD = 5.0
-"""Seconds between two questions for Events, while a page waits for news."""
+EVENTS_POLL_SECONDS = 5.0
+"""Time between two listings of Events while a page is open."""
 
-MOST_NAMESPACES = 20
-"""Namespaces whose Events are asked for: those of the newest jobs."""
+MAX_NAMESPACES = 20
+"""Namespaces whose Events are listed: those of the newest jobs."""
 
 ABOUT_JOBS = f"involvedObject.kind={FEDERATED_JOB.name}"
 
@@ -27,7 +27,7 @@ log = logging.getLogger("fedsilo")
 class Source:
     """A feed of the cluster's jobs.
 
-    Only Events about jobs are asked for. Those about agents lie in the namespaces of institutions, and whoever may list
+    Only Events about jobs are listed. Those about agents lie in the namespaces of institutions, and whoever may list
     jobs need not be allowed to read there.
     """
 
@@ -37,7 +37,7 @@ class Source:
         self._events: list[Object] = []
         self.feed = Feed(self.scene)
         for kind in (FEDERATED_JOB, SILO_AGENT):
-            store.shelf(kind, "").listeners.append(lambda _before, _after: self.feed.stir())
+            store.indexer(kind, "").listeners.append(lambda _before, _after: self.feed.stir())
 
     def scene(self) -> Scene:
         """All jobs as they are known now."""
@@ -48,12 +48,12 @@ class Source:
         """Keep the Events up to date until cancelled."""
         while True:
             if self.feed.watchers:
-                await self._ask()
-            await asyncio.sleep(PERIOD)
+                await self._list_events()
+            await asyncio.sleep(EVENTS_POLL_SECONDS)
 
-    async def _ask(self) -> None:
+    async def _list_events(self) -> None:
         found: list[Object] = []
-        for namespace in _newest(self._store.select(FEDERATED_JOB)):
+        for namespace in _newest_namespaces(self._store.select(FEDERATED_JOB)):
             try:
                 listing = await self._cluster.list(EVENT, namespace=namespace, fields=ABOUT_JOBS)
             except ClusterError as error:
@@ -65,7 +65,7 @@ class Source:
             self.feed.stir()
 
 
-def _newest(jobs: Iterable[Object]) -> list[str]:
+def _newest_namespaces(jobs: Iterable[Object]) -> list[str]:
     """Namespaces of jobs, those with the newest first."""
     ordered = sorted(jobs, key=lambda job: job["metadata"].get("creationTimestamp") or "", reverse=True)
-    return list(dict.fromkeys(ref_of(job).namespace for job in ordered))[:MOST_NAMESPACES]
+    return list(dict.fromkeys(ref_of(job).namespace for job in ordered))[:MAX_NAMESPACES]

@@ -29,19 +29,19 @@ from fedsilo_operator.runtime.store import Changed, Store
 
 log = logging.getLogger("fedsilo")
 
-REFUSED_AGAIN = 60.0
-"""Seconds, at least, after which to try again what the API server refused: a person must do something first."""
+REFUSED_RETRY_SECONDS = 60.0
+"""Shortest wait before what the API server refused is tried again: a person must do something first."""
 
 
-SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
-"""Bounds by which durations of reconciles are counted."""
+DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+"""Upper bounds, in seconds, of the histogram of reconcile durations."""
 
-PERSISTENT = 5
-"""Failures in a row, half a minute of them, after which a person should know: news and restarts are quicker."""
+FAILURES_BEFORE_EVENT = 5
+"""Failures in a row, half a minute of them, after which a person is told: conflicts and restarts pass sooner."""
 
 
 RESULTS = ("success", "refused", "retry", "defect")
-"""How a reconcile ends: well, refused by the API server, to be tried again, or with an error nobody foresaw."""
+"""How a reconcile ends: it succeeded, the API server refused, it is tried again, or it raised an unforeseen error."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Watch:
     """What a controller follows.
 
     :param labels: label selector; empty for all objects of the kind.
-    :param keys: which objects to look at when this one appears, changes or goes.
+    :param keys: which objects to reconcile when this one appears, changes or goes.
     """
 
     kind: Kind
@@ -64,12 +64,12 @@ class Reconciler(Protocol):
     """For logs and metrics."""
 
     def watches(self) -> Sequence[Watch]:
-        """All that its decisions depend on."""
+        """Everything that its decisions depend on."""
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make the cluster what the object says, whatever woke us.
+        """Bring the cluster to what the object says, whatever the trigger.
 
-        :return: seconds after which to look again although nothing changed; None when only changes matter.
+        :return: seconds after which to reconcile again although nothing changed; None when only changes matter.
         :raises ClusterError: when something could not be done; the key comes back later.
         """
 
@@ -81,37 +81,37 @@ class Controller:
         self.reconciler = reconciler
         self.queue = Queue()
         self.results: Counter[str] = Counter()
-        self.durations = Distribution(SECONDS)
+        self.durations = Distribution(DURATION_BUCKETS)
         self._cluster = cluster
         self._store = store
-        self._complained: dict[Key, str] = {}
+        self._recorded: dict[Key, str] = {}
 
     def listener(self, watch: Watch) -> Changed:
-        """What to do about a change that the watch brings."""
+        """The listener that enqueues what a change concerns."""
 
         def changed(before: Object | None, after: Object | None) -> None:
-            # Both, since a change may cut the very tie to the object that has to know of it.
+            # Both, since a change may remove the very label that ties it to the object concerned.
             for obj in (before, after):
                 if obj is not None:
-                    self._add(watch, obj)
+                    self._enqueue(watch, obj)
 
         return changed
 
-    def _add(self, watch: Watch, obj: Object) -> None:
+    def _enqueue(self, watch: Watch, obj: Object) -> None:
         try:
             for key in watch.keys(obj):
                 self.queue.add(key)
-        except Exception:  # anybody can make an object that nobody thought of; it must not stop the others
+        except Exception:  # anybody can create an object of an unforeseen shape; it must not stop the others
             metadata = obj.get("metadata", {})
             log.exception("%s: whose is %s %s?", self.reconciler.name, watch.kind, metadata.get("name"))
 
     async def work(self) -> Never:
-        """Reconcile one key after the other until cancelled; several may do so at once."""
+        """Reconcile one key after the other until cancelled; several workers may do so at once."""
         while True:
             key, waited = await self.queue.get()
             began = time.monotonic()
             try:
-                with concerning(**self._facts(key)):
+                with concerning(**self._log_fields(key)):
                     self.results[await self._handle(key)] += 1
             finally:
                 self.queue.done(key)
@@ -119,8 +119,8 @@ class Controller:
             self.durations.add(took)
             log.debug("%s: %s: reconciled in %.4f s, waited %.4f s", self.reconciler.name, key, took, waited)
 
-    def _facts(self, key: Key) -> dict[str, str]:
-        """What a reconcile is about, for the log."""
+    def _log_fields(self, key: Key) -> dict[str, str]:
+        """Fields of every log line of a reconcile."""
         if key.kind == FEDERATED_JOB:
             return {"namespace": key.ref.namespace, "job": key.ref.name}
         if key.kind == SILO_KIND:
@@ -136,32 +136,32 @@ class Controller:
             again = await self.reconciler.reconcile(key)
         except Refused as error:
             log.error("%s: %s: the API server refused: %s", name, key, error)
-            self.queue.retry(key, at_least=REFUSED_AGAIN)
+            self.queue.retry(key, at_least=REFUSED_RETRY_SECONDS)
             if not isinstance(error, Said):
-                await self._complain(key, str(error))
+                await self._record_failure(key, str(error))
             return "refused"
         except ClusterError as error:
             log.info("%s: %s: trying again: %s: %s", name, key, type(error).__name__, error)
-            if self.queue.retry(key) >= PERSISTENT:
-                await self._complain(key, str(error))
+            if self.queue.retry(key) >= FAILURES_BEFORE_EVENT:
+                await self._record_failure(key, str(error))
             return "retry"
         except Exception:
             log.exception("%s: %s: this is a defect of fedsilo; please report it", name, key)
             self.queue.retry(key)
             return "defect"
         self.queue.forget(key)
-        self._complained.pop(key, None)
+        self._recorded.pop(key, None)
         if again is not None:
             self.queue.add_after(key, again)
         return "success"
 
-    async def _complain(self, key: Key, message: str) -> None:
-        """Record once, where a person looks, what the API server does not do."""
+    async def _record_failure(self, key: Key, message: str) -> None:
+        """Record once, as an Event on the object, what the API server does not do."""
         about = self._store.get(key.kind, key.ref)
-        if about is None or self._complained.get(key) == message:
+        if about is None or self._recorded.get(key) == message:
             return
         try:
             await self._cluster.event(Event(about, "Warning", Reason.API_REFUSED, message))
-            self._complained[key] = message
+            self._recorded[key] = message
         except ClusterError as error:
             log.warning("%s: no event: %s", key, error)

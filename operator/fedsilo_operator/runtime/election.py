@@ -1,4 +1,4 @@
-"""Leader election by a Lease, as client-go does it: of several operators one acts, the others are ready to.
+"""Leader election by a Lease, as client-go does it: of several operators one acts, the others stand by.
 
 Times of other machines are never compared with ours: a lease has run out when nobody renewed it while our own clock
 went on for as long as it is valid.
@@ -18,21 +18,21 @@ from fedsilo_operator.objects import LEASE, MANAGER, Object, Ref
 
 log = logging.getLogger("fedsilo")
 
-DURATION = 15
-"""Seconds for which a lease is valid."""
+LEASE_SECONDS = 15
+"""Time for which a lease is valid."""
 
-DEADLINE = 10.0
-"""Seconds within which a leader renews it, or stops: well before another may take it."""
+RENEW_DEADLINE_SECONDS = 10.0
+"""Time within which a leader renews it, or stops: well before another may take it."""
 
-RETRY = 2.0
-"""Seconds between two looks at it, and up to a fifth more."""
+RETRY_SECONDS = 2.0
+"""Time between two attempts, and up to a fifth more."""
 
 FIELD_MANAGER = f"{MANAGER}-election"
 """The same for all candidates; what keeps them apart is the lease's resource version."""
 
 
 class LeaseLost(FedsiloError):
-    """Another operator may act now; this one must not go on."""
+    """Another operator may act now; this one must stop."""
 
     reason = "LeaseLost"
 
@@ -65,7 +65,7 @@ class Election:
         known, since = "", 0.0
         while True:
             try:
-                async with asyncio.timeout(DEADLINE):
+                async with asyncio.timeout(RENEW_DEADLINE_SECONDS):
                     lease = await self._get()
                     version, spec = lease["metadata"]["resourceVersion"], lease.get("spec") or {}
                     if version != known:
@@ -73,13 +73,13 @@ class Election:
                     age = loop.time() - since
                     # Ours already when the answer to an earlier attempt got lost.
                     free = spec.get("holderIdentity") in (None, "", self._identity)
-                    if free or age > spec.get("leaseDurationSeconds", DURATION):
+                    if free or age > spec.get("leaseDurationSeconds", LEASE_SECONDS):
                         self._renewed = loop.time()
                         await self._take(lease)
                         return
             except (ClusterError, TimeoutError) as error:
                 log.info("lease %s: trying again: %s", self._ref, error or "no answer")
-            await asyncio.sleep(_soon())
+            await asyncio.sleep(_retry_pause())
 
     async def hold(self) -> Never:
         """Renew the lease until it is lost.
@@ -87,8 +87,8 @@ class Election:
         :raises LeaseLost: when another holds it, or it could not be renewed in time.
         """
         loop = asyncio.get_running_loop()
-        while loop.time() < (until := self._renewed + DEADLINE):
-            await asyncio.sleep(min(_soon(), until - loop.time()))
+        while loop.time() < (until := self._renewed + RENEW_DEADLINE_SECONDS):
+            await asyncio.sleep(min(_retry_pause(), until - loop.time()))
             began = loop.time()
             try:
                 async with asyncio.timeout_at(until):
@@ -98,7 +98,7 @@ class Election:
                 log.warning("lease %s: not renewed: %s", self._ref, error or "no answer")
         self._leading = False
         raise LeaseLost(
-            f"lease {self._ref} could not be renewed for {DEADLINE:.0f} s; ending, since another may lead"
+            f"lease {self._ref} could not be renewed for {RENEW_DEADLINE_SECONDS:.0f} s; ending, since another may lead"
         )
 
     async def release(self) -> None:
@@ -107,7 +107,7 @@ class Election:
             return
         self._leading = False
         try:
-            async with asyncio.timeout(RETRY):
+            async with asyncio.timeout(RETRY_SECONDS):
                 lease = await self._cluster.get(LEASE, self._ref)
                 if lease["spec"].get("holderIdentity") == self._identity:
                     await self._write(lease, holderIdentity="", leaseDurationSeconds=1)
@@ -129,7 +129,7 @@ class Election:
         await self._write(
             lease,
             holderIdentity=self._identity,
-            leaseDurationSeconds=DURATION,
+            leaseDurationSeconds=LEASE_SECONDS,
             acquireTime=now,
             renewTime=now,
             leaseTransitions=transitions,
@@ -162,8 +162,8 @@ def _lease(ref: Ref, metadata: dict[str, Any], spec: dict[str, Any]) -> Object:
     return {"apiVersion": LEASE.api, "kind": LEASE.name, "metadata": names | metadata, "spec": spec}
 
 
-def _soon() -> float:
-    return RETRY * random.uniform(1, 1.2)
+def _retry_pause() -> float:
+    return RETRY_SECONDS * random.uniform(1, 1.2)
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""Do what a plan says."""
+"""Carries out plans: actions, then the status, then events."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from fedsilo_operator.refusals import REASONS, Refusal, Said, Taken, refusal, to
 
 log = logging.getLogger("fedsilo")
 
-SEEN_WHOLE = (FEDERATED_JOB, SILO_AGENT)
-"""Kinds that are watched without a selector: no object of these can lie unseen under a name."""
+WATCHED_ENTIRELY = (FEDERATED_JOB, SILO_AGENT)
+"""Kinds that are watched without a selector: no object of theirs can have a name without being in the caches."""
 
 
 async def carry_out(
@@ -90,8 +90,8 @@ async def _act(
 async def _do(action: Action, cluster: Cluster) -> Object | None:
     """The object as an apply left it."""
     if isinstance(action, Apply):
-        if "uid" not in action.object["metadata"] and action.kind not in SEEN_WHOLE:
-            await _require_ours(action, cluster)
+        if "uid" not in action.object["metadata"] and action.kind not in WATCHED_ENTIRELY:
+            await _require_ownership(action, cluster)
         return await cluster.apply(action.object, manager=action.manager)
     if isinstance(action, Create):
         with suppress(Conflict):
@@ -101,7 +101,7 @@ async def _do(action: Action, cluster: Cluster) -> Object | None:
     return None
 
 
-async def _require_ours(action: Apply, cluster: Cluster) -> None:
+async def _require_ownership(action: Apply, cluster: Cluster) -> None:
     """An apply would merge into whatever has the name, and our watches see only what carries our labels.
 
     :raises Refused: when it is another's.
@@ -110,15 +110,15 @@ async def _require_ours(action: Apply, cluster: Cluster) -> None:
         found = await cluster.get(action.kind, action.ref)
     except NotFound:
         return
-    if _is_same(found, action.object):
+    if _has_same_owner(found, action.object):
         return
-    if _is_an_earlier_one_s(found, action.object):
+    if _is_of_earlier_owner(found, action.object):
         raise Conflict(f"{action.kind} {action.ref} of an earlier owner is not gone yet")
     raise Taken(f"{action.kind} {action.ref} is another's")
 
 
-def _is_same(found: Object, wanted: Object) -> bool:
-    """Whether both have one owner; what has none, such as a claim, is known by its labels."""
+def _has_same_owner(found: Object, wanted: Object) -> bool:
+    """Whether both have the same owner; what has none, such as a claim, is known by its labels."""
     owners = wanted["metadata"].get("ownerReferences")
     if owners:
         return _controllers(found, "uid") & {owner["uid"] for owner in owners} != set()
@@ -126,7 +126,7 @@ def _is_same(found: Object, wanted: Object) -> bool:
     return all(labels_of(found).get(name) == labels_of(wanted)[name] for name in names)
 
 
-def _is_an_earlier_one_s(found: Object, wanted: Object) -> bool:
+def _is_of_earlier_owner(found: Object, wanted: Object) -> bool:
     """Whether it belongs to an object of the owner's name that is gone, and so is about to go itself."""
     owners = wanted["metadata"].get("ownerReferences") or ()
     return _controllers(found, "kind", "name") & {(owner["kind"], owner["name"]) for owner in owners} != set()

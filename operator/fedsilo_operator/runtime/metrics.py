@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.metrics import Sample, Series
-from fedsilo_operator.runtime.controller import RESULTS, SECONDS
+from fedsilo_operator.runtime.controller import DURATION_BUCKETS, RESULTS
 from fedsilo_operator.runtime.operator import Operator
 
 RECONCILES = Series(
@@ -15,7 +15,11 @@ RECONCILES = Series(
     "Reconciles by result: success, refused (by the API server), retry, defect.",
 )
 DURATION = Series(
-    "federated_reconcile_duration_seconds", "histogram", ("controller",), "Time of one reconcile.", SECONDS
+    "federated_reconcile_duration_seconds",
+    "histogram",
+    ("controller",),
+    "Time of one reconcile.",
+    DURATION_BUCKETS,
 )
 # The queues are client-go's, and so are the names.
 DEPTH = Series("workqueue_depth", "gauge", ("name",), "Objects that wait for a worker.")
@@ -56,7 +60,7 @@ def read(operator: Operator) -> Iterator[Sample]:
         yield Sample(DEPTH, (name,), len(queue))
         yield Sample(ADDS, (name,), queue.added)
         yield Sample(RETRIES, (name,), queue.retried)
-        yield Sample(LONGEST, (name,), queue.longest())
+        yield Sample(LONGEST, (name,), queue.longest_running())
     restarts: dict[str, int] = {}
     for (kind, _), reflector in operator.reflectors.items():
         restarts[kind.plural] = restarts.get(kind.plural, 0) + reflector.restarts

@@ -14,7 +14,7 @@ from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store
 
 WORKERS = 4
-"""Keys that one controller has in work at once."""
+"""Keys that one controller reconciles at once."""
 
 
 class Operator:
@@ -39,7 +39,7 @@ class Operator:
             for watch in controller.reconciler.watches():
                 place = watch.kind, watch.labels
                 if place not in self.reflectors:
-                    self.reflectors[place] = Reflector(cluster, *place, store.shelf(*place))
+                    self.reflectors[place] = Reflector(cluster, *place, store.indexer(*place))
                 self.reflectors[place].on_change(controller.listener(watch))
 
     @property
@@ -60,7 +60,9 @@ class Operator:
         :raises LeaseLost: when another may lead.
         """
         try:
-            await _together(self._lead(), *(reflector.run() for reflector in self.reflectors.values()))
+            await _run_until_one_ends(
+                self._lead(), *(reflector.run() for reflector in self.reflectors.values())
+            )
         finally:
             if self.election is not None:
                 await self.election.release()
@@ -72,13 +74,13 @@ class Operator:
         if self.election is not None:
             await self.election.acquire()
             holding = [self.election.hold()]
-        await _together(
+        await _run_until_one_ends(
             *holding, *(controller.work() for controller in self.controllers for _ in range(self._workers))
         )
 
 
-async def _together(*endless: Coroutine[Any, Any, Never]) -> Never:
-    """Run all until one fails, and fail like it: with a part missing, the rest would only look alive."""
+async def _run_until_one_ends(*endless: Coroutine[Any, Any, Never]) -> Never:
+    """Run all until one fails, and fail like it: with one missing, the rest would only look alive."""
     tasks = [asyncio.ensure_future(each) for each in endless]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The work queue: which objects are to be looked at, by whom, and when.
+"""The work queue: which objects are to be reconciled, and when.
 
 A key waits at most once and is worked on by one worker at a time; what changes meanwhile makes it wait again. A key
 that failed waits longer each time. These are the guarantees of client-go's workqueue.
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 from fedsilo_operator.objects import Kind, Ref
 
-FIRST, MOST = 1.0, 300.0
-"""Seconds to wait after the first failure, doubled with each one more, and the most."""
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 300.0
+"""Wait after the first failure, doubled with each further one, and its upper bound."""
 
-JITTER = 0.2
-"""Share by which a wait differs at random, so that what failed together does not come back together."""
+JITTER_FRACTION = 0.2
+"""Fraction by which a wait varies at random, so that what failed together is not retried together."""
 
 RETRIES_PER_SECOND, BURST = 10.0, 100.0
-"""How often keys come back after failures, all keys together."""
+"""Rate at which keys come back after failures, all keys together."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """The object that a controller is to look at."""
+    """The object that a controller is to reconcile."""
 
     kind: Kind
     ref: Ref
@@ -34,7 +34,7 @@ class Key:
         return f"{self.kind} {self.ref}"
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: so many at once, then so many per second."""
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -63,12 +63,12 @@ class Queue:
         self._draw = draw
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: dict[Key, float] = {}
-        """Since when each one waits for a worker."""
+        """When each one began to wait for a worker."""
         self._working: dict[Key, float] = {}
-        """Since when each one is worked on."""
+        """When work on each one began."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
-        self._bucket = Bucket(RETRIES_PER_SECOND, BURST)
+        self._bucket = TokenBucket(RETRIES_PER_SECOND, BURST)
         self.added = 0
         self.retried = 0
         """How often a key began to wait for a worker, and how often one was to come back after a failure."""
@@ -77,12 +77,12 @@ class Queue:
         """How many keys wait to be worked on now."""
         return len(self._waiting)
 
-    def longest(self) -> float:
-        """Seconds for which a worker has been busy with its key, of all the longest; 0 when none is."""
+    def longest_running(self) -> float:
+        """Seconds for which the slowest worker has been busy with its key; 0 when none is."""
         return asyncio.get_running_loop().time() - min(self._working.values()) if self._working else 0.0
 
     def add(self, key: Key) -> None:
-        """Look at it as soon as a worker is free; that makes an appointment for later needless."""
+        """Reconcile it as soon as a worker is free; a timer for later is cancelled."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -93,7 +93,7 @@ class Queue:
                 self._ready.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Look at it then, unless something makes it be looked at before; of two appointments the earlier counts."""
+        """Reconcile it then, unless something adds it before; of two timers the earlier counts."""
         if key in self._waiting:
             return
         loop = asyncio.get_running_loop()
@@ -106,28 +106,28 @@ class Queue:
         self._timers[key] = loop.call_at(when, self.add, key)
 
     def retry(self, key: Key, at_least: float = 0.0) -> int:
-        """Look at it again after a failure; how often in a row it has failed now."""
+        """Reconcile it again after a failure; returns how often in a row it has failed now."""
         self.retried += 1
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        wait = min(MOST, max(at_least, FIRST * 2.0 ** min(failures, 30)))
-        wait *= 1 - JITTER + 2 * JITTER * self._draw()
+        wait = min(MAX_RETRY_SECONDS, max(at_least, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30)))
+        wait *= 1 - JITTER_FRACTION + 2 * JITTER_FRACTION * self._draw()
         self.add_after(key, max(wait, self._bucket.take(asyncio.get_running_loop().time())))
         return failures + 1
 
     def forget(self, key: Key) -> None:
-        """It went well: the next failure is the first."""
+        """It succeeded: the next failure counts as the first."""
         self._failures.pop(key, None)
 
     async def get(self) -> tuple[Key, float]:
-        """The next key, which is this worker's alone until `done`, and the seconds that it has waited for one."""
+        """The next key, this worker's alone until `done`, and the seconds that it has waited for a worker."""
         key = await self._ready.get()
         since = self._waiting.pop(key)
         self._working[key] = asyncio.get_running_loop().time()
         return key, self._working[key] - since
 
     def done(self, key: Key) -> None:
-        """The worker is through with it."""
+        """The worker has finished with it."""
         self._working.pop(key, None)
         if key in self._waiting:
             self._ready.put_nowait(key)

@@ -1,4 +1,4 @@
-"""List and watch: a shelf of the store that follows the API server."""
+"""List and watch: keeps an indexer of the store in step with the API server."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Never
 
 from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, Gone
 from fedsilo_operator.objects import Kind, Ref, ref_of
-from fedsilo_operator.runtime.store import Changed, Shelf
+from fedsilo_operator.runtime.store import Changed, Indexer
 
 log = logging.getLogger("fedsilo")
 
-FIRST, MOST = 0.5, 30.0
-"""Seconds before the second try to list and watch, doubled with each one more, and the most."""
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
+"""Wait before the second try to list and watch, doubled with each further one, and its upper bound."""
 
 
 class Reflector:
-    """Keeps one shelf like the API server has it, and tells who asked of every difference."""
+    """Keeps one indexer in step with the API server, and tells its listeners of every difference."""
 
-    def __init__(self, cluster: Cluster, kind: Kind, labels: str, shelf: Shelf) -> None:
+    def __init__(self, cluster: Cluster, kind: Kind, labels: str, indexer: Indexer) -> None:
         self._cluster = cluster
         self._kind = kind
         self._labels = labels
-        self._shelf = shelf
+        self._indexer = indexer
         self._version: str | None = None
         self.synced = asyncio.Event()
         """Set when the first list is in."""
         self.restarts = 0
-        """How often it had to list anew or to try again; a watch that ends in its time is none."""
+        """How often it had to list anew or try again; a watch that ends in due time does not count."""
 
     def on_change(self, listener: Changed) -> None:
-        """Tell this one too."""
-        self._shelf.listeners.append(listener)
+        """Add a listener."""
+        self._indexer.listeners.append(listener)
 
     async def run(self) -> Never:
         """Follow until cancelled, whatever the API server does."""
@@ -42,7 +42,7 @@ class Reflector:
         failures = 0
         while True:
             began = loop.time()
-            heard = False
+            received = False
             try:
                 if self._version is None:
                     await self._list()
@@ -50,7 +50,7 @@ class Reflector:
                     self._cluster.watch(self._kind, self._version or "", labels=self._labels)
                 ) as changes:
                     async for change in changes:
-                        heard = True
+                        received = True
                         self._note(change)
             except Gone as error:
                 log.info("%s: listing again: %s", self._kind.plural, error)
@@ -60,16 +60,19 @@ class Reflector:
                 log.warning("%s: trying again: %s", self._kind.plural, error)
                 self.restarts += 1
             # A watch ends every few minutes, which is no failure; one that brings nothing and ends at once is.
-            failures = 0 if heard or loop.time() - began > MOST else failures + 1
-            await asyncio.sleep(min(MOST, FIRST * 2.0 ** min(failures, 30)) * random.uniform(0.5, 1))
+            failures = 0 if received or loop.time() - began > MAX_RETRY_SECONDS else failures + 1
+            await asyncio.sleep(
+                min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30))
+                * random.uniform(0.5, 1)
+            )
 
     async def _list(self) -> None:
         listing = await self._cluster.list(self._kind, labels=self._labels)
         there = {ref_of(obj) for obj in listing.items}
-        for ref in self._shelf.objects.keys() - there:
+        for ref in self._indexer.objects.keys() - there:
             self._remove(ref)
         for obj in listing.items:
-            self._shelf.note(obj)
+            self._indexer.update(obj)
         self._version = listing.resource_version
         self.synced.set()
 
@@ -77,10 +80,10 @@ class Reflector:
         if change.type == "DELETED":
             self._remove(ref_of(change.object))
         elif change.type != "BOOKMARK":
-            self._shelf.note(change.object)
+            self._indexer.update(change.object)
         self._version = change.object["metadata"]["resourceVersion"]
 
     def _remove(self, ref: Ref) -> None:
-        before = self._shelf.remove(ref)
+        before = self._indexer.remove(ref)
         if before is not None:
-            self._shelf.tell(before, None)
+            self._indexer.notify(before, None)

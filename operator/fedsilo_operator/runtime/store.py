@@ -16,33 +16,33 @@ INDEXED = (JOB_UID, JOB_NAME)
 """Labels with few objects to a value."""
 
 Changed = Callable[[Object | None, Object | None], None]
-"""Told of an object before and after."""
+"""Called with an object before and after a change."""
 
 
-class Shelf:
-    """The objects that one reflector brings: of a kind, under a label selector."""
+class Indexer:
+    """The objects that one reflector brings, of a kind and under a label selector, indexed by namespace and label."""
 
     def __init__(self) -> None:
         self.objects: dict[Ref, Object] = {}
         self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
         self._by_label: defaultdict[tuple[str, str], set[Ref]] = defaultdict(set)
         self.listeners: list[Changed] = []
-        """Told of every difference, whoever brought it."""
+        """Called for every difference, whoever brought it."""
 
-    def note(self, obj: Object) -> None:
-        """Set an object, and tell who listens if that changed anything."""
+    def update(self, obj: Object) -> None:
+        """Set an object, and notify the listeners if that changed anything."""
         before = self.put(obj)
         after = self.objects[ref_of(obj)]
         if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
-            self.tell(before, after)
+            self.notify(before, after)
 
-    def tell(self, before: Object | None, after: Object | None) -> None:
-        """Tell who listens of an object before and after; None for what was not there and for what is gone."""
+    def notify(self, before: Object | None, after: Object | None) -> None:
+        """Call the listeners with an object before and after; None where it did not exist, or no longer does."""
         for listener in self.listeners:
             listener(before, after)
 
     def put(self, obj: Object) -> Object | None:
-        """Set an object, and give the one before; an older version than the one that is there changes nothing."""
+        """Set an object and return the one before; a version older than the one that is there changes nothing."""
         ref = ref_of(obj)
         before = self.objects.get(ref)
         if before is not None:
@@ -56,7 +56,7 @@ class Shelf:
         return before
 
     def remove(self, ref: Ref) -> Object | None:
-        """Take an object out, and give it."""
+        """Remove an object and return it."""
         obj = self.objects.pop(ref, None)
         if obj is not None:
             _discard(self._by_namespace, ref.namespace, ref)
@@ -65,7 +65,7 @@ class Shelf:
         return obj
 
     def candidates(self, namespace: str | None, labels: Mapping[str, str]) -> Iterable[Ref]:
-        """References among which all that match are, from an index that knows few."""
+        """References that include all that match, from the most selective index."""
         for label in _indexed(labels):
             return self._by_label.get(label, ())
         if namespace is not None:
@@ -74,18 +74,18 @@ class Shelf:
 
 
 class Store:
-    """Caches of all kinds. Objects in it belong to everybody: nobody changes one."""
+    """Caches of all kinds. The objects in it are shared: nobody changes one."""
 
     def __init__(self) -> None:
-        self._shelves: dict[Kind, dict[str, Shelf]] = {}
+        self._indexers: dict[Kind, dict[str, Indexer]] = {}
 
-    def shelf(self, kind: Kind, labels: str) -> Shelf:
-        """Where the reflector with this selector keeps its objects."""
-        return self._shelves.setdefault(kind, {}).setdefault(labels, Shelf())
+    def indexer(self, kind: Kind, labels: str) -> Indexer:
+        """The indexer of the reflector with this selector."""
+        return self._indexers.setdefault(kind, {}).setdefault(labels, Indexer())
 
     def get(self, kind: Kind, ref: Ref) -> Object | None:
         """One object, as far as a reflector has seen it."""
-        found = (shelf.objects.get(ref) for shelf in self._shelves.get(kind, {}).values())
+        found = (indexer.objects.get(ref) for indexer in self._indexers.get(kind, {}).values())
         return next((obj for obj in found if obj is not None), None)
 
     def select(
@@ -94,10 +94,10 @@ class Store:
         """Objects in a namespace, or all, that carry all these labels; by namespace and name."""
         wanted = (labels or {}).items()
         found = {
-            ref: shelf.objects[ref]
-            for shelf in self._shelves.get(kind, {}).values()
-            for ref in shelf.candidates(namespace, labels or {})
-            if namespace in (None, ref.namespace) and wanted <= labels_of(shelf.objects[ref]).items()
+            ref: indexer.objects[ref]
+            for indexer in self._indexers.get(kind, {}).values()
+            for ref in indexer.candidates(namespace, labels or {})
+            if namespace in (None, ref.namespace) and wanted <= labels_of(indexer.objects[ref]).items()
         }
         return [obj for _, obj in sorted(found.items())]
 
@@ -106,11 +106,11 @@ class Store:
 
         An object that is not there is not put there, or one that was deleted meanwhile would come back for good.
         """
-        for shelf in self._shelves.get(kind_of(obj), {}).values():
-            known = shelf.objects.get(ref_of(obj))
+        for indexer in self._indexers.get(kind_of(obj), {}).values():
+            known = indexer.objects.get(ref_of(obj))
             if known is not None and uid_of(known) == uid_of(obj):
-                # When the watch brings it, it is nothing new: whoever waits for it must hear of it now.
-                shelf.note(obj)
+                # When the watch brings it, nothing has changed: listeners must hear of it now.
+                indexer.update(obj)
 
 
 class WriteThrough:
@@ -165,7 +165,7 @@ def _version(obj: Object) -> int:
 
 
 def _indexed(labels: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those by which objects are looked up."""
+    """The labels by which objects are looked up."""
     return [(name, labels[name]) for name in INDEXED if name in labels]
 
 

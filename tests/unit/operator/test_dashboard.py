@@ -19,7 +19,7 @@ from fedsilo.wire import issue_server, make_authority
 from fedsilo_operator.__main__ import main
 from fedsilo_operator.cluster.interface import Refused, Unavailable
 from fedsilo_operator.dashboard import source as source_module
-from fedsilo_operator.dashboard.access import REMEMBERED, Reviewed
+from fedsilo_operator.dashboard.access import CACHE_SECONDS, TokenAccess
 from fedsilo_operator.dashboard.serving import dashboard
 from fedsilo_operator.dashboard.source import Source
 from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Kind, Object
@@ -63,23 +63,23 @@ class Cluster(FakeCluster):
         return await super().list(kind, **selection)
 
 
-def shelved(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
+def cached(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
     """Put an object where a reflector would."""
     typed = {"apiVersion": kind.api, "kind": kind.name, **obj}
     typed["metadata"] = obj["metadata"] | {"resourceVersion": str(version)}
-    store.shelf(kind, "").note(typed)
+    store.indexer(kind, "").update(typed)
 
 
 @pytest.fixture
 def store() -> Store:
     found, scene = Store(), consortium()
     for job in scene.jobs:
-        shelved(found, FEDERATED_JOB, job)
+        cached(found, FEDERATED_JOB, job)
     first: Any = scene.jobs[0]
     other = first | {"metadata": first["metadata"] | {"namespace": "closed", "uid": "closed"}}
-    shelved(found, FEDERATED_JOB, other)
+    cached(found, FEDERATED_JOB, other)
     for agent in scene.agents:
-        shelved(found, SILO_AGENT, agent)
+        cached(found, SILO_AGENT, agent)
     return found
 
 
@@ -131,19 +131,19 @@ async def test_everybody_sees_what_they_may_list(
 
 async def test_answers_are_remembered_but_not_for_ever(store: Store) -> None:
     clock, cluster = [0.0], Cluster()
-    reviewed, scene = Reviewed(cluster, lambda: clock[0]), consortium()
+    access, scene = TokenAccess(cluster, lambda: clock[0]), consortium()
 
     async def ask(token: str) -> object:
         request = make_mocked_request("GET", "/api/jobs", headers={"Authorization": f"Bearer {token}"})
         try:
-            return await reviewed.namespaces(request, scene)
+            return await access.namespaces(request, scene)
         except web.HTTPUnauthorized:
             return "stranger"
 
     for _ in range(3):
         assert [await ask("all"), await ask("stolen")] == [None, "stranger"]
     assert sorted(cluster.asked) == ["SubjectAccessReview", "TokenReview", "TokenReview"]
-    clock[0] += REMEMBERED + 1
+    clock[0] += CACHE_SECONDS + 1
     assert await ask("all") is None
     assert len(cluster.asked) == 5
 
@@ -192,7 +192,7 @@ async def test_a_change_in_the_caches_wakes_who_waits(store: Store) -> None:
     waiting = asyncio.ensure_future(source.feed.newer(version, 5))
     await asyncio.sleep(0)
     job: Any = consortium().jobs[0]
-    shelved(store, FEDERATED_JOB, job | {"status": job["status"] | {"round": 8}}, version=2)
+    cached(store, FEDERATED_JOB, job | {"status": job["status"] | {"round": 8}}, version=2)
     assert await waiting
     assert source.scene().job("research", "digits").jobs[0]["status"]["round"] == 8
 
@@ -200,7 +200,7 @@ async def test_a_change_in_the_caches_wakes_who_waits(store: Store) -> None:
 async def test_events_are_asked_for_while_somebody_looks_and_by_namespace(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "PERIOD", 0.01)
+    monkeypatch.setattr(source_module, "EVENTS_POLL_SECONDS", 0.01)
     cluster = Cluster()
     event = consortium().events[0]
     namespace = {"namespace": "research"}

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fedsilo_operator.objects import FEDERATED_JOB, Ref
-from fedsilo_operator.runtime.queue import BURST, FIRST, MOST, RETRIES_PER_SECOND, Bucket, Key, Queue
+from fedsilo_operator.runtime.queue import (
+    BURST,
+    FIRST_RETRY_SECONDS,
+    MAX_RETRY_SECONDS,
+    RETRIES_PER_SECOND,
+    Key,
+    Queue,
+    TokenBucket,
+)
 from tests.operator_fakes import virtual
 
 KEYS = [Key(FEDERATED_JOB, Ref("n", name)) for name in "abc"]
@@ -79,7 +87,7 @@ class Machine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, outcome: str) -> None:
         key = data.draw(st.sampled_from(sorted(self.working, key=str)))
         if outcome == "failed":
-            self._promise(key, min(MOST, FIRST * 2 ** self.failures[key]))
+            self._promise(key, min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** self.failures[key]))
             self.failures[key] += 1
             self._do(lambda: self.queue.retry(key))
         else:
@@ -166,7 +174,7 @@ def test_many_failures_at_once_come_back_a_few_at_a_time() -> None:
 
 
 def test_a_bucket_fills_up_again() -> None:
-    bucket = Bucket(rate=2, burst=3)
+    bucket = TokenBucket(rate=2, burst=3)
     assert [bucket.take(0) for _ in range(5)] == [0, 0, 0, 0.5, 1]
     assert bucket.take(2) == 0
     assert [bucket.take(100) for _ in range(4)] == [0, 0, 0, 0.5]

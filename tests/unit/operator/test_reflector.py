@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Object, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
-from fedsilo_operator.runtime.store import Shelf, Store, WriteThrough
+from fedsilo_operator.runtime.store import Indexer, Store, WriteThrough
 from tests.operator_contract import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
@@ -48,17 +48,17 @@ def expected(cluster: FakeCluster, label: str = "") -> dict[Ref, Object]:
 
 
 def following(
-    cluster: FakeCluster, labels: str, body: Callable[[Shelf, Follower, Reflector], Awaitable[None]]
+    cluster: FakeCluster, labels: str, body: Callable[[Indexer, Follower, Reflector], Awaitable[None]]
 ) -> None:
     """Run a body beside a reflector, in virtual time."""
 
     async def run() -> None:
-        shelf, follower = Shelf(), Follower()
-        reflector = Reflector(cluster, CONFIG_MAP, labels, shelf)
+        indexer, follower = Indexer(), Follower()
+        reflector = Reflector(cluster, CONFIG_MAP, labels, indexer)
         reflector.on_change(follower.changed)
         running = asyncio.ensure_future(reflector.run())
         try:
-            await body(shelf, follower, reflector)
+            await body(indexer, follower, reflector)
             assert not running.done(), running
         finally:
             running.cancel()
@@ -97,14 +97,14 @@ def test_faults_never_leave_a_difference(seed: int, rate: float, labels: str) ->
         else:
             cluster.send_bookmarks()
 
-    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+    async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         for _ in range(draw.randint(1, 40)):
             happen()
             await asyncio.sleep(draw.choice([0, 0, 0.1, 5]))
         cluster.faults = lambda verb, kind: None
         await asyncio.sleep(120)
         there = expected(cluster, labels[2:])
-        assert shelf.objects == there
+        assert indexer.objects == there
         assert follower.objects == there
 
     following(cluster, labels, body)
@@ -115,7 +115,7 @@ def test_a_deletion_during_an_outage_is_noticed() -> None:
     cluster.put(config_map("n", "a"))
     cluster.put(config_map("n", "b"))
 
-    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+    async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await reflector.synced.wait()
         cluster.faults = lambda verb, kind: Unavailable("down")
         cluster.cut_watches()
@@ -134,7 +134,7 @@ def test_listing_again_tells_only_what_changed() -> None:
     for number in range(10):
         cluster.put(config_map("n", f"c{number}"))
 
-    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+    async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await reflector.synced.wait()
         told = follower.told
         cluster.cut_watches()
@@ -155,7 +155,7 @@ def test_bookmarks_save_a_listing() -> None:
 
     cluster = FakeCluster(faults=count)
 
-    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+    async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await reflector.synced.wait()
         await asyncio.sleep(1)
         cluster.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "n", "name": "s"}})
@@ -179,7 +179,7 @@ def test_an_outage_is_met_with_patience() -> None:
 
     cluster = FakeCluster(faults=down)
 
-    async def body(shelf: Shelf, follower: Follower, reflector: Reflector) -> None:
+    async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await asyncio.sleep(600)
         assert not reflector.synced.is_set()
         assert len(attempts) < 60
@@ -200,7 +200,7 @@ def labelled(namespace: str, name: str, version: int, **labels: str) -> Object:
 
 def test_a_store_selects_over_all_its_shelves() -> None:
     store = Store()
-    one, two = store.shelf(CONFIG_MAP, "x=1"), store.shelf(CONFIG_MAP, "x=2")
+    one, two = store.indexer(CONFIG_MAP, "x=1"), store.indexer(CONFIG_MAP, "x=2")
     one.put(labelled("n", "a", 1, **{"x": "1", JOB_UID: "u"}))
     one.put(labelled("m", "b", 2, **{"x": "1", JOB_UID: "v"}))
     two.put(labelled("n", "c", 3, **{"x": "2", JOB_UID: "u"}))
@@ -230,18 +230,18 @@ def test_a_store_selects_over_all_its_shelves() -> None:
 )
 def test_indexes_say_what_a_scan_would(writes: list[tuple[str, str, str, bool]]) -> None:
     store = Store()
-    shelf = store.shelf(CONFIG_MAP, "")
+    indexer = store.indexer(CONFIG_MAP, "")
     for version, (within, name, uid, there) in enumerate(writes):
         if there:
-            shelf.put(labelled(within, name, version, **{JOB_UID: uid}))
+            indexer.put(labelled(within, name, version, **{JOB_UID: uid}))
         else:
-            shelf.remove(Ref(within, name))
+            indexer.remove(Ref(within, name))
     namespaces: list[str | None] = ["n", "m", None]
     for namespace in namespaces:
         for uid in "uv":
             assert store.select(CONFIG_MAP, namespace=namespace, labels={JOB_UID: uid}) == [
                 obj
-                for ref, obj in sorted(shelf.objects.items())
+                for ref, obj in sorted(indexer.objects.items())
                 if namespace in (None, ref.namespace) and obj["metadata"]["labels"][JOB_UID] == uid
             ]
 
@@ -249,22 +249,22 @@ def test_indexes_say_what_a_scan_would(writes: list[tuple[str, str, str, bool]])
 async def test_what_was_written_is_seen_at_once() -> None:
     server, store = FakeCluster(), Store()
     cluster = WriteThrough(server, store)
-    shelf = store.shelf(CONFIG_MAP, "")
+    indexer = store.indexer(CONFIG_MAP, "")
     older = await cluster.apply(config_map("n", data={"x": "1"}), manager="one")
     assert store.get(CONFIG_MAP, Ref("n", "a")) is None, "only the watch brings what is new"
-    shelf.put(older)
+    indexer.put(older)
     told: list[object] = []
-    shelf.listeners.append(lambda before, after: told.append(after))
+    indexer.listeners.append(lambda before, after: told.append(after))
     newer = await cluster.apply(config_map("n", data={"x": "2"}), manager="one")
     assert _version(store) == newer["metadata"]["resourceVersion"]
     assert len(told) == 1, "another controller may wait for it"
-    shelf.note(older)
+    indexer.update(older)
     assert _version(store) == newer["metadata"]["resourceVersion"], "the watch limps behind"
-    shelf.note(newer)
+    indexer.update(newer)
     assert len(told) == 1
     server.remove(CONFIG_MAP, Ref("n", "a"))
     again = server.put(config_map("n"))
-    shelf.put(again)
+    indexer.put(again)
     store.learn(newer)
     assert _version(store) == again["metadata"]["resourceVersion"], "an answer about another identity"
 
@@ -278,7 +278,7 @@ def _version(store: Store) -> str:
 @pytest.mark.parametrize("error", [Unavailable, Conflict])
 async def test_what_failed_is_not_learnt(error: type[ClusterError]) -> None:
     server, store = FakeCluster(), Store()
-    store.shelf(CONFIG_MAP, "").put(server.put(config_map("n")))
+    store.indexer(CONFIG_MAP, "").put(server.put(config_map("n")))
     server.faults = lambda verb, kind: error("no")
     with pytest.raises(error):
         await WriteThrough(server, store).apply(config_map("n", data={"x": "1"}), manager="one")
