@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -10,6 +11,13 @@ from collections.abc import Iterator
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
+
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a write failed for lack of space, which may pass."""
+    return error.errno in DISK_FULL_ERRNOS
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -1,8 +1,8 @@
 """A whole job in one process, without HTTP: both halves of the engine, and signed update files between them.
 
     silos = [silo_holding(tmp_path, "north", features, labels), ...]
-    federation = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
-    model_of(federation), federation.history()
+    engine = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
+    model_of(engine), engine.history()
 
 The silo's side is the agent's own: its mailbox keeps private state until an answer is acknowledged, and its guard's
 inspection copies, checks and signs what the method answered.
@@ -112,7 +112,7 @@ def runners(spec: FederatedJobSpec, silos: Iterable[Silo], root: Path) -> dict[s
     return {str(silo): TaskRunner(open_silo(spec, silo, root)) for silo in silos}
 
 
-def open_federation(
+def open_engine(
     directory: Path,
     spec: FederatedJobSpec,
     *,
@@ -156,37 +156,35 @@ class LocalSilo:
         """What the silo keeps since its last acknowledged answer."""
         return self._mailbox.private_state(self.acknowledged)
 
-    def answer(self, federation: RoundEngine) -> bool:
+    def answer(self, engine: RoundEngine) -> bool:
         """Answer the open task, or report why not; whether there was one."""
-        sealed, exchange = federation.task(self.reference), federation.current
-        if federation.ended or sealed is None or exchange is None:
+        sealed = engine.task(self.reference)
+        if engine.ended or sealed is None:
             return False
         try:
-            update = self.sign(federation, sealed.contract, sealed.sealed)
+            update = self.sign(engine, sealed.contract, sealed.sealed)
         except FedsiloError as error:
-            exchange.fail(self.reference, error.reason, str(error))
+            engine.fail(self.reference, sealed.id, error.reason, str(error))
             return True
-        self.send(federation, sealed.id, update)
+        self.send(engine, sealed.id, update)
         return True
 
-    def send(self, federation: RoundEngine, task: str, update: Path) -> None:
+    def send(self, engine: RoundEngine, task: str, update: Path) -> None:
         """Have a signed update checked and accepted.
 
         :raises Problem: when it is refused.
         """
-        checker = UpdateChecker(federation.expected(task, self.reference), self.key.verify_key)
+        checker = UpdateChecker(engine.expected(task, self.reference), self.key.verify_key)
         checker.feed(update.read_bytes())
         accepted = checker.finish()
-        assert federation.current is not None
-        update.replace(federation.current.update_path(task))
-        federation.current.accept(self.reference, accepted)
+        engine.accept(self.reference, update, accepted)
         self.acknowledged = task
 
-    def sign(self, federation: RoundEngine, contract: Contract, sealed: bytes) -> Path:
+    def sign(self, engine: RoundEngine, contract: Contract, sealed: bytes) -> Path:
         """Have the method answer a task, and the guard check and sign the answer."""
         task = open_task(sealed, TASK_KEY.verify_key)
         private = self.private
-        reply = self._runner.run(_as_seen_by_the_method(task, federation), private)
+        reply = self._runner.run(_as_seen_by_the_method(task, engine), private)
         self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
@@ -194,14 +192,14 @@ class LocalSilo:
         return update
 
 
-def _as_seen_by_the_method(task: Task, federation: RoundEngine) -> SiloTask:
+def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:
     trees = {}
     for link in task.blobs:
-        path = federation.blob(link.digest)
+        path = engine.blob(link.digest)
         assert path is not None, f"task {task.task} names blob {link.name}, which is not served"
         trees[link.name] = open_blob(path).tree()
-    assert federation.current is not None
-    place = federation.current.exchange
+    assert engine.current is not None
+    place = engine.current.exchange
     return SiloTask(
         task.step, task.phase, task.round, place.phase_round, place.phase_rounds, trees, task.settings
     )
@@ -215,11 +213,11 @@ def local_silos(directory: Path, answering: Mapping[str, Runner], limits: Limits
     ]
 
 
-def drive(federation: RoundEngine, silos: Sequence[LocalSilo]) -> None:
+def drive(engine: RoundEngine, silos: Sequence[LocalSilo]) -> None:
     """Let silos answer, in the order given, and rounds close, to the job's end."""
-    while not federation.ended:
-        answered = [silo for silo in silos if silo.answer(federation)]
-        settled = federation.settle()
+    while not engine.ended:
+        answered = [silo for silo in silos if silo.answer(engine)]
+        settled = engine.settle()
         assert answered or settled, "nobody has anything to do, and the job goes on"
 
 
@@ -231,19 +229,19 @@ def federate(
     method: Method | None = None,
     evaluation: GlobalEvaluation | None = None,
 ) -> RoundEngine:
-    """Run a job to its end and return its federation.
+    """Run a job to its end and return its round engine.
 
     :param answering: silo reference -> what answers its tasks, in the order in which they answer.
     :raises FedsiloError: the job's failure.
     """
-    federation = open_federation(directory / "aggregator", spec, method=method, evaluation=evaluation)
-    drive(federation, local_silos(directory, answering))
-    if federation.failure is not None:
-        raise federation.failure
-    return federation
+    engine = open_engine(directory / "aggregator", spec, method=method, evaluation=evaluation)
+    drive(engine, local_silos(directory, answering))
+    if engine.failure is not None:
+        raise engine.failure
+    return engine
 
 
-def model_of(federation: RoundEngine) -> Tree:
+def model_of(engine: RoundEngine) -> Tree:
     """The tensors of the job's model."""
-    assert federation.result is not None
-    return open_blob(federation.result.path).tree()
+    assert engine.result is not None
+    return open_blob(engine.result.path).tree()

@@ -74,20 +74,20 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     from fedsilo.engine import curves
     from fedsilo.engine.status import Sinks, Status, StatusFile, StatusSink, failed_status
     from fedsilo.probes import probing
-    from fedsilo_aggregator.http import Service
+    from fedsilo_aggregator.http import AggregatorService
     from fedsilo_aggregator.metrics import exposition
     from fedsilo_aggregator.rounds import leaving_on_sigterm, serve, server_context
-    from fedsilo_aggregator.startup import open_federation
+    from fedsilo_aggregator.startup import open_engine
 
     file = StatusFile(args.dir / "status.json")
     try:
-        federation = open_federation(config, args.dir, args.task_key, args.data_root)
+        engine = open_engine(config, args.dir, args.task_key, args.data_root)
     except FedsiloError as error:
         file.publish(failed_status(error.reason, str(error)))
         raise
-    sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, federation.history, args.dir)]
-    service = Service(federation, config.keys())
-    status = Status(federation, service.refused, service.served)
+    sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, engine.history, args.dir)]
+    service = AggregatorService(engine, config.keys())
+    status = Status(engine, service.refused, service.served)
     metrics = exposition(config.job, service, status)
     tls = server_context(args.tls_cert, args.tls_key)
 
@@ -102,10 +102,9 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         unreported = runner.run(serving())
-    if federation.failure is not None:
-        if federation.current is not None:
-            federation.current.forget_failures()
-        raise federation.failure
+    if engine.failure is not None:
+        engine.forget_failures()
+        raise engine.failure
     if unreported is not None:
         raise FedsiloError(
             f"job {config.job}: the model is in {args.dir}, and the job's status does not say so: {unreported}; start "

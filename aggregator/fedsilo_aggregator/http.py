@@ -12,31 +12,40 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
+from fedsilo.durable import is_disk_full
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
 from fedsilo.wire.problems import STATUS, one_line
-from fedsilo_aggregator.uploads import FULL, UploadRange, Uploads
+from fedsilo_aggregator.uploads import UploadRange, Uploads
 
 log = logging.getLogger("fedsilo.aggregator")
 
-MAX_WAIT = 60.0
-MAX_FAILURE = 16 << 10
+MAX_WAIT_SECONDS = 60.0
+"""For which a request for the next task may be held."""
+
+MAX_FAILURE_BYTES = 16 << 10
+"""Of a failure report."""
+
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Service:
-    """Handlers over one job's federation; everything that changes is announced by `change`.
+class AggregatorService:
+    """Request handlers over one job's round engine.
 
     :param keys: sender -> public key.
+    :ivar last_seen: silo -> `time.monotonic()` of its last proven request.
+    :ivar finished: silos that have fetched the `finish` task.
+    :ivar refused: refusals by problem code.
+    :ivar served: silo -> bytes of blobs that it fetched.
     """
 
-    def __init__(self, federation: RoundEngine, keys: Mapping[str, VerifyKey]) -> None:
-        self.federation = federation
-        self.uploads = Uploads(federation, keys, self.change)
-        self.seen: dict[str, float] = {}
+    def __init__(self, engine: RoundEngine, keys: Mapping[str, VerifyKey]) -> None:
+        self.engine = engine
+        self.uploads = Uploads(engine, keys, self.announce_change)
+        self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
         self.refused: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
@@ -45,8 +54,8 @@ class Service:
 
     def application(self) -> web.Application:
         """Routes and middlewares."""
-        app = web.Application(middlewares=[self._problems, self._proofs], client_max_size=MAX_FAILURE)
-        job = f"/v1/jobs/{self.federation.identity.uid}"
+        app = web.Application(middlewares=[self._problems, self._proofs], client_max_size=MAX_FAILURE_BYTES)
+        job = f"/v1/jobs/{self.engine.identity.uid}"
         app.router.add_get("/healthz", self._health)
         app.router.add_get(f"{job}/task", self._task)
         app.router.add_get(f"{job}/blobs/{{digest}}", self._blob)
@@ -55,13 +64,13 @@ class Service:
         app.router.add_post(f"{job}/failures/{{task}}", self._failure)
         return app
 
-    def change(self) -> None:
-        """Wake everybody who waits for news."""
+    def announce_change(self) -> None:
+        """Wake every request, and whoever drives the rounds, that waits for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def changed(self, seconds: float) -> None:
-        """Wait for news, at most so long."""
+    async def wait_for_change(self, seconds: float) -> None:
+        """Return at the next change, or after so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -77,7 +86,7 @@ class Service:
         except web.HTTPException as found:
             problem = Problem("malformed", f"{request.method} {request.raw_path}: {found.reason}")
         except OSError as error:
-            if error.errno not in FULL:
+            if not is_disk_full(error):
                 raise
             problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
         self.refused[problem.code] += 1
@@ -92,19 +101,19 @@ class Service:
     async def _proofs(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == "/healthz":
             return await handler(request)
-        if not request.path.startswith(f"/v1/jobs/{self.federation.identity.uid}/"):
-            raise Problem("wrong-job", f"{request.raw_path} is not of job {self.federation.identity.uid}")
+        if not request.path.startswith(f"/v1/jobs/{self.engine.identity.uid}/"):
+            raise Problem("wrong-job", f"{request.raw_path} is not of job {self.engine.identity.uid}")
         body = await _small_body(request) if request.method == "POST" else None
         request[SILO] = verify_request(
             request.headers.get("Authorization", ""),
             self._keys,
-            job=self.federation.identity.uid,
+            job=self.engine.identity.uid,
             method=request.method,
             path=request.raw_path,
             body=body,
             now=time.time(),
         )
-        self.seen[request[SILO]] = time.monotonic()
+        self.last_seen[request[SILO]] = time.monotonic()
         return await handler(request)
 
     async def _health(self, _request: web.Request) -> web.Response:
@@ -112,9 +121,9 @@ class Service:
 
     async def _task(self, request: web.Request) -> web.Response:
         silo, after = request[SILO], request.query.get("after", "")
-        until = time.monotonic() + min(_number(request.query.get("wait", "0"), "wait"), MAX_WAIT)
+        until = time.monotonic() + min(_number(request.query.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
         while True:
-            task = self.federation.task(silo)
+            task = self.engine.task(silo)
             if task is not None and task.id != after:
                 if task.id == FINISH:
                     self.finished.add(silo)
@@ -122,10 +131,10 @@ class Service:
             left = until - time.monotonic()
             if left <= 0:
                 return web.Response(status=204)
-            await self.changed(left)
+            await self.wait_for_change(left)
 
     async def _blob(self, request: web.Request) -> web.StreamResponse:
-        path = self.federation.blob(request.match_info["digest"])
+        path = self.engine.blob(request.match_info["digest"])
         if path is None:
             raise Problem("unknown-blob", f"no open task refers to blob {request.match_info['digest'][:64]}")
         response = web.FileResponse(path, chunk_size=1 << 20)
@@ -152,13 +161,10 @@ class Service:
     async def _failure(self, request: web.Request) -> web.Response:
         silo, task = request[SILO], request.match_info["task"]
         reason, message = _failure_report(await request.read())
-        if self.federation.accepted(task) is None:
-            self.federation.expected(task, silo)
-            assert self.federation.current is not None
+        if self.engine.fail(silo, task, reason, message):
             with concerning(silo=_name(request)):
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
-            self.federation.current.fail(silo, reason, message)
-            self.change()
+            self.announce_change()
         return web.Response(status=204)
 
 
@@ -192,7 +198,7 @@ async def _small_body(request: web.Request) -> bytes:
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE} bytes") from None
+        raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
 
 
 def _number(text: str, name: str) -> float:

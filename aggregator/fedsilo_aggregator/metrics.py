@@ -9,7 +9,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.engine.status import OUTCOMES, Status
 from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series
 from fedsilo.wire.problems import STATUS
-from fedsilo_aggregator.http import Service
+from fedsilo_aggregator.http import AggregatorService
 
 SILO = (*JOB, "silo")
 
@@ -62,7 +62,7 @@ REJECTED = Series(
 DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED)
 
 
-def exposition(job: FederatedJob, service: Service, status: Status) -> Exposition:
+def exposition(job: FederatedJob, service: AggregatorService, status: Status) -> Exposition:
     """The aggregator's metrics."""
 
     def read() -> Iterator[Sample]:
@@ -77,15 +77,15 @@ def exposition(job: FederatedJob, service: Service, status: Status) -> Expositio
     return Exposition(DECLARED, read)
 
 
-def _durations(service: Service) -> Distribution:
+def _durations(service: AggregatorService) -> Distribution:
     found = Distribution(DURATION.bounds)
-    for line in service.federation.history():
+    for line in service.engine.history():
         found.add(line["seconds"])
     return found
 
 
-def _open_round(labels: tuple[str, str], service: Service) -> Iterator[Sample]:
-    current = service.federation.current
+def _open_round(labels: tuple[str, str], service: AggregatorService) -> Iterator[Sample]:
+    current = service.engine.current
     if current is None:
         return
     found = current.round
@@ -97,15 +97,15 @@ def _open_round(labels: tuple[str, str], service: Service) -> Iterator[Sample]:
     yield Sample(DEADLINE, labels, found.deadline)
 
 
-def _silos(labels: tuple[str, str], service: Service, status: Status) -> Iterator[Sample]:
-    current, now = service.federation.current, time.time() - time.monotonic()
-    awaited = current.round.awaited if current and not service.federation.ended else ()
+def _silos(labels: tuple[str, str], service: AggregatorService, status: Status) -> Iterator[Sample]:
+    current, now = service.engine.current, time.time() - time.monotonic()
+    awaited = current.round.awaited if current and not service.engine.ended else ()
     for reference, account in status.accounts().items():
         silo = (*labels, reference.rpartition("/")[2])
         yield Sample(AWAITED, silo, reference in awaited)
         for result in OUTCOMES:
             yield Sample(UPDATES, (*silo, result), account.rounds[result])
-        if reference in service.seen:
-            yield Sample(REPORT, silo, now + service.seen[reference])
+        if reference in service.last_seen:
+            yield Sample(REPORT, silo, now + service.last_seen[reference])
         yield Sample(BYTES, (*silo, "received"), account.sent)
         yield Sample(BYTES, (*silo, "sent"), service.served[reference])

@@ -14,27 +14,29 @@ from pathlib import Path
 
 from aiohttp import web
 
+from fedsilo.durable import is_disk_full
 from fedsilo.engine.record import told
-from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.status import Status, StatusSink
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
-from fedsilo_aggregator.http import Service
-from fedsilo_aggregator.uploads import FULL
+from fedsilo_aggregator.http import AggregatorService
 
 log = logging.getLogger("fedsilo.aggregator")
 
-TICK = 0.25
-"""Seconds between looks at the deadline."""
+TICK_SECONDS = 0.25
+"""Between two looks at the deadline."""
 
-DRAIN = 30.0
-"""Seconds that silos get to fetch their last task."""
+DRAIN_SECONDS = 30.0
+"""That silos get to fetch their last task."""
 
-RECENT = 60.0
-"""A silo that has been silent for so many seconds is not waited for at the end."""
+RECENT_SECONDS = 60.0
+"""A silo that has been silent for longer is not waited for at the end."""
 
-CUT = 1.0
-"""Seconds that requests get to end by themselves when the service ends; an upload that is cut goes on later."""
+SHUTDOWN_SECONDS = 1.0
+"""That requests get to end by themselves when the service ends; an upload that is cut goes on later."""
+
+DISK_FULL_SECONDS = 1.0
+"""Before a full disk is tried again."""
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -49,7 +51,7 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 async def leaving_on_sigterm() -> AsyncIterator[None]:
     """On SIGTERM, end the block in order and then the process, with 143.
 
-    It is not waited for what runs in a thread, as a fold may for minutes, nor for the interpreter to tidy up, which
+    Work in a thread, such as a fold that may take minutes, is not waited for, nor the interpreter's shutdown, which
     takes seconds: the next process finds everything that it needs.
     """
     task, stopped = asyncio.current_task(), asyncio.Event()
@@ -69,70 +71,71 @@ async def leaving_on_sigterm() -> AsyncIterator[None]:
 
 
 async def serve(
-    service: Service, status: Status, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext
+    service: AggregatorService, status: Status, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext
 ) -> None:
     """Serve until the job has ended and its silos know."""
-    runner = web.AppRunner(service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=CUT)
+    runner = web.AppRunner(
+        service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=SHUTDOWN_SECONDS
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        log.info("serving job %s on %s:%d", service.federation.identity.name, host, port)
-        await drive(service, status, sink)
+        log.info("serving job %s on %s:%d", service.engine.identity.name, host, port)
+        await run_rounds(service, status, sink)
     finally:
         await runner.cleanup()
 
 
-async def drive(service: Service, status: Status, sink: StatusSink) -> None:
+async def run_rounds(service: AggregatorService, status: Status, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
-    federation, message = service.federation, ""
-    completed = len(federation.history())
-    while not federation.ended:
-        if federation.current is not None:
-            about(round=federation.current.exchange.round)
+    engine, message = service.engine, ""
+    completed = len(engine.history())
+    while not engine.ended:
+        if engine.current is not None:
+            about(round=engine.current.exchange.round)
         # Serving time is the time in which silos can answer: neither folding nor a full disk counts.
         before = time.monotonic()
-        await service.changed(TICK)
+        await service.wait_for_change(TICK_SECONDS)
         served = time.monotonic() - before
         try:
             await _advance(service, served)
             message = ""
         except OSError as error:
-            if error.errno not in FULL:
+            if not is_disk_full(error):
                 raise
             message = "the aggregator's disk is full; the round goes on when there is space"
             log.warning(message)
-            await asyncio.sleep(1.0)
-        # Also after trouble: a round may be on file while there is no space for the next.
-        for record in federation.history()[completed:]:
-            log.info(told(record, federation.rounds))
-        completed = len(federation.history())
+            await asyncio.sleep(DISK_FULL_SECONDS)
+        # Also after a full disk: a round may be stored while there is no space for the next.
+        for record in engine.history()[completed:]:
+            log.info(told(record, engine.rounds))
+        completed = len(engine.history())
         sink.publish(status.document(message))
-    if federation.failure is None:
+    if engine.failure is None:
         log.info("the job is complete; its silos fetch their last task")
-    service.change()
+    service.announce_change()
     sink.publish(status.document(message))
     await _drain(service)
 
 
-async def _advance(service: Service, seconds: float) -> None:
-    """Let serving time go by, and settle the exchange when it is over."""
-    current = service.federation.current
-    if current is not None:
-        current.wait(seconds)
-        if current.round.outcome is RoundOutcome.OPEN:
-            return
-        await service.uploads.close()
-    await asyncio.to_thread(service.federation.settle)
-    service.change()
+async def _advance(service: AggregatorService, served: float) -> None:
+    """Count `served` seconds of serving time, and settle the exchange when it is over."""
+    service.engine.wait(served)
+    if service.engine.awaits_answers:
+        return
+    await service.uploads.close()
+    await asyncio.to_thread(service.engine.settle)
+    service.announce_change()
 
 
-async def _drain(service: Service) -> None:
-    until = time.monotonic() + DRAIN
+async def _drain(service: AggregatorService) -> None:
+    """Wait until every silo that was heard of recently has fetched the `finish` task."""
+    until = time.monotonic() + DRAIN_SECONDS
     while time.monotonic() < until:
         now = time.monotonic()
-        recent = {silo for silo, seen in service.seen.items() if now - seen < RECENT}
+        recent = {silo for silo, seen in service.last_seen.items() if now - seen < RECENT_SECONDS}
         if recent <= service.finished:
             # One more tick lets the last response leave before the socket is closed.
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(TICK_SECONDS)
             return
-        await service.changed(TICK)
+        await service.wait_for_change(TICK_SECONDS)

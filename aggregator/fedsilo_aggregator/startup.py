@@ -1,16 +1,13 @@
-"""From the aggregator's configuration to the job's federation, with whatever its directory held before."""
+"""Starting an aggregator: hold the job's directory, and open the round engine over it."""
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.engine.context import JobContext
@@ -20,45 +17,43 @@ from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.models import build_model, signature
+from fedsilo.locking import DirectoryLock
 from fedsilo.methods import registry
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 
-log = logging.getLogger("fedsilo.aggregator")
+PATIENCE_SECONDS = 120.0
+"""For which another process gets to leave the directory. Longer than a pod takes to end after its time is up, and than
+an NFS server keeps the locks of a machine that died (90 s)."""
 
-PATIENCE = 120.0
-"""Seconds to wait for another process to leave the directory. Longer than a pod takes to end after its time is up, and
-than an NFS server keeps the locks of a machine that died (90 s)."""
-
-LOOK = 0.25
-"""Seconds between tries."""
+RETRY_SECONDS = 0.25
+"""Between tries."""
 
 
 @contextmanager
-def claimed(directory: Path, patience: float = PATIENCE) -> Iterator[None]:
+def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the directory: two aggregators of one job, as when a pod takes its time to end, must not both write.
 
+    :param patience: seconds to wait for another process that holds it.
     :raises WorkdirConflict: naming the process that held it all the time.
     """
     until = time.monotonic() + patience
-    with _lock_file(directory) as file:
-        while not _locked(file):
+    with _lock_in(directory) as lock:
+        while not lock.acquire():
             if time.monotonic() >= until:
                 raise WorkdirConflict(
-                    f"{directory}: {_holder(file)} has been using it for {patience:g} s; end that process, or name "
-                    "another directory"
+                    f"{directory}: {lock.holder or 'another process'} has been using it for {patience:g} s; end that "
+                    "process, or name another directory"
                 )
-            time.sleep(LOOK)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+            time.sleep(RETRY_SECONDS)
+        lock.write_holder(f"process {os.getpid()} on {socket.gethostname()}")
         yield
 
 
-def _lock_file(directory: Path) -> TextIO:
+def _lock_in(directory: Path) -> DirectoryLock:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return (directory / "lock").open("a+", encoding="utf-8")
+        return DirectoryLock(directory)
     except OSError as error:
         raise FedsiloError(
             f"{directory}: cannot be written ({error.strerror}); give user {os.geteuid()} or group {os.getegid()} the "
@@ -66,23 +61,8 @@ def _lock_file(directory: Path) -> TextIO:
         ) from error
 
 
-def _locked(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _holder(file: TextIO) -> str:
-    file.seek(0)
-    return file.read() or "another process"
-
-
-def open_federation(
-    config: AggregatorConfig, directory: Path, task_key: Path, data_root: Path
-) -> RoundEngine:
-    """Open the job over its directory.
+def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_root: Path) -> RoundEngine:
+    """Open the job's round engine over its directory, new or as an earlier process left it.
 
     :raises ManifestInvalid: when the job has no uid or its method configuration is wrong.
     :raises DataInvalid: when the test set cannot be read.

@@ -11,22 +11,19 @@ it believes: it is hung up, so that a silo whose network was cut need not wait f
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import sync_directory
+from fedsilo.durable import is_disk_full
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
 
-CHUNK = 1 << 20
-"""Bytes that are hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
-
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+CHUNK_BYTES = 1 << 20
+"""That are hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,8 @@ class UploadRange:
     digest: str
 
 
-def _nobody() -> None:
-    """Nobody is sending."""
+def _no_connection() -> None:
+    """Nothing to break: no connection is sending."""
 
 
 @dataclass
@@ -53,7 +50,7 @@ class _Partial:
     checker: UpdateChecker
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    hang_up: Callable[[], None] = field(default=_nobody)
+    hang_up: Callable[[], None] = field(default=_no_connection)
 
 
 class Uploads:
@@ -63,16 +60,16 @@ class Uploads:
     """
 
     def __init__(
-        self, federation: RoundEngine, keys: Mapping[str, VerifyKey], changed: Callable[[], None]
+        self, engine: RoundEngine, keys: Mapping[str, VerifyKey], changed: Callable[[], None]
     ) -> None:
-        self._federation = federation
+        self._engine = engine
         self._keys = keys
         self._changed = changed
         self._partials: dict[str, _Partial] = {}
 
     async def offset(self, task: str, sender: str) -> int:
         """Bytes of the silo's unfinished update that are here already."""
-        expected = self._federation.expected(task, sender)
+        expected = self._engine.expected(task, sender)
         partial = await self._partial(expected)
         return partial.size
 
@@ -92,13 +89,13 @@ class Uploads:
         """
         if self.is_accepted(task, part.digest):
             return True
-        partial = await self._partial(self._federation.expected(task, sender))
+        partial = await self._partial(self._engine.expected(task, sender))
         partial.hang_up()
         async with partial.lock:
             # Whoever held the lock before may have finished or lost this upload, and the round may be over.
             if self.is_accepted(task, part.digest):
                 return True
-            expected = self._federation.expected(task, sender)
+            expected = self._engine.expected(task, sender)
             if self._partials.get(task) is not partial or part.offset != partial.size:
                 raise Problem(
                     "offset-mismatch",
@@ -109,7 +106,7 @@ class Uploads:
                 # A connection that breaks here leaves what has come so far: the silo goes on from there.
                 await self._append(partial, part, body)
             finally:
-                partial.hang_up = _nobody
+                partial.hang_up = _no_connection
             if partial.size < part.length:
                 return False
             with self._dropping(partial):
@@ -121,7 +118,7 @@ class Uploads:
 
         :raises Problem: `already-accepted` when another update of the same task was.
         """
-        found = self._federation.accepted(task)
+        found = self._engine.accepted(task)
         if found is not None and found != digest:
             raise Problem(
                 "already-accepted", f"task {task}: another update, {found[:12]}, was accepted before"
@@ -138,9 +135,7 @@ class Uploads:
     async def _partial(self, expected: Expected) -> _Partial:
         partial = self._partials.get(expected.task)
         if partial is None:
-            current = self._federation.current
-            assert current is not None
-            path = current.update_path(expected.task).with_suffix(".part")
+            path = self._engine.partial_path(expected.task)
             fresh = _Partial(expected.task, path, UpdateChecker(expected, self._keys[expected.sender]))
             with self._dropping(fresh):
                 await asyncio.to_thread(_refeed, fresh)
@@ -154,7 +149,7 @@ class Uploads:
             if partial.size + len(buffer) > part.length:
                 self._drop(partial)
                 raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
-            if len(buffer) >= CHUNK:
+            if len(buffer) >= CHUNK_BYTES:
                 await self._flush(partial, buffer)
                 buffer = bytearray()
         await self._flush(partial, buffer)
@@ -170,13 +165,7 @@ class Uploads:
                 "digest-mismatch", f"the update's digest is {update.digest}, announced was {part.digest}"
             )
         await asyncio.to_thread(_sync, partial.path)
-        # From here to the accept there is no await: the round cannot close in between.
-        self._federation.expected(expected.task, expected.sender)
-        current = self._federation.current
-        assert current is not None
-        partial.path.replace(current.update_path(expected.task))
-        sync_directory(current.directory)
-        current.accept(expected.sender, update)
+        self._engine.accept(expected.sender, partial.path, update)
         del self._partials[expected.task]
         self._changed()
 
@@ -187,7 +176,7 @@ class Uploads:
             yield
         except OSError as error:
             self._drop(partial)
-            if error.errno in FULL:
+            if is_disk_full(error):
                 text = "the aggregator's disk is full; the update was dropped, send it again later"
                 raise Problem("storage-full", text) from error
             raise
@@ -205,7 +194,7 @@ def _refeed(partial: _Partial) -> None:
     if not partial.path.exists():
         return
     with partial.path.open("rb") as file:
-        while piece := file.read(CHUNK):
+        while piece := file.read(CHUNK_BYTES):
             partial.checker.feed(piece)
             partial.size += len(piece)
 

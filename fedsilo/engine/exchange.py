@@ -7,28 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_json, write_json
+from fedsilo.durable import read_json, sync_directory, write_json
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
+from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
-from fedsilo.wire import AcceptedUpdate, Contract, Expected, open_update, task_digest
-
-
-@dataclass(frozen=True)
-class SealedTask:
-    """A task as it goes over the wire, and what may come back."""
-
-    id: str
-    sealed: bytes
-    contract: Contract
+from fedsilo.wire import AcceptedUpdate, Expected, open_update, task_digest
 
 
 @dataclass
 class OpenExchange:
     """Tasks and answers of the open exchange, over its directory.
 
-    Its files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
+    These files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
     time so far.
 
     :param tasks: silo -> its task.
@@ -45,35 +37,45 @@ class OpenExchange:
     failure: SiloFailed | None = None
 
     def recover(self) -> None:
-        """Take up again what had come in before a restart."""
+        """Load the updates, failures and serving time of before a restart."""
         self.round = self.round.wait(read_json(self.directory / "elapsed.json") or 0.0)
         for silo, task in self.tasks.items():
             path = self.update_path(task.id)
             if path.exists():
-                self.accept(silo, read_update(path))
+                self._count(silo, read_update(path))
         for silo, failure in self._failures().items():
             self._apply_failure(silo, failure["reason"], failure["message"])
 
     def task(self, silo: str) -> SealedTask | None:
         """The silo's task while it is awaited."""
-        open_to_it = self.round.outcome is RoundOutcome.OPEN and silo in self.round.awaited
-        return self.tasks[silo] if open_to_it else None
+        return self.tasks[silo] if self.is_open and silo in self.round.awaited else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether silos may still answer."""
+        return self.round.outcome is RoundOutcome.OPEN
+
+    def silo_of(self, task: str) -> str | None:
+        """The silo that a task of this exchange was given to; None for any other task."""
+        return next((silo for silo, given in self.tasks.items() if given.id == task), None)
 
     def update_path(self, task: str) -> Path:
         """Where the durable update of a task lies."""
         return self.directory / f"{task}.update"
 
-    def expected(self, task: str, sender: str) -> Expected | None:
-        """What an update for this task must be; None when the task is not of this exchange.
+    def partial_path(self, task: str) -> Path:
+        """Where the bytes of an unfinished update of a task are collected."""
+        return self.directory / f"{task}.part"
+
+    def expected(self, task: str, sender: str) -> Expected:
+        """What an update for a task of this exchange must be.
 
         :raises Problem: `wrong-sender`, or `round-closed` when the round has come to its end.
         """
-        silo = next((silo for silo, given in self.tasks.items() if given.id == task), None)
-        if silo is None:
-            return None
-        if silo != sender:
-            raise Problem("wrong-sender", f"task {task} was given to {silo}, not to {sender}")
-        if self.round.outcome is not RoundOutcome.OPEN:
+        given = self.tasks.get(sender)
+        if given is None or given.id != task:
+            raise Problem("wrong-sender", f"task {task} was given to {self.silo_of(task)}, not to {sender}")
+        if not self.is_open:
             raise Problem(
                 "round-closed", f"round {exchange_id(self.exchange)} was closed before this update was whole"
             )
@@ -81,15 +83,16 @@ class OpenExchange:
             job=self.job,
             task=task,
             round=self.exchange.round,
-            sender=silo,
-            contract=self.tasks[silo].contract,
-            task_digest=task_digest(self.tasks[silo].sealed),
+            sender=sender,
+            contract=given.contract,
+            task_digest=task_digest(given.sealed),
         )
 
-    def accept(self, silo: str, update: AcceptedUpdate) -> None:
-        """The silo's update lies durable at `update_path`."""
-        self.accepted[update.header.task] = update.digest
-        self.round = self.round.answer(silo)
+    def accept(self, silo: str, upload: Path, update: AcceptedUpdate) -> None:
+        """Move the silo's checked update, which is on the disk, to `update_path`, and count the answer."""
+        upload.replace(self.update_path(update.header.task))
+        sync_directory(self.directory)
+        self._count(silo, update)
 
     def fail(self, silo: str, reason: str, message: str) -> None:
         """The silo says why it cannot answer; some reasons fail the job at once."""
@@ -98,16 +101,20 @@ class OpenExchange:
         self._apply_failure(silo, reason, message)
 
     def wait(self, seconds: float) -> None:
-        """Serving time went by; whole seconds are remembered so that down time does not count."""
+        """Add serving time; whole seconds are stored, so that down time does not count."""
         before = int(self.round.elapsed)
         self.round = self.round.wait(seconds)
         if int(self.round.elapsed) != before:
             write_json(self.directory / "elapsed.json", self.round.elapsed)
 
     def forget_failures(self) -> None:
-        """Let the exchange be tried again with its full deadline by whoever resumes the job."""
+        """Give the failed silos another try, and the round its full time, when the job is resumed."""
         for name in ("failures.json", "elapsed.json"):
             (self.directory / name).unlink(missing_ok=True)
+
+    def _count(self, silo: str, update: AcceptedUpdate) -> None:
+        self.accepted[update.header.task] = update.digest
+        self.round = self.round.answer(silo)
 
     def _failures(self) -> dict[str, dict[str, str]]:
         return read_json(self.directory / "failures.json") or {}

@@ -1,40 +1,31 @@
 """The round engine: a job as a state machine over a directory.
 
-It knows no HTTP and no clock of its own. Whoever drives it tells it which updates are durable, which silos
-failed and how much serving time went by, and lets it `settle` when a round has come to an end. Kill it at any
-instant: opened again over the same directory it asks the same silos for the same things.
+It knows no HTTP and no clock of its own. Its caller lets it `accept` checked updates, `fail` silos that cannot
+answer, `wait` while serving time goes by, and `settle` when a round has come to an end. Kill it at any instant:
+opened again over the same directory it asks the same silos for the same things.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.exchange import OpenExchange, SealedTask
+from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobStore, Progress
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, Problem
-from fedsilo.methods.interface import Assignment, Exchange, Method
+from fedsilo.methods.interface import Exchange, Method
 from fedsilo.methods.schedule import exchange_id, task_id
 from fedsilo.methods.state import State
-from fedsilo.wire import (
-    FINISH,
-    BlobLink,
-    BlobRef,
-    Contract,
-    Expected,
-    SigningKey,
-    Task,
-    seal_task,
-)
+from fedsilo.wire import AcceptedUpdate, Expected, SigningKey
 
 
 class RoundEngine:
@@ -61,7 +52,7 @@ class RoundEngine:
         self._current: OpenExchange | None = None
         self._store = store
         self._context = context
-        self._key = key
+        self._sealer = TaskSealer(identity, key)
         self._workflow = Workflow(method, context, evaluation)
         self.rounds = self._workflow.rounds
         store.claim(identity.uid, identity.spec_digest)
@@ -72,7 +63,7 @@ class RoundEngine:
         }
         self._enter(self._progress)
 
-    # `settle` runs in a thread of its own and replaces the open exchange: what serves reads it once.
+    # `settle` runs in a thread of its own and replaces the open exchange: every other method reads it once.
 
     @property
     def current(self) -> OpenExchange | None:
@@ -91,6 +82,12 @@ class RoundEngine:
         return self._workflow.parameters
 
     @property
+    def awaits_answers(self) -> bool:
+        """Whether there is an open exchange that goes on."""
+        current = self._current
+        return current is not None and current.is_open
+
+    @property
     def ended(self) -> bool:
         """Whether there is a model or a failure."""
         return self.result is not None or self.failure is not None
@@ -107,7 +104,7 @@ class RoundEngine:
     def task(self, silo: str) -> SealedTask | None:
         """What the silo is asked now; None while there is nothing to do for it."""
         if self.ended:
-            return self._finish_task(silo)
+            return self._sealer.seal_finish(silo, self.rounds, self.result is not None)
         current = self._current
         return current.task(silo) if current else None
 
@@ -124,20 +121,62 @@ class RoundEngine:
     def expected(self, task: str, sender: str) -> Expected:
         """What an update for this task must be.
 
-        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`.
+        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`; likewise below.
+        """
+        return self._exchange_of(task).expected(task, sender)
+
+    def partial_path(self, task: str) -> Path:
+        """Where the bytes of an unfinished update are collected until `accept`."""
+        return self._exchange_of(task).partial_path(task)
+
+    def accept(self, silo: str, upload: Path, update: AcceptedUpdate) -> None:
+        """Take an update as the silo's answer; it outlives a crash from now on.
+
+        :param upload: file of the update, on the disk, in the directory of `partial_path`; it is moved.
+        :param update: outcome of its check against what was `expected`.
+        """
+        exchange = self._exchange_of(update.header.task)
+        exchange.expected(update.header.task, silo)
+        exchange.accept(silo, upload, update)
+
+    def fail(self, silo: str, task: str, reason: str, message: str) -> bool:
+        """The silo says why it cannot answer a task; some reasons fail the job at once.
+
+        :returns: whether that counts: a failure that is reported after the task's update was accepted does not.
+        """
+        if self.accepted(task) is not None:
+            return False
+        exchange = self._exchange_of(task)
+        exchange.expected(task, silo)
+        exchange.fail(silo, reason, message)
+        return True
+
+    def wait(self, seconds: float) -> None:
+        """Serving time went by: time in which silos could answer."""
+        current = self._current
+        if current is not None:
+            current.wait(seconds)
+
+    def forget_failures(self) -> None:
+        """Give the failed silos another try, and the open round its full time, when the job is resumed."""
+        current = self._current
+        if current is not None:
+            current.forget_failures()
+
+    def _exchange_of(self, task: str) -> OpenExchange:
+        """The open exchange, if the task is one of it.
+
+        :raises Problem: `job-finished`, `round-closed` or `unknown-task`.
         """
         if self.ended:
             raise Problem("job-finished", f"the job has ended; task {task} is not awaited any more")
         current = self._current
-        expected = current.expected(task, sender) if current else None
-        if expected is None:
-            past = self._workflow.exchanges[: self._progress.position]
-            known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
-            name = exchange_id(current.exchange) if current else "that follows"
-            raise Problem(
-                "round-closed" if known else "unknown-task", f"task {task} is not of the round {name}"
-            )
-        return expected
+        if current is not None and current.silo_of(task) is not None:
+            return current
+        past = self._workflow.exchanges[: self._progress.position]
+        known = any(task == task_id(exchange, silo) for exchange in past for silo in self.identity.silos)
+        name = exchange_id(current.exchange) if current else "that follows"
+        raise Problem("round-closed" if known else "unknown-task", f"task {task} is not of the round {name}")
 
     def settle(self) -> bool:
         """Fold a closed round into the next state and open the next exchange; whether anything happened.
@@ -158,7 +197,7 @@ class RoundEngine:
             # An earlier call stored the round's outcome, and then the disk was too full to open what follows.
             self._enter(self._progress)
             return True
-        if current.round.outcome is RoundOutcome.OPEN:
+        if current.is_open:
             return False
         if current.round.outcome is not RoundOutcome.CLOSED:
             raise current.round.loss()
@@ -202,56 +241,26 @@ class RoundEngine:
         round = self._workflow.round(exchange)
         offered, assignments = self._workflow.ask(state, exchange, round.silos)
         trees = offered.store(self._store.blobs).refs()
+        tasks = {
+            silo: self._sealer.seal(
+                exchange,
+                silo,
+                assignments[silo],
+                trees,
+                self._workflow.contract(exchange.phase.step, assignments[silo].settings),
+            )
+            for silo in round.silos
+        }
         return OpenExchange(
             job=self.identity.uid,
             exchange=exchange,
             directory=self._store.exchange(exchange_id(exchange)),
-            tasks={silo: self._seal(exchange, silo, assignments[silo], trees) for silo in round.silos},
+            tasks=tasks,
             broadcast=frozenset(
                 trees[tree].digest for given in assignments.values() for tree in given.trees.values()
             ),
             round=round,
         )
-
-    def _seal(
-        self,
-        exchange: Exchange,
-        silo: str,
-        assignment: Assignment,
-        trees: Mapping[str, BlobRef],
-    ) -> SealedTask:
-        settings, step = dict(assignment.settings), exchange.phase.step
-        contract = self._workflow.contract(step, settings)
-        refs = {name: trees[tree] for name, tree in assignment.trees.items()}
-        task = Task(
-            job=self.identity.uid,
-            silo=silo,
-            task=task_id(exchange, silo),
-            round=exchange.round,
-            phase=exchange.phase.name,
-            step=step,
-            spec_digest=bytes.fromhex(self.identity.spec_digest),
-            contract=bytes.fromhex(contract.digest()),
-            blobs=tuple(BlobLink(name, ref.digest, ref.length) for name, ref in refs.items()),
-            settings=settings,
-        )
-        return SealedTask(task.task, seal_task(task, self._key), contract)
-
-    def _finish_task(self, silo: str) -> SealedTask:
-        nothing = Contract((), ())
-        task = Task(
-            job=self.identity.uid,
-            silo=silo,
-            task=FINISH,
-            round=self.rounds,
-            phase=FINISH,
-            step=FINISH,
-            spec_digest=bytes.fromhex(self.identity.spec_digest),
-            contract=bytes.fromhex(nothing.digest()),
-            blobs=(),
-            settings={"succeeded": self.result is not None},
-        )
-        return SealedTask(FINISH, seal_task(task, self._key), nothing)
 
     def _write_result(self) -> Result:
         snapshot = self._workflow.model(self._progress.state)

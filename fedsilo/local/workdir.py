@@ -12,7 +12,6 @@ model.safetensors, model.json, history.jsonl, curves.tfevents      the result
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import uuid
@@ -29,6 +28,8 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.durable import read_json, write_durably, write_json
 from fedsilo.errors import WorkdirConflict
+from fedsilo.locking import NAME as LOCK_FILE
+from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
@@ -74,19 +75,14 @@ class Workdir:
         """
         self._refuse_strangers(resume)
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
+        with DirectoryLock(self.root) as lock:
+            if not lock.acquire():
                 raise WorkdirConflict(
-                    f"{self.root}: another run (process {file.read().strip() or 'unknown'}) is using it; "
+                    f"{self.root}: another run (process {lock.holder or 'unknown'}) is using it; "
                     "wait for its end or name another directory with --workdir"
-                ) from None
+                )
             uid = self._uid(federation, resume, in_process)
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            lock.write_holder(str(os.getpid()))
             yield uid
 
     def _refuse_strangers(self, resume: bool) -> None:
@@ -98,7 +94,7 @@ class Workdir:
         if resume:
             raise WorkdirConflict(f"{self.root}: holds no run to resume; leave out --resume to begin one")
         names = sorted(path.name for path in self.root.iterdir()) if self.root.exists() else []
-        strangers = [name for name in names if name != "lock"]
+        strangers = [name for name in names if name != LOCK_FILE]
         if strangers:
             raise WorkdirConflict(
                 f"{self.root}: is not empty ({strangers[0]}) and holds no run; name an empty directory with --workdir"

@@ -21,7 +21,7 @@ from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONA
 from fedsilo.silo.policy import Limits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.wire import open_update
-from tests.federate import LocalSilo, job_spec, open_federation, runners, skewed
+from tests.federate import LocalSilo, job_spec, open_engine, runners, skewed
 from tests.unit.methods.harness import AsRecorded
 
 CLASSES = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
@@ -109,29 +109,29 @@ def run(
         LocalSilo(directory / silo.replace("/", "."), silo, runner, Limits(1, rules.get(silo[-1], "Mean")))
         for silo, runner in answering.items()
     ]
-    federation = open_federation(directory / "aggregator", spec, evaluation=evaluation)
+    engine = open_engine(directory / "aggregator", spec, evaluation=evaluation)
     sent: list[Path] = []
-    while not federation.ended:
+    while not engine.ended:
         for silo in silos:
-            silo.answer(federation)
-        assert federation.current is not None
-        for path in federation.current.directory.glob("*.update"):
+            silo.answer(engine)
+        assert engine.current is not None
+        for path in engine.current.directory.glob("*.update"):
             sent.append(directory / f"{len(sent)}.copy")
             sent[-1].write_bytes(path.read_bytes())
-        federation.settle()
-    assert federation.failure is None
-    return federation, silos, sent
+        engine.settle()
+    assert engine.failure is None
+    return engine, silos, sent
 
 
 def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None:
-    federation, silos, sent = run(tmp_path, spec_of(), {"a": "PerSilo"})
-    (*_, last) = federation.history()
+    engine, silos, sent = run(tmp_path, spec_of(), {"a": "PerSilo"})
+    (*_, last) = engine.history()
     figures = last["metrics"]
     assert figures["personal_models"] == 3
     assert 0 < figures[PERSONAL_ACCURACY] <= 1
     assert {"accuracy", "loss", "personal_accuracy_spread"} < figures.keys()
     assert "personal" not in last
-    status = Status(federation, {}, {}).document("")
+    status = Status(engine, {}, {}).document("")
     assert [silo["personalAccuracy"] for silo in status["silos"]] == [None] * 3
     assert status["metrics"] == figures
     own = [array.tobytes() for silo in silos for array in silo.private.tree(PERSONAL).values()]
@@ -141,17 +141,17 @@ def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None
 
 
 def test_where_all_permit_it_the_status_names_them(tmp_path: Path) -> None:
-    federation, silos, _ = run(tmp_path, spec_of(), dict.fromkeys("abc", "PerSilo"))
-    status = Status(federation, {}, {}).document("")
+    engine, silos, _ = run(tmp_path, spec_of(), dict.fromkeys("abc", "PerSilo"))
+    status = Status(engine, {}, {}).document("")
     found = [silo["personalAccuracy"] for silo in status["silos"]]
     assert np.mean(found) == pytest.approx(status["metrics"][PERSONAL_ACCURACY])
     for silo, accuracy in zip(silos, found, strict=True):
-        assert federation.history()[-1]["personal"][silo.reference] == accuracy
+        assert engine.history()[-1]["personal"][silo.reference] == accuracy
 
 
 def test_a_withheld_figure_is_in_no_update(tmp_path: Path) -> None:
-    federation, _, sent = run(tmp_path, spec_of(), {"a": "Withheld"})
-    assert federation.history()[-1]["metrics"]["personal_models"] == 2
+    engine, _, sent = run(tmp_path, spec_of(), {"a": "Withheld"})
+    assert engine.history()[-1]["metrics"]["personal_models"] == 2
     for path in sent:
         with open_update(path) as update:
             assert update.header.sender != "silos/a" or PERSONAL_ACCURACY not in update.header.metrics
@@ -159,9 +159,9 @@ def test_a_withheld_figure_is_in_no_update(tmp_path: Path) -> None:
 
 def test_a_silo_that_was_never_drawn_is_not_among_the_models(tmp_path: Path) -> None:
     spec = spec_of(participation={"minSilos": 2})
-    federation, silos, _ = run(tmp_path, spec, {}, left_out="silos/c")
+    engine, silos, _ = run(tmp_path, spec, {}, left_out="silos/c")
     assert PERSONAL not in silos[2].private.trees
-    assert federation.history()[-1]["metrics"]["personal_models"] == 2
+    assert engine.history()[-1]["metrics"]["personal_models"] == 2
 
 
 def test_with_a_test_set_silos_score_their_own_models_alone(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_with_a_test_set_silos_score_their_own_models_alone(tmp_path: Path) -> N
         evaluation={"testDataset": "test", "every": 1}, aggregator={"datasets": [held | {"config": config}]}
     )
     skewed(tmp_path, CLASSES)
-    federation, _, sent = run(tmp_path, spec, {}, evaluation=GlobalEvaluation(spec, tmp_path))
-    for line in federation.history():
+    engine, _, sent = run(tmp_path, spec, {}, evaluation=GlobalEvaluation(spec, tmp_path))
+    for line in engine.history():
         assert {"accuracy", "loss", PERSONAL_ACCURACY} < line["metrics"].keys()
     scored = 0
     for path in sent:
@@ -187,9 +187,9 @@ def test_without_validation_examples_a_silo_tells_nothing(tmp_path: Path) -> Non
     spec = job_spec("map", ["a"], 1)
     (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
     assert isinstance(runner, TaskRunner)
-    federation = open_federation(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     silo = LocalSilo(tmp_path / "silo", "silos/a", runner)
-    while not federation.ended:
-        silo.answer(federation)
-        federation.settle()
-    assert federation.history()[-1]["metrics"] == {}
+    while not engine.ended:
+        silo.answer(engine)
+        engine.settle()
+    assert engine.history()[-1]["metrics"] == {}

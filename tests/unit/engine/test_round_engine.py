@@ -11,7 +11,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.wire import FINISH, open_task
+from fedsilo.wire import FINISH, UpdateChecker, open_task
 from tests.federate import (
     TASK_KEY,
     LocalSilo,
@@ -20,7 +20,7 @@ from tests.federate import (
     job_spec,
     local_silos,
     model_of,
-    open_federation,
+    open_engine,
 )
 from tests.unit.engine.invented import Diary, DiarySilo, Inventor, inventors
 
@@ -30,23 +30,18 @@ SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadl
 
 @pytest.fixture
 def opening(tmp_path: Path) -> Opening:
-    return open_federation(tmp_path / "aggregator", SPEC), local_silos(tmp_path, inventors(SPEC))
+    return open_engine(tmp_path / "aggregator", SPEC), local_silos(tmp_path, inventors(SPEC))
 
 
-def refusal(federation: RoundEngine, task: str, sender: str = "silos/s0") -> str:
+def refusal(engine: RoundEngine, task: str, sender: str = "silos/s0") -> str:
     with pytest.raises(Problem) as caught:
-        federation.expected(task, sender)
+        engine.expected(task, sender)
     return caught.value.code
 
 
-def wait(federation: RoundEngine, seconds: float) -> None:
-    assert federation.current is not None
-    federation.current.wait(seconds)
-
-
 def test_a_round_goes_on_without_a_silo_that_failed_and_the_history_says_why(tmp_path: Path) -> None:
-    federation = federate(tmp_path, SPEC, inventors(SPEC, absent={"silos/s2": [1]}))
-    first, second = federation.history()
+    engine = federate(tmp_path, SPEC, inventors(SPEC, absent={"silos/s2": [1]}))
+    first, second = engine.history()
     assert first["failed"] == {"silos/s2": "TrainerError: out of memory"}
     assert first["samples"].keys() == {"silos/s0", "silos/s1"}
     assert second["failed"] == {}
@@ -54,29 +49,29 @@ def test_a_round_goes_on_without_a_silo_that_failed_and_the_history_says_why(tmp
 
 
 def test_the_silos_that_a_deadline_cut_off_are_recorded_as_missing(opening: Opening) -> None:
-    federation, silos = opening
+    engine, silos = opening
     for silo in silos[1:]:
-        silo.answer(federation)
-    wait(federation, 89.9)
-    assert not federation.settle()
-    wait(federation, 0.2)
-    assert federation.settle()
-    assert refusal(federation, "r00001-train-s0") == "round-closed"
-    drive(federation, silos)
-    assert [line["missing"] for line in federation.history()] == [["silos/s0"], []]
+        silo.answer(engine)
+    engine.wait(89.9)
+    assert not engine.settle()
+    engine.wait(0.2)
+    assert engine.settle()
+    assert refusal(engine, "r00001-train-s0") == "round-closed"
+    drive(engine, silos)
+    assert [line["missing"] for line in engine.history()] == [["silos/s0"], []]
 
 
 def test_with_too_few_answers_at_the_deadline_the_job_fails_and_names_the_silos(opening: Opening) -> None:
-    federation, silos = opening
-    silos[1].answer(federation)
-    wait(federation, 90)
-    assert federation.settle()
-    assert isinstance(federation.failure, DeadlineExceeded)
-    assert "still awaited after 90 s: silos/s0, silos/s2" in str(federation.failure)
-    task = federation.task("silos/s0")
+    engine, silos = opening
+    silos[1].answer(engine)
+    engine.wait(90)
+    assert engine.settle()
+    assert isinstance(engine.failure, DeadlineExceeded)
+    assert "still awaited after 90 s: silos/s0, silos/s2" in str(engine.failure)
+    task = engine.task("silos/s0")
     assert task is not None
     assert open_task(task.sealed, TASK_KEY.verify_key).settings == {"succeeded": False}
-    assert refusal(federation, "r00001-train-s0") == "job-finished"
+    assert refusal(engine, "r00001-train-s0") == "job-finished"
 
 
 def test_when_quorum_is_out_of_reach_the_job_fails_at_once(tmp_path: Path) -> None:
@@ -97,63 +92,101 @@ def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Pa
 
 
 def test_an_answer_counts_although_its_silo_had_failed_before(opening: Opening) -> None:
-    federation, silos = opening
-    assert federation.current is not None
-    federation.current.fail("silos/s0", "TrainerLost", "crashed")
-    assert federation.task("silos/s0") is None
-    federation.expected("r00001-train-s0", "silos/s0")
-    federation.current.round = federation.current.round.answer("silos/s0")
-    assert federation.current.round.failed == {}
-    del silos
+    engine, silos = opening
+    task = engine.task("silos/s0")
+    assert task is not None
+    assert engine.fail("silos/s0", task.id, "TrainerLost", "crashed")
+    assert engine.task("silos/s0") is None
+    silos[0].send(engine, task.id, silos[0].sign(engine, task.contract, task.sealed))
+    assert engine.current is not None
+    assert engine.current.round.failed == {}
+    assert engine.current.round.answered == {"silos/s0"}
+
+
+def test_a_failure_after_the_answer_does_not_count(opening: Opening) -> None:
+    engine, silos = opening
+    silos[0].answer(engine)
+    assert not engine.fail("silos/s0", "r00001-train-s0", "DataInvalid", "no such file")
+    assert engine.current is not None
+    assert engine.current.round.failed == {}
+    assert engine.failure is None
+
+
+def test_a_silo_cannot_fail_for_another_nor_for_a_task_that_is_not_open(opening: Opening) -> None:
+    engine, _ = opening
+    for silo, task, code in (
+        ("silos/s1", "r00001-train-s0", "wrong-sender"),
+        ("silos/s0", "r00002-train-s0", "unknown-task"),
+    ):
+        with pytest.raises(Problem) as caught:
+            engine.fail(silo, task, "DataInvalid", "no such file")
+        assert caught.value.code == code
+    assert engine.failure is None
+
+
+def test_an_update_that_is_whole_after_its_round_was_closed_is_not_accepted(opening: Opening) -> None:
+    engine, silos = opening
+    task = engine.task("silos/s0")
+    assert task is not None
+    update = silos[0].sign(engine, task.contract, task.sealed)
+    checker = UpdateChecker(engine.expected(task.id, "silos/s0"), silos[0].key.verify_key)
+    checker.feed(update.read_bytes())
+    for silo in silos[1:]:
+        silo.answer(engine)
+    engine.wait(90)
+    with pytest.raises(Problem) as caught:
+        engine.accept("silos/s0", update, checker.finish())
+    assert caught.value.code == "round-closed"
+    assert engine.accepted(task.id) is None
+    assert update.exists()
 
 
 def test_updates_that_are_not_awaited_are_refused_with_their_code(opening: Opening) -> None:
-    federation, silos = opening
-    assert refusal(federation, "r00001-train-s0", "silos/s1") == "wrong-sender"
-    assert refusal(federation, "r00009-train-s0") == "unknown-task"
-    assert refusal(federation, "r00002-train-s0") == "unknown-task"
+    engine, silos = opening
+    assert refusal(engine, "r00001-train-s0", "silos/s1") == "wrong-sender"
+    assert refusal(engine, "r00009-train-s0") == "unknown-task"
+    assert refusal(engine, "r00002-train-s0") == "unknown-task"
     for silo in silos:
-        silo.answer(federation)
-    assert refusal(federation, "r00001-train-s0") == "round-closed"
-    first = federation.accepted("r00001-train-s0")
-    federation.settle()
+        silo.answer(engine)
+    assert refusal(engine, "r00001-train-s0") == "round-closed"
+    first = engine.accepted("r00001-train-s0")
+    engine.settle()
     assert first is not None
-    assert federation.accepted("r00001-train-s0") == first, "a repeated upload is recognised in later rounds"
-    assert refusal(federation, "r00001-train-s0") == "round-closed"
-    drive(federation, silos)
-    assert refusal(federation, "r00002-train-s0") == "job-finished"
-    assert federation.accepted("r00001-train-s0") == first
-    finish = federation.task("silos/s0")
+    assert engine.accepted("r00001-train-s0") == first, "a repeated upload is recognised in later rounds"
+    assert refusal(engine, "r00001-train-s0") == "round-closed"
+    drive(engine, silos)
+    assert refusal(engine, "r00002-train-s0") == "job-finished"
+    assert engine.accepted("r00001-train-s0") == first
+    finish = engine.task("silos/s0")
     assert finish is not None
     assert finish.id == FINISH
     assert open_task(finish.sealed, TASK_KEY.verify_key).settings == {"succeeded": True}
 
 
 def test_a_blob_is_served_only_while_an_open_task_refers_to_it(opening: Opening) -> None:
-    federation, silos = opening
-    task = federation.task("silos/s0")
+    engine, silos = opening
+    task = engine.task("silos/s0")
     assert task is not None
     (link,) = open_task(task.sealed, TASK_KEY.verify_key).blobs
-    assert federation.blob(link.digest) is not None
-    assert federation.blob("0" * 64) is None
+    assert engine.blob(link.digest) is not None
+    assert engine.blob("0" * 64) is None
     for silo in silos:
-        silo.answer(federation)
-    federation.settle()
-    assert federation.blob(link.digest) is None
+        silo.answer(engine)
+    engine.settle()
+    assert engine.blob(link.digest) is None
 
 
 def reopened(tmp_path: Path) -> RoundEngine:
-    return open_federation(tmp_path / "aggregator", SPEC)
+    return open_engine(tmp_path / "aggregator", SPEC)
 
 
 def test_a_restart_takes_up_answers_failures_and_time(opening: Opening, tmp_path: Path) -> None:
-    federation, silos = opening
-    silos[2].answer(federation)
-    assert federation.current is not None
-    federation.current.fail("silos/s0", "TrainerError", "out of memory")
-    wait(federation, 10.75)
-    before = federation.current
-    again = reopened(tmp_path).current
+    engine, silos = opening
+    silos[2].answer(engine)
+    engine.fail("silos/s0", "r00001-train-s0", "TrainerError", "out of memory")
+    engine.wait(10.75)
+    before, again = engine.current, reopened(tmp_path).current
+    assert before is not None
     assert again is not None
     assert again.accepted == before.accepted
     assert again.tasks == before.tasks
@@ -163,23 +196,22 @@ def test_a_restart_takes_up_answers_failures_and_time(opening: Opening, tmp_path
 
 
 def test_a_deadline_that_has_passed_has_passed_after_a_restart_too(opening: Opening, tmp_path: Path) -> None:
-    federation, _ = opening
+    engine, _ = opening
     for _ in range(1000):
-        wait(federation, 0.09)
-    wait(federation, 0.09)
+        engine.wait(0.09)
+    engine.wait(0.09)
     again = reopened(tmp_path)
     assert again.settle()
     assert isinstance(again.failure, DeadlineExceeded)
 
 
 def test_whoever_resumes_a_failed_job_gets_the_round_anew(opening: Opening, tmp_path: Path) -> None:
-    federation, silos = opening
-    silos[0].answer(federation)
-    assert federation.current is not None
-    federation.current.fail("silos/s1", "DataInvalid", "no such file")
-    wait(federation, 50)
+    engine, silos = opening
+    silos[0].answer(engine)
+    engine.fail("silos/s1", "r00001-train-s1", "DataInvalid", "no such file")
+    engine.wait(50)
     assert isinstance(reopened(tmp_path).failure, SiloFailed), "a failure outlives a crash before it is told"
-    federation.current.forget_failures()
+    engine.forget_failures()
     again = reopened(tmp_path)
     assert again.failure is None
     assert again.current is not None
@@ -201,8 +233,8 @@ def test_the_order_of_arrival_does_not_change_the_model(tmp_path: Path) -> None:
 def test_sampled_silos_only_are_asked_and_everybody_evaluates(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 4, rounds=3, participation={"fraction": 0.5})
     asked = inventors(spec)
-    federation = federate(tmp_path, spec, asked)
-    for line in federation.history():
+    engine = federate(tmp_path, spec, asked)
+    for line in engine.history():
         trained = {silo for silo, runner in asked.items() if f"train {line['round']}" in runner.answered}
         assert line["samples"].keys() == trained
         assert len(trained) == 2
@@ -225,14 +257,14 @@ class DiaryRunner:
 
 def test_each_silo_gets_its_own_tree_and_keeps_its_own_state_across_phases(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 3, rounds=3)
-    federation = federate(
+    engine = federate(
         tmp_path, spec, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(3)}, method=Diary()
     )
-    model = model_of(federation)
+    model = model_of(engine)
     # Count of the silo's rounds, and the count that the aggregator had sent it, one round behind.
     assert all(model[f"silos/s{n}"].tolist() == [3, 2] for n in range(3))
-    assert [line["phase"] for line in federation.history()] == ["write", "write", "write", "read"]
-    assert [line["training"] for line in federation.history()] == [
+    assert [line["phase"] for line in engine.history()] == ["write", "write", "write", "read"]
+    assert [line["training"] for line in engine.history()] == [
         *({"rounds": n} for n in (1.0, 2.0, 3.0)),
         {},
     ]
@@ -240,18 +272,18 @@ def test_each_silo_gets_its_own_tree_and_keeps_its_own_state_across_phases(tmp_p
 
 def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 2, rounds=2, participation={"minSilos": 1, "roundDeadline": "10s"})
-    federation = open_federation(tmp_path / "aggregator", spec, method=Diary())
+    engine = open_engine(tmp_path / "aggregator", spec, method=Diary())
     late, other = local_silos(tmp_path, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(2)})
-    other.answer(federation)
-    sealed, exchange = federation.task(late.reference), federation.current
+    other.answer(engine)
+    sealed, exchange = engine.task(late.reference), engine.current
     assert sealed is not None
     assert exchange is not None
-    update = late.sign(federation, sealed.contract, sealed.sealed)
-    wait(federation, 10)
+    update = late.sign(engine, sealed.contract, sealed.sealed)
+    engine.wait(10)
     with pytest.raises(Problem, match="round-closed"):
-        late.send(federation, sealed.id, update)
-    federation.settle()
-    drive(federation, [late, other])
+        late.send(engine, sealed.id, update)
+    engine.settle()
+    drive(engine, [late, other])
     assert late.private.values == {"rounds": 1}
     assert other.private.values == {"rounds": 2}
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import Status
-from tests.federate import drive, job_spec, local_silos, open_federation, runners, skewed
+from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ class Watched:
         self.status = self.watch(self.federation)
 
     def open(self) -> RoundEngine:
-        return open_federation(self.root / "aggregator", self.spec)
+        return open_engine(self.root / "aggregator", self.spec)
 
     def watch(self, federation: RoundEngine) -> Status:
         return Status(federation, Counter(), Counter(), self.clock.now)
@@ -45,8 +45,7 @@ class Watched:
     def after(self, seconds: float, served: float | None = None) -> dict[str, Any]:
         """The status when so much time went by, of which so much served the round."""
         self.clock.time += timedelta(seconds=seconds)
-        assert self.federation.current is not None
-        self.federation.current.wait(seconds if served is None else served)
+        self.federation.wait(seconds if served is None else served)
         return self.status.document("")
 
 
@@ -113,8 +112,8 @@ def test_curve_and_receipts_are_those_of_the_history(watched: Watched) -> None:
 
 def test_a_failed_job_has_no_deadline_any_more(watched: Watched) -> None:
     watched.silos[0].answer(watched.federation)
-    assert watched.federation.current is not None
-    watched.federation.current.fail(watched.silos[1].reference, "DataInvalid", "no file")
+    failing = watched.silos[1].reference
+    watched.federation.fail(failing, f"r00001-train-{failing.rpartition('/')[2]}", "DataInvalid", "no file")
     document = watched.status.document("")
     assert document["phase"] == "Failed"
     assert times(document) == (None, None)

@@ -17,7 +17,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobStore, Progress
 from fedsilo.errors import WorkdirConflict
 from fedsilo.methods.state import State
-from tests.federate import drive, federate, job_spec, local_silos, open_federation
+from tests.federate import drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.invented import inventors
 
 SPEC = job_spec("fedavg", 2, rounds=3, evaluation={"every": 2})
@@ -25,11 +25,11 @@ SPEC = job_spec("fedavg", 2, rounds=3, evaluation={"every": 2})
 Outcome = tuple[str, list[dict[str, Any]]]
 
 
-def outcome(federation: RoundEngine) -> Outcome:
+def outcome(engine: RoundEngine) -> Outcome:
     """Digest of the model, and the history less the digests of updates, which are signed with keys of the run."""
-    assert federation.result is not None
-    history = [{k: v for k, v in line.items() if k != "updates"} for line in federation.history()]
-    return federation.result.sha256, history
+    assert engine.result is not None
+    history = [{k: v for k, v in line.items() if k != "updates"} for line in engine.history()]
+    return engine.result.sha256, history
 
 
 @contextmanager
@@ -62,9 +62,9 @@ def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, un
     assert outcome(first) == undisturbed
     assert len(copies) > 20
     for crash in copies:
-        federation = open_federation(crash, SPEC)
-        drive(federation, local_silos(tmp_path / f"silos-{crash.name}", inventors(SPEC)))
-        assert outcome(federation) == undisturbed, crash.name
+        engine = open_engine(crash, SPEC)
+        drive(engine, local_silos(tmp_path / f"silos-{crash.name}", inventors(SPEC)))
+        assert outcome(engine) == undisturbed, crash.name
         assert not list(crash.rglob("*.tmp"))
 
 
@@ -83,18 +83,18 @@ def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
     tmp_path: Path, undisturbed: Outcome
 ) -> None:
     directory, refused = tmp_path / "aggregator", 0
-    federation = open_federation(directory, SPEC)
+    engine = open_engine(directory, SPEC)
     silos = local_silos(tmp_path, inventors(SPEC))
-    while not federation.ended:
+    while not engine.ended:
         for silo in silos:
-            silo.answer(federation)
+            silo.answer(engine)
         for room in range(50):  # each try gets one step further
             with at_every_flush_below(directory, room_for(room)), suppress(OSError):
-                federation.settle()
+                engine.settle()
                 break
             refused += 1
     assert refused > 10
-    assert outcome(federation) == undisturbed
+    assert outcome(engine) == undisturbed
 
 
 def test_a_torn_line_of_the_history_is_cut_off(tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_each_round_has_one_line_with_what_happened_in_it(undisturbed: Outcome) 
 
 
 def test_only_what_is_still_needed_stays_on_disk(tmp_path: Path) -> None:
-    federation = federate(tmp_path, SPEC, inventors(SPEC))
-    assert federation.result is not None
+    engine = federate(tmp_path, SPEC, inventors(SPEC))
+    assert engine.result is not None
     directory = tmp_path / "aggregator"
     assert len(list((directory / "blobs").iterdir())) == 1
     assert not list((directory / "open").iterdir())
     description = json.loads((directory / "model.json").read_text())
-    assert description["sha256"] == federation.result.sha256
+    assert description["sha256"] == engine.result.sha256
     assert [len(line["digests"]) for line in description["updates"]] == [2, 4, 4]  # evaluations included
 
 

@@ -15,7 +15,7 @@ from fedsilo.cli.main import main
 from fedsilo.engine.traffic import TrafficEstimate, estimate_traffic
 from fedsilo.methods import registry
 from fedsilo.wire import open_task
-from tests.federate import TASK_KEY, job_spec, local_silos, open_federation, references, runners, silo_holding
+from tests.federate import TASK_KEY, job_spec, local_silos, open_engine, references, runners, silo_holding
 
 JOBS: list[tuple[str, int, dict[str, Any]]] = [
     ("fedavg", 3, {}),
@@ -38,22 +38,22 @@ def moved(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
         silo_holding(tmp_path, f"s{n}", rng.normal(size=(len(part), 6)).astype(np.float32), part)
         for n, part in enumerate(parts)
     ]
-    federation = open_federation(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
     up: list[int] = []
     down: list[int] = []
     held: set[str] = set()
-    while not federation.ended:
-        given = federation.task("silos/s0")
+    while not engine.ended:
+        given = engine.task("silos/s0")
         assert given is not None
         blobs = {b.digest: b.length for b in open_task(given.sealed, TASK_KEY.verify_key).blobs}
         up.append(given.contract.max_bytes())
         down.append(sum(length for digest, length in blobs.items() if digest not in held))
         held = set(blobs)
         for silo in answering:
-            silo.answer(federation)
-        federation.settle()
-    assert federation.failure is None
+            silo.answer(engine)
+        engine.settle()
+    assert engine.failure is None
     return up, down
 
 

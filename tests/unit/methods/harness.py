@@ -30,7 +30,7 @@ from tests.federate import (
     Runner,
     job_spec,
     local_silos,
-    open_federation,
+    open_engine,
     references,
     runners,
     silo_of_file,
@@ -211,7 +211,7 @@ def recorded(
     if "selected" in npz:
         for k, (silo, runner) in enumerate(answering.items()):
             answering[silo] = AsRecorded(runner, npz["selected"][:, k])
-    federation, silos = open_federation(directory / "aggregator", spec), local_silos(directory, answering)
+    federation, silos = open_engine(directory / "aggregator", spec), local_silos(directory, answering)
     while not federation.ended and (stop is None or len(federation.history()) < stop):
         answered = [silo for silo in silos if silo.answer(federation)]
         assert federation.settle() or answered

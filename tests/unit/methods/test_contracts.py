@@ -11,7 +11,7 @@ import pytest
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY
 from fedsilo.wire import UpdateBlocks, open_task, open_update
-from tests.federate import TASK_KEY, local_silos, open_federation
+from tests.federate import TASK_KEY, local_silos, open_engine
 from tests.unit.methods.forms import FORMS, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1, 2, 3], 6), "b": np.repeat([0, 1, 2, 3], 5)}
@@ -28,7 +28,7 @@ def blocks(update: UpdateBlocks) -> Iterator[tuple[str, str, tuple[int, ...], st
 @pytest.mark.parametrize("form", FORMS)
 def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) -> None:
     spec = form_spec(form, list(LABELS), data={"validationFraction": 0.25})
-    federation = open_federation(tmp_path / "aggregator", spec)
+    federation = open_engine(tmp_path / "aggregator", spec)
     silos = local_silos(tmp_path, holding(tmp_path, spec, LABELS))
     steps = set()
     while not federation.ended:

@@ -24,7 +24,7 @@ from tests.federate import (
     job_spec,
     local_silos,
     model_of,
-    open_federation,
+    open_engine,
     runners,
     skewed,
 )
@@ -185,7 +185,7 @@ def normalised(input_shape: tuple[int, ...], classes: int) -> Model:
 def test_random_inputs_do_not_meet_dropout_or_batch_statistics(tmp_path: Path) -> None:
     """What a model says of random inputs is its silo's distribution: the same model, the same row."""
     spec = job_spec("fedconcat-id", 2, model={"name": f"python:{__name__}:normalised", "config": {}})
-    context: Any = open_federation(tmp_path, spec)._context
+    context: Any = open_engine(tmp_path, spec)._context
     tree = context.initial_model()
 
     class Same:
@@ -207,7 +207,7 @@ def test_fedconcat_id_begins_the_clusters_anew_or_keeps_the_first_round(
     classes = {"a": [0, 1], "b": [2, 3]}
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2, "variant": variant}
     spec = job_spec("fedconcat-id", list(classes), 4, method={"config": config})
-    federation = open_federation(tmp_path / "aggregator", spec)
+    federation = open_engine(tmp_path / "aggregator", spec)
     silos = local_silos(tmp_path, runners(spec, skewed(tmp_path, classes), tmp_path))
     initial = dict(federation.state.tree("initial"))
     for silo in silos:

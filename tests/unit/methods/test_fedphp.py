@@ -23,7 +23,7 @@ from tests.federate import (
     job_spec,
     local_silos,
     model_of,
-    open_federation,
+    open_engine,
     runners,
     skewed,
 )
@@ -75,7 +75,7 @@ def trained(directory: Path, classes_of: dict[str, list[int]], rounds: int, **co
     """Private models after some rounds, and the silos' common model as the last."""
     spec = job_spec("fedphp", list(classes_of), rounds, method={"config": config})
     silos = local_silos(directory, runners(spec, skewed(directory, classes_of), directory))
-    federation = open_federation(directory / "aggregator", spec)
+    federation = open_engine(directory / "aggregator", spec)
     drive(federation, silos)
     return [*(silo.private.tree(PERSONAL) for silo in silos), model_of(federation)]
 
@@ -140,7 +140,7 @@ def test_a_silo_that_was_never_drawn_has_no_model_of_its_own(tmp_path: Path) -> 
     answering = runners(spec, skewed(tmp_path, {"a": [0, 1], "b": [2, 3]}), tmp_path)
     left_out = AsRecorded(answering["silos/b"], np.array([False, False]))
     silos = local_silos(tmp_path, answering | {"silos/b": left_out})
-    federation = open_federation(tmp_path / "aggregator", spec)
+    federation = open_engine(tmp_path / "aggregator", spec)
     drive(federation, silos)
     assert federation.failure is None
     assert PERSONAL in silos[0].private.trees

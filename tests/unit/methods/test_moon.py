@@ -21,7 +21,7 @@ from tests.federate import (
     job_spec,
     local_silos,
     model_of,
-    open_federation,
+    open_engine,
     runners,
     silo_holding,
     skewed,
@@ -84,7 +84,7 @@ def test_the_first_round_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> Non
 def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> None:
     silos = skewed(tmp_path, {"a": [0, 1]})
     spec = job_spec("moon", ["a"], 2)
-    federation = open_federation(tmp_path / "aggregator", spec)
+    federation = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
     drive(federation, answering)
     kept = answering[0].private.tree("model")

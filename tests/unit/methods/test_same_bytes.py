@@ -13,7 +13,7 @@ import pytest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.silo.runner import TaskRunner
-from tests.federate import LocalSilo, drive, local_silos, open_federation
+from tests.federate import LocalSilo, drive, local_silos, open_engine
 from tests.unit.methods.forms import FORMS, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1], 4)}
@@ -41,7 +41,7 @@ class Site:
         silos = local_silos(self.directory, self.answering)
         for silo in silos:  # a guard keeps it in a file
             silo.acknowledged = acknowledged.get(silo.reference)
-        return open_federation(self.directory / "aggregator", self.spec), silos
+        return open_engine(self.directory / "aggregator", self.spec), silos
 
     def finish(self, acknowledged: Mapping[str, str | None]) -> str:
         """Digest of the model, from wherever the directory stands."""

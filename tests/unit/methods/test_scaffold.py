@@ -17,7 +17,7 @@ from fedsilo.methods.pieces.control_variates import Rule, control
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
-from tests.federate import drive, job_spec, local_silos, model_of, open_federation, runners, skewed
+from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed
 from tests.fixture_networks import fixture_tree, load_fixture
 from tests.paths import needs_fixtures
 from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close, server_context
@@ -85,7 +85,7 @@ def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tu
         training=training,
         participation={"fraction": fraction},
     )
-    federation = open_federation(tmp_path / "aggregator", spec)
+    federation = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
     drive(federation, answering)
     assert federation.failure is None

@@ -11,7 +11,7 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.simulation.opening import simulate
-from tests.federate import drive, local_silos, open_federation, runners
+from tests.federate import drive, local_silos, open_engine, runners
 from tests.unit.methods.forms import FORMS, ROUNDS
 from tests.unit.simulation.digits import federation, sharing
 
@@ -23,7 +23,7 @@ def both(tmp_path: Path, count: int, **spec: Any) -> None:
     members = federation(sharing(count), training={"rounds": ROUNDS}, **spec)
     job = members.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
-    apart = open_federation(tmp_path / "apart" / "aggregator", job, evaluation=evaluation)
+    apart = open_engine(tmp_path / "apart" / "aggregator", job, evaluation=evaluation)
     silos = local_silos(tmp_path / "apart", runners(job, members.silos, tmp_path))
     drive(apart, silos)
     together = simulate(members, tmp_path, tmp_path / "together")

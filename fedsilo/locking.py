@@ -1,0 +1,46 @@
+"""One process per directory: a lock that ends with its holder, and a file that names the holder."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Self
+
+NAME = "lock"
+"""The lock's file in the directory; it stays there when nobody holds the lock."""
+
+
+class DirectoryLock:
+    """An flock(2) on a file of a directory; a context manager that gives it up.
+
+    :raises OSError: when the file cannot be opened for writing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = (directory / NAME).open("a+", encoding="utf-8")
+
+    def acquire(self) -> bool:
+        """Take the lock unless another process holds it; whether this one holds it now."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    @property
+    def holder(self) -> str:
+        """What the last holder wrote of itself; empty where none has yet."""
+        self._file.seek(0)
+        return self._file.read().strip()
+
+    def write_holder(self, holder: str) -> None:
+        """Say who holds the lock, for the messages of other processes."""
+        self._file.truncate(0)
+        self._file.write(holder)
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
