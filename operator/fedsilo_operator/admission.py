@@ -7,7 +7,6 @@ again with the exact contract. Here is the rest: trust, the dataset, the trainer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
@@ -18,18 +17,10 @@ from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 
 
-@dataclass(frozen=True)
-class Objection:
-    """Why a silo does not admit a job: a sentence with silo, field, value and remedy."""
-
-    reason: Reason
-    message: str
-
-
-def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Objection]:
+def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Diagnosis]:
     """Everything that the silo has against its part in the job; none when it admits the job.
 
     The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
@@ -43,7 +34,7 @@ def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Objecti
         *_dataset(agent, silo),
         *_decision(agent, silo),
     )
-    return [Objection(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
+    return [Diagnosis(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
 
 
 def admitted(agent: SiloAgent, silo: Silo) -> str:
@@ -64,10 +55,7 @@ def admitted(agent: SiloAgent, silo: Silo) -> str:
     return text
 
 
-Finding = tuple[Reason, str]
-
-
-def _trust(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
     frozen, trust = agent.spec.job, agent.spec.trust
     here, there = agent.metadata.namespace, silo.metadata.namespace
     if here != there or agent.spec.silo.namespace != there or agent.spec.silo.name != silo.metadata.name:
@@ -93,7 +81,7 @@ def _trust(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
         yield Reason.TRUST_BROKEN, f"{problem}; {remedy}"
 
 
-def _policy(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+def _policy(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
     job = agent.spec.job
     try:
         departure = policy.declared(job.spec)
@@ -107,7 +95,7 @@ def _policy(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
         yield Reason.POLICY_REFUSED, text
 
 
-def _image(silo: Silo, trainer_image: str) -> Iterator[Finding]:
+def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[Reason, str]]:
     """An image's digest is its content (OCI image specification), so the registry it comes from does not matter."""
     allowed = silo.spec.policy.trainer_images
     if allowed is None:
@@ -123,7 +111,7 @@ def _image(silo: Silo, trainer_image: str) -> Iterator[Finding]:
     )
 
 
-def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
     name = agent.spec.job.spec.data.dataset
     dataset = silo.dataset(name)
     if dataset is None:
@@ -137,7 +125,7 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
         yield Reason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
 
 
-def _decision(agent: SiloAgent, silo: Silo) -> Iterator[Finding]:
+def _decision(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
     """A refusal counts even where no approval is asked for: a person said no to this very specification."""
     frozen, rules = agent.spec.job, silo.spec.policy
     decided = [approval for approval in rules.approvals if approval.job == frozen.uid]

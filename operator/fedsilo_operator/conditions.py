@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import status_of
 from fedsilo_operator.objects import Object
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 
 Status = Literal["True", "False", "Unknown"]
 
-LONGEST = 32768
+MAX_MESSAGE = 32768
 """Characters of a message, as meta/v1 allows."""
 
 
@@ -21,10 +22,15 @@ LONGEST = 32768
 class Condition:
     """What a controller found out about one aspect of an object."""
 
-    type: str
+    type: ConditionType
     status: Status
     reason: Reason | str
     message: str = ""
+
+    @classmethod
+    def of(cls, type: ConditionType, status: Status, diagnosis: Diagnosis) -> Condition:
+        """The condition that a diagnosis amounts to."""
+        return cls(type, status, diagnosis.reason, diagnosis.message)
 
 
 def as_status(found: Iterable[Condition], obj: Object, now: datetime) -> list[dict[str, Any]]:
@@ -42,10 +48,10 @@ def _as_dict(
 ) -> dict[str, Any]:
     unchanged = before is not None and before["status"] == condition.status
     return {
-        "type": condition.type,
+        "type": str(condition.type),
         "status": condition.status,
         "reason": str(condition.reason),
-        "message": condition.message[:LONGEST],
+        "message": condition.message[:MAX_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else timestamp(now),
     }

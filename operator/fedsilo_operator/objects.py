@@ -1,4 +1,4 @@
-"""Kubernetes objects as plain data: kinds, references, labels, and whether one says what another wants.
+"""Kubernetes objects as plain data: kinds, references, labels, and whether one satisfies what is wanted of it.
 
 The operator handles raw JSON. Typed models would refuse what a newer API server adds, and cost time on every event.
 """
@@ -146,24 +146,24 @@ def silo_of(agent: Object) -> Ref:
     return Ref(silo.get("namespace", "default"), silo["name"])
 
 
-def says(observed: Any, wanted: Any) -> bool:
-    """Whether an observed object already says what is wanted of it.
+def satisfies(observed: Any, wanted: Any) -> bool:
+    """Whether an observed object already is what is wanted.
 
     The API server adds defaults and other writers add fields, so more may be there, never less. Lists must have the
     same length, except lists of maps with a `type` or a `name`, which server-side apply merges by that key.
     """
     if isinstance(wanted, Mapping):
         return isinstance(observed, Mapping) and all(
-            key in observed and says(observed[key], value) for key, value in wanted.items()
+            key in observed and satisfies(observed[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
-        return isinstance(observed, list | tuple) and _lists_say(observed, wanted)
+        return isinstance(observed, list | tuple) and _lists_satisfy(observed, wanted)
     return bool(observed == wanted)
 
 
-def _lists_say(observed: list[Any] | tuple[Any, ...], wanted: list[Any] | tuple[Any, ...]) -> bool:
+def _lists_satisfy(observed: list[Any] | tuple[Any, ...], wanted: list[Any] | tuple[Any, ...]) -> bool:
     for key in ("type", "name"):
         if wanted and all(isinstance(item, Mapping) and key in item for item in (*observed, *wanted)):
             by_key = {item[key]: item for item in observed}
-            return all(says(by_key.get(item[key]), item) for item in wanted)
-    return len(observed) == len(wanted) and all(map(says, observed, wanted))
+            return all(satisfies(by_key.get(item[key]), item) for item in wanted)
+    return len(observed) == len(wanted) and all(map(satisfies, observed, wanted))

@@ -9,12 +9,12 @@ from typing import Any
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import MANAGER, Kind, Object, Ref, kind_of, ref_of
 
-UNHEARD = 30.0
-"""Seconds after which to look again after a write, although nothing was heard of it."""
+CONFIRM_SECONDS = 30.0
+"""Time after which to look again after a write, although no watch has told of it."""
 
 
 @dataclass(frozen=True)
-class Whole:
+class ObjectAction:
     """An action that names the object by holding it."""
 
     object: Object
@@ -31,18 +31,18 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Apply(Whole):
+class Apply(ObjectAction):
     """Server-side apply of an object that is missing or does not say what it should."""
 
     manager: str = MANAGER
-    strand: str = ""
+    failure_group: str = ""
 
 
 @dataclass(frozen=True)
-class Create(Whole):
+class Create(ObjectAction):
     """Make an object that the operator may not read; that it exists already is no error."""
 
-    strand: str = ""
+    failure_group: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Delete:
     kind: Kind
     ref: Ref
     uid: str
-    strand: str = ""
+    failure_group: str = ""
 
 
 Action = Apply | Create | Delete
-"""What the API server refuses ends its strand; without a strand, it ends everything that was to come after it."""
+"""What the API server refuses ends its failure group; outside any, it ends everything that was to come after it."""
 
 
-def apart(strand: str, actions: Iterable[Action]) -> Iterator[Action]:
-    """These actions as a strand, but for those that have one: what is refused in one does not stop another."""
-    return (replace(action, strand=action.strand or strand) for action in actions)
+def isolate(failure_group: str, actions: Iterable[Action]) -> Iterator[Action]:
+    """These actions as one failure group, but for those that have one: what is refused in one does not stop another."""
+    return (replace(action, failure_group=action.failure_group or failure_group) for action in actions)
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Plan:
     events count. Nothing to do is the plan of a settled object.
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
-    :param again: seconds after which to look again although nothing changed; None when only changes matter.
+    :param requeue_after: seconds after which to look again although nothing changed; None when only changes matter.
     """
 
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     status: dict[str, Any] | None = None
-    again: float | None = None
+    requeue_after: float | None = None
 
     @property
     def settled(self) -> bool:
@@ -87,11 +87,11 @@ class Plan:
         return not self.actions and not self.events and self.status is None
 
     @property
-    def look_again(self) -> float | None:
-        """Seconds after which to look again; sooner or later always after a write.
+    def requeue_delay(self) -> float | None:
+        """Seconds after which to look again, as the runtime has to keep them; after a write, always some.
 
         What was made may be gone before any watch has brought it. It leaves no trace then, and nobody would be woken.
         """
         if not self.actions:
-            return self.again
-        return UNHEARD if self.again is None else min(self.again, UNHEARD)
+            return self.requeue_after
+        return CONFIRM_SECONDS if self.requeue_after is None else min(self.requeue_after, CONFIRM_SECONDS)

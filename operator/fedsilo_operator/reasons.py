@@ -1,10 +1,12 @@
-"""Every reason that a condition or an Event of the operator can carry; docs/operator.md has them in one table.
+"""Why something is as it is: a reason that programs match on, and a message for people.
 
+docs/operator.md has every reason that a condition or an Event of the operator can carry in one table.
 A job that fails of an error of `fedsilo.errors` carries that error's reason; those are here too.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -73,3 +75,17 @@ class Reason(StrEnum):
 
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
 """Reasons for which a person has something to do, whatever the status of the condition."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out about something, for a condition or an Event.
+
+    :param reason: a `Reason` where the operator gives it; a program's own where that left one.
+    :param message: what, why, and what to do, as sentences.
+    :param permanent: waiting does not help: a spec has to change.
+    """
+
+    reason: Reason | str
+    message: str
+    permanent: bool = False

@@ -23,7 +23,7 @@ CLASSES_ELSEWHERE = (
     "fedsilo_agent.guard.audit",
     "fedsilo_agent.guard.loop",
     "fedsilo_operator.cluster.interface",
-    "fedsilo_operator.refusals",
+    "fedsilo_operator.rejections",
     "fedsilo_operator.runtime.election",
 )
 """Modules with error classes of their own; a class of any other is found because it is imported by these."""

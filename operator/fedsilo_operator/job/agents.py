@@ -31,11 +31,11 @@ def kept(
             yield from _distrusted(seen, member.agent)
         elif member.exists and member.public_key is not None and reachable:
             frozen = frozen or _freeze(seen, job, settings)
-            yield Apply(_agent(seen, frozen, member, suspend), strand=str(member.ref))
+            yield Apply(_agent(seen, frozen, member, suspend), failure_group=str(member.ref))
     wanted = {member.ref for member in members}
     for ref, agent in seen.agents.items():
         if ref not in wanted and not is_deleted(agent):
-            yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(ref))
+            yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref))
 
 
 def suspended(seen: JobObservation) -> Iterator[Action]:
@@ -49,7 +49,7 @@ def _distrusted(seen: JobObservation, agent: Object) -> Iterator[Action]:
     if seen.has_started:
         yield from _suspension(seen, agent, True)
     elif not is_deleted(agent):
-        yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(silo_of(agent)))
+        yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(silo_of(agent)))
 
 
 def _suspension(seen: JobObservation, agent: Object, suspend: bool) -> Iterator[Action]:
@@ -58,7 +58,9 @@ def _suspension(seen: JobObservation, agent: Object, suspend: bool) -> Iterator[
         return
     frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust")}
     silo = Ref(frozen["silo"]["namespace"], frozen["silo"]["name"])
-    yield Apply(_object(seen, silo, frozen | {"suspend": suspend}, uid=uid_of(agent)), strand=str(silo))
+    yield Apply(
+        _object(seen, silo, frozen | {"suspend": suspend}, uid=uid_of(agent)), failure_group=str(silo)
+    )
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import holds
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.job.conditions import Course
 from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
@@ -20,14 +24,12 @@ from fedsilo_operator.objects import (
     is_deleted,
     kind_of,
     ref_of,
-    says,
+    satisfies,
     uid_of,
 )
 from fedsilo_operator.plan import Action, Apply, Create, Delete
-from fedsilo_operator.pods import alive, ending, running
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads import aggregator as objects
 from fedsilo_operator.workloads.aggregator import Participant
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
@@ -68,8 +70,8 @@ def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: 
     if batch is not None:
         yield from _keep(seen, job, course, settings, batch)
         return
-    due = not course.suspended and (_agents_run(course) or holds(seen.job, "Running"))
-    if due and not seen.leftover and not seen.occupied and not _in_the_way(seen, JOB.name):
+    due = not course.suspended and (_agents_run(course) or holds(seen.job, ConditionType.RUNNING))
+    if due and not seen.previous_pod and not seen.claim_conflict and not _in_the_way(seen, JOB.name):
         yield from _volume(seen, job)
         yield from _secret(seen, job, settings)
         yield Apply(objects.workload(seen.job, job, settings))
@@ -78,7 +80,7 @@ def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: 
 def suspended(seen: JobObservation) -> Iterator[Action]:
     """What takes the aggregator's pod from it, unless it has ended."""
     batch = seen.children.get(JOB)
-    if batch is not None and ending(batch, seen.pods) is None:
+    if batch is not None and outcome(batch, seen.pods) is None:
         yield from _suspend(batch, True)
 
 
@@ -89,7 +91,7 @@ def _keep(
     waits = is_suspended(batch) and not _agents_run(course)
     if not course.suspended and not running(seen.pods):
         yield from _volume(seen, job)
-        found = trouble(batch, seen.pods, seen.events)
+        found = diagnose(batch, seen.pods, seen.events)
         if found is not None and found.reason == Reason.CONFIG_MISSING:
             yield from _secret(seen, job, settings)
     yield from _suspend(batch, course.suspended or waits or _is_locked_out(seen))
@@ -116,7 +118,7 @@ def _secret(seen: JobObservation, job: FederatedJob, settings: Settings) -> Iter
 
 
 def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
-    if CLAIM not in seen.children and not seen.occupied:
+    if CLAIM not in seen.children and not seen.claim_conflict:
         yield Apply(objects.claim(seen.job, job))
 
 
@@ -127,7 +129,7 @@ def _agents_run(course: Course) -> bool:
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
     if not is_deleted(batch) and is_suspended(batch) != suspend:
-        yield Apply(suspension(batch, suspend), SUSPENDER, strand="suspension")
+        yield Apply(suspension(batch, suspend), SUSPENDER, failure_group="suspension")
 
 
 def _put(seen: JobObservation, wanted: Object) -> Iterator[Action]:
@@ -137,10 +139,10 @@ def _put(seen: JobObservation, wanted: Object) -> Iterator[Action]:
     if observed is None:
         if not _in_the_way(seen, kind.name):
             yield Apply(wanted)
-    elif not is_deleted(observed) and not says(observed, wanted):
+    elif not is_deleted(observed) and not satisfies(observed, wanted):
         yield Apply(wanted | {"metadata": wanted["metadata"] | {"uid": uid_of(observed)}})
 
 
 def _in_the_way(seen: JobObservation, kind: str) -> bool:
     """Whether an earlier job's object still has the name; it is deleted first."""
-    return any(stray["kind"] == kind for stray in seen.strays)
+    return any(orphan["kind"] == kind for orphan in seen.orphans)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
+from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.job.observe import OWNED, observe
 from fedsilo_operator.job.plan import plan
 from fedsilo_operator.objects import (
@@ -30,12 +32,11 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Plan
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.waiting import events_about, unexplained
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
@@ -80,8 +81,8 @@ class JobController:
         waiting = () if seen.is_over else unexplained(seen.children.get(JOB), seen.pods)
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
-        def decide(refused: tuple[Refusal, ...]) -> Plan:
-            return plan(replace(seen, refused=refused), self._now(), self._settings)
+        def decide(rejections: tuple[Rejection, ...]) -> Plan:
+            return plan(replace(seen, rejections=rejections), self._now(), self._settings)
 
         return await carry_out(decide, seen.job, self._cluster)
 
@@ -93,18 +94,18 @@ class JobController:
         job = self._cache.get(FEDERATED_JOB, ref)
         labels = {JOB_NAMESPACE: ref.namespace, JOB_NAME: ref.name}
         known = None if job is None else uid_of(job)
-        strays = [
+        orphans = [
             agent
             for agent in self._cache.select(SILO_AGENT, labels=labels)
             if labels_of(agent).get(JOB_UID) != known
         ]
-        if not strays:
+        if not orphans:
             return
         try:
             known = uid_of(await self._cluster.get(FEDERATED_JOB, ref))
         except NotFound:
             known = None
-        for agent in strays:
+        for agent in orphans:
             if labels_of(agent).get(JOB_UID) != known:
                 await self._cluster.delete(SILO_AGENT, ref_of(agent), uid=uid_of(agent))
 
@@ -116,7 +117,7 @@ class JobController:
 
 
 def _may_mean(job: Object, silo: Object) -> bool:
-    if holds(job, "Complete") or holds(job, "Failed"):
+    if holds(job, ConditionType.COMPLETE) or holds(job, ConditionType.FAILED):
         return False
     wanted = job["spec"].get("silos") or {}
     names = {ref.get("name") for ref in wanted.get("refs") or ()}

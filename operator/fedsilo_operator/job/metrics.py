@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from fedsilo.api.conditions import JobPhase
 from fedsilo.api.observed import status_of
 from fedsilo.metrics import JOB, Sample, Series
 from fedsilo_operator.conditions import moment
-from fedsilo_operator.job.status import PHASES
 from fedsilo_operator.objects import Object, ref_of, uid_of
 
 JOBS = Series("federated_jobs", "gauge", ("state",), "Jobs by phase.")
@@ -49,7 +49,7 @@ def read(jobs: Iterable[Object]) -> Iterator[Sample]:
 
     :param jobs: all FederatedJobs.
     """
-    states: Counter[str] = Counter(dict.fromkeys(PHASES, 0))
+    states: Counter[str] = Counter(dict.fromkeys(map(str, JobPhase), 0))
     for job in jobs:
         states[_state(job)] += 1
         yield from _job(job)
@@ -58,7 +58,7 @@ def read(jobs: Iterable[Object]) -> Iterator[Sample]:
 
 
 def _state(job: Object) -> str:
-    return status_of(job).get("phase") or "Pending"
+    return status_of(job).get("phase") or JobPhase.PENDING
 
 
 def _job(job: Object) -> Iterator[Sample]:

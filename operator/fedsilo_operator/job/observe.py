@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import holds, status_of
 from fedsilo_operator.cluster.interface import Cache
+from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
 from fedsilo_operator.objects import (
     CLAIM,
@@ -34,8 +36,7 @@ from fedsilo_operator.objects import (
     silo_of,
     uid_of,
 )
-from fedsilo_operator.pods import alive
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 OWNED = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
@@ -49,29 +50,29 @@ class JobObservation:
     :param silos: the Silos that the job could mean: of a name in its references, or all where it has a selector.
     :param agents: the job's SiloAgents by silo.
     :param children: the aggregator's objects by kind, the claim included.
-    :param strays: objects under a name of this job's that belong to an earlier job of the same name.
-    :param occupied: whether a claim under the name of this job's is not this job's. A claim is never deleted.
+    :param orphans: objects under a name of this job's that belong to an earlier job of the same name.
+    :param claim_conflict: whether a claim under the name of this job's is not this job's. A claim is never deleted.
     :param pods: those that the aggregator's Job made.
-    :param leftover: whether a pod of an earlier Job is still there, which may write to the volume.
+    :param previous_pod: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
-    :param refused: what the API server would not let this very reconcile do.
+    :param rejections: what the API server would not let this very reconcile do.
     """
 
     job: Object
     silos: tuple[Object, ...] = ()
     agents: Mapping[Ref, Object] = field(default_factory=dict)
     children: Mapping[Kind, Object] = field(default_factory=dict)
-    strays: tuple[Object, ...] = ()
-    occupied: bool = False
+    orphans: tuple[Object, ...] = ()
+    claim_conflict: bool = False
     pods: tuple[Object, ...] = ()
-    leftover: bool = False
+    previous_pod: bool = False
     events: tuple[Object, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
 
     @property
     def is_over(self) -> bool:
         """Whether the job has come to its end, which nothing takes back."""
-        return holds(self.job, "Complete") or holds(self.job, "Failed")
+        return holds(self.job, ConditionType.COMPLETE) or holds(self.job, ConditionType.FAILED)
 
     @property
     def has_started(self) -> bool:
@@ -99,10 +100,10 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
         silos=_silos(job, cache.select(SILO_KIND)),
         agents={silo_of(agent): agent for agent in sorted(agents, key=ref_of)},
         children=mine,
-        strays=tuple(child for child in found.values() if is_namesakes(job, child)),
-        occupied=claim is not None and CLAIM not in mine,
+        orphans=tuple(child for child in found.values() if is_namesakes(job, child)),
+        claim_conflict=claim is not None and CLAIM not in mine,
         pods=made,
-        leftover=alive([pod for pod in pods if pod not in made]),
+        previous_pod=alive([pod for pod in pods if pod not in made]),
     )
 
 

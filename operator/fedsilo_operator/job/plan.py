@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from fedsilo.api.conditions import JobPhase
 from fedsilo.api.job import FederatedJob
 from fedsilo_operator.conditions import Condition, moment
+from fedsilo_operator.diagnosis.events import backoff
+from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.job import agents, aggregator, conditions, status
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.observe import JobObservation
@@ -23,10 +26,8 @@ from fedsilo_operator.objects import (
     ref_of,
     uid_of,
 )
-from fedsilo_operator.plan import Action, Apply, Delete, Plan, apart
-from fedsilo_operator.pods import running
+from fedsilo_operator.plan import Action, Apply, Delete, Plan, isolate
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.waiting import pause
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 
@@ -54,7 +55,9 @@ def _go_on(
 ) -> Plan:
     course = conditions.course(seen, job, choice)
     actions: list[Action] = [
-        Delete(kind_of(stray), ref_of(stray), uid_of(stray)) for stray in seen.strays if not is_deleted(stray)
+        Delete(kind_of(orphan), ref_of(orphan), uid_of(orphan))
+        for orphan in seen.orphans
+        if not is_deleted(orphan)
     ]
     if FINALIZER not in _finalizers(seen.job):
         actions.append(Apply(_with_finalizers(seen.job, [FINALIZER])))
@@ -63,10 +66,10 @@ def _go_on(
         # First of all what says who takes part: whatever happens next, the job starts with them.
         lasting += aggregator.configuration(seen, job, course.members, settings)
     # Without these nothing starts; after the start, what the API server refuses of them must hold up no silo.
-    actions += apart(AGGREGATOR, lasting) if seen.has_started else lasting
+    actions += isolate(AGGREGATOR, lasting) if seen.has_started else lasting
     actions += agents.kept(seen, job, course.members, settings, suspend=not course.active)
     if course.started:
-        actions += apart(AGGREGATOR, aggregator.workload(seen, job, course, settings))
+        actions += isolate(AGGREGATOR, aggregator.workload(seen, job, course, settings))
     wanted = status.document(
         seen.job,
         conditions.living(seen, job, course, settings),
@@ -75,8 +78,10 @@ def _go_on(
         now=now,
     )
     starts = course.active and JOB in seen.children and not running(seen.pods)
-    again = pause((seen.children[JOB], *seen.pods), now) if starts else None
-    return Plan(tuple(actions), status.news(seen.job, wanted), status.to_write(seen.job, wanted), again)
+    requeue_after = backoff((seen.children[JOB], *seen.pods), now) if starts else None
+    return Plan(
+        tuple(actions), status.news(seen.job, wanted), status.to_write(seen.job, wanted), requeue_after
+    )
 
 
 def _wait(seen: JobObservation, faults: Sequence[str], now: datetime) -> Plan:
@@ -106,12 +111,12 @@ def _afterwards(seen: JobObservation, now: datetime) -> Plan:
     actions = _pods_away(seen)
     wanted = status.unchanged(seen.job, status.refreshed(seen.job, seen.agents))
     lifetime, over_since = seen.job["spec"].get("ttlSecondsAfterFinished"), wanted.get("completionTime")
-    again = None
+    requeue_after = None
     if lifetime is not None and over_since is not None:
-        again = max(lifetime - (now - moment(over_since)).total_seconds(), 0.0)
-        if again == 0.0:
+        requeue_after = max(lifetime - (now - moment(over_since)).total_seconds(), 0.0)
+        if requeue_after == 0.0:
             return Plan((*actions, Delete(FEDERATED_JOB, ref_of(seen.job), uid_of(seen.job))))
-    return Plan(actions, (), status.to_write(seen.job, wanted), again)
+    return Plan(actions, (), status.to_write(seen.job, wanted), requeue_after)
 
 
 def _pods_away(seen: JobObservation) -> tuple[Action, ...]:
@@ -125,11 +130,13 @@ def _farewell(seen: JobObservation) -> Plan:
         rest = [name for name in _finalizers(seen.job) if name == FINALIZER]
         return Plan((Apply(_with_finalizers(seen.job, [])),) if rest else ())
     actions = tuple(
-        Delete(SILO_AGENT, ref_of(agent), uid_of(agent), strand=str(ref_of(agent)))
+        Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref_of(agent)))
         for agent in seen.agents.values()
         if not is_deleted(agent)
     )
-    wanted = status.unchanged(seen.job, status.refreshed(seen.job, seen.agents)) | {"phase": "Terminating"}
+    wanted = status.unchanged(seen.job, status.refreshed(seen.job, seen.agents)) | {
+        "phase": str(JobPhase.TERMINATING)
+    }
     return Plan(actions, (), status.to_write(seen.job, wanted))
 
 

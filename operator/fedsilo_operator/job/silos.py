@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import quorum_findings
 from fedsilo.api.observed import condition, status_of
@@ -14,12 +15,9 @@ from fedsilo_operator.job.member import Member
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SILO_AGENT, Object, Ref, labels_of, ref_of, uid_of
-from fedsilo_operator.reasons import Reason
-from fedsilo_operator.refusals import Refusal, told
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
-
-LEFT_OUT = "LeftOut"
-"""Phase of a silo that matched the selector and had not admitted the job when it started."""
 
 GONE = "the Silo is gone; restore it with its key."
 
@@ -31,14 +29,11 @@ _SHOWN, _LONGEST = 20, 1000
 class Choice:
     """The silos of a job, and why it cannot start with them yet.
 
-    :param obstacle: reason and message; None when nothing is in the way but the silos' own decisions. It need not
-        lie with a silo.
-    :param final: whether only a change of the spec could remove the obstacle.
+    :param obstacle: None when nothing is in the way but the silos' own decisions. It need not lie with a silo.
     """
 
     members: tuple[Member, ...]
-    obstacle: tuple[Reason, str] | None = None
-    final: bool = False
+    obstacle: Diagnosis | None = None
 
 
 def choose(seen: JobObservation, job: FederatedJob, distrusted: Mapping[Ref, str]) -> Choice:
@@ -47,21 +42,21 @@ def choose(seen: JobObservation, job: FederatedJob, distrusted: Mapping[Ref, str
     :param distrusted: by silo, what is wrong with what its agent says.
     """
     choice = _choice(seen, job)
-    refusals = {refusal.ref: refusal for refusal in seen.refused if refusal.kind == SILO_AGENT}
-    if not refusals and not distrusted:
+    rejected = {rejection.ref: rejection for rejection in seen.rejections if rejection.kind == SILO_AGENT}
+    if not rejected and not distrusted:
         return choice
-    members = tuple(_hindered(seen, member, refusals, distrusted) for member in choice.members)
+    members = tuple(_hindered(seen, member, rejected, distrusted) for member in choice.members)
     return replace(choice, members=members)
 
 
 def _hindered(
-    seen: JobObservation, member: Member, refusals: Mapping[Ref, Refusal], distrusted: Mapping[Ref, str]
+    seen: JobObservation, member: Member, rejected: Mapping[Ref, Rejection], distrusted: Mapping[Ref, str]
 ) -> Member:
     if member.ref in distrusted:
-        return replace(member, hindrance=(Reason.TRUST_BROKEN, distrusted[member.ref]))
+        return replace(member, hindrance=Diagnosis(Reason.TRUST_BROKEN, distrusted[member.ref]))
     name = agent_name(ref_of(seen.job), uid_of(seen.job), member.ref)
-    found = refusals.get(Ref(member.ref.namespace, name))
-    return member if found is None else replace(member, hindrance=(found.reason, found.message))
+    found = rejected.get(Ref(member.ref.namespace, name))
+    return member if found is None else replace(member, hindrance=found.diagnosis)
 
 
 def _choice(seen: JobObservation, job: FederatedJob) -> Choice:
@@ -80,27 +75,26 @@ def _choice(seen: JobObservation, job: FederatedJob) -> Choice:
         path, value, problem, remedy = finding
         named = job.spec.silos.selector is None
         remedy = remedy if named else f"{remedy} in a new job, or label more Silos"
-        return Choice(
-            members, (Reason.QUORUM_IMPOSSIBLE, f"{path} {value} {problem}; {remedy}."), final=named
-        )
-    return Choice(members, _obstacle(job, refs, known) or occupied(seen) or refused(seen))
+        text = f"{path} {value} {problem}; {remedy}."
+        return Choice(members, Diagnosis(Reason.QUORUM_IMPOSSIBLE, text, permanent=named))
+    return Choice(members, _obstacle(job, refs, known) or claim_conflict(seen) or job_rejections(seen))
 
 
-def refused(seen: JobObservation) -> tuple[Reason, str] | None:
+def job_rejections(seen: JobObservation) -> Diagnosis | None:
     """What the API server does not do for the job itself; what it does not do in a silo is that silo's."""
-    return told([refusal for refusal in seen.refused if refusal.kind != SILO_AGENT])
+    return diagnosis_of([rejection for rejection in seen.rejections if rejection.kind != SILO_AGENT])
 
 
-def occupied(seen: JobObservation) -> tuple[Reason, str] | None:
+def claim_conflict(seen: JobObservation) -> Diagnosis | None:
     """What is wrong when a claim that is not this job's has the name of its volume."""
-    if not seen.occupied:
+    if not seen.claim_conflict:
         return None
     problem = f"has the name of this job's volume but not its label {JOB_UID}={uid_of(seen.job)}"
     remedy = (
         "Delete it if nobody needs it, or delete the job and create it again: its claim then has another name"
     )
     text = f"PersistentVolumeClaim {claim_ref(seen.job)} {problem}, so it may hold the work of another. {remedy}."
-    return Reason.VOLUME_MISSING, text
+    return Diagnosis(Reason.VOLUME_MISSING, text)
 
 
 def starters(job: FederatedJob, choice: Choice) -> tuple[Member, ...]:
@@ -126,37 +120,42 @@ def admission(job: FederatedJob, choice: Choice) -> Condition:
         return admitted(starting, [member for member in members if not member.admitted])
     refusals = [found for member in members if (found := _objection(member)) is not None]
     if refusals:
-        firm = next((reason for reason, _ in refusals if reason != Reason.APPROVAL_PENDING), refusals[0][0])
-        return Condition("Admitted", "False", firm, _listed([message for _, message in refusals], "\n"))
+        firm = next((one for one in refusals if one.reason != Reason.APPROVAL_PENDING), refusals[0])
+        return Condition(
+            ConditionType.ADMITTED, "False", firm.reason, _listed([one.message for one in refusals], "\n")
+        )
     waiting = [str(member.ref) for member in members if not member.admitted]
     message = f"Waiting for the decision of {_listed(waiting, ', ')}." if waiting else "Waiting for Silos."
-    return Condition("Admitted", "False", Reason.ADMITTING, message)
+    return Condition(ConditionType.ADMITTED, "False", Reason.ADMITTING, message)
 
 
-def _objection(member: Member) -> tuple[str, str] | None:
+def _objection(member: Member) -> Diagnosis | None:
     if member.hindrance is None:
         return member.refusal
-    reason, message = member.hindrance
-    return reason, f"Silo {member.ref.name}: {message}"
+    return replace(member.hindrance, message=f"Silo {member.ref.name}: {member.hindrance.message}")
 
 
 def admitted(starting: Sequence[Member], left_out: Sequence[Member] = ()) -> Condition:
     """What the silos decided, once the job starts."""
     names = _listed([str(member.ref) for member in left_out], ", ")
     without = f"; it starts without {names}" if names else ""
-    return Condition("Admitted", "True", Reason.ADMITTED, f"{_silos(starting)} admitted the job{without}.")
+    return Condition(
+        ConditionType.ADMITTED, "True", Reason.ADMITTED, f"{_silos(starting)} admitted the job{without}."
+    )
 
 
 def readiness(members: Sequence[Member]) -> Condition:
     """How far the agents are after the start."""
     failed = [f"Silo {member.ref} failed: {member.failed}" for member in members if member.failed is not None]
-    waiting = [(member, *_not_ready(member)) for member in members if not member.failed and not member.ready]
+    waiting = [(member, _not_ready(member)) for member in members if not member.failed and not member.ready]
     if not failed and not waiting:
-        return Condition("SilosReady", "True", Reason.RUNNING, f"The agents of {_silos(members)} run.")
-    troubles = [reason for _, reason, _ in waiting if reason != Reason.STARTING]
+        return Condition(
+            ConditionType.SILOS_READY, "True", Reason.RUNNING, f"The agents of {_silos(members)} run."
+        )
+    troubles = [found.reason for _, found in waiting if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(troubles), Reason.STARTING)
-    lines = failed + [f"Silo {member.ref}: {message}" for member, _, message in waiting]
-    return Condition("SilosReady", "False", reason, _listed(lines, "\n"))
+    lines = failed + [f"Silo {member.ref}: {found.message}" for member, found in waiting]
+    return Condition(ConditionType.SILOS_READY, "False", reason, _listed(lines, "\n"))
 
 
 def lost_quorum(job: FederatedJob, members: Sequence[Member]) -> str | None:
@@ -186,19 +185,21 @@ def _frozen(seen: JobObservation, job: FederatedJob) -> Iterator[Member]:
 
 def _started_with(job: Object) -> Iterator[Ref]:
     for entry in job["status"].get("silos") or ():
-        if entry.get("phase") != LEFT_OUT and "namespace" in entry:
+        if entry.get("phase") != AgentPhase.LEFT_OUT and "namespace" in entry:
             yield Ref(entry["namespace"], entry["name"])
 
 
-def _obstacle(job: FederatedJob, refs: Sequence[Ref], known: dict[Ref, Object]) -> tuple[Reason, str] | None:
+def _obstacle(job: FederatedJob, refs: Sequence[Ref], known: dict[Ref, Object]) -> Diagnosis | None:
     if not refs and job.spec.silos.selector is not None:
         labels = ", ".join(f"{key}={value}" for key, value in job.spec.silos.selector.match_labels.items())
-        return Reason.SILO_NOT_FOUND, f"No Silo carries the labels {labels}; label the Silos that take part."
+        return Diagnosis(
+            Reason.SILO_NOT_FOUND, f"No Silo carries the labels {labels}; label the Silos that take part."
+        )
     lines = [_missing(ref, known) for ref in refs if ref not in known]
     if lines:
-        return Reason.SILO_NOT_FOUND, _listed(lines, "\n")
+        return Diagnosis(Reason.SILO_NOT_FOUND, _listed(lines, "\n"))
     if lines := list(_namesakes(refs)):
-        return Reason.SILO_AMBIGUOUS, _listed(lines, "\n")
+        return Diagnosis(Reason.SILO_AMBIGUOUS, _listed(lines, "\n"))
     return _without_key([known[ref] for ref in refs if _public_key(known[ref]) is None])
 
 
@@ -219,38 +220,42 @@ def _namesakes(refs: Sequence[Ref]) -> Iterator[str]:
         first.setdefault(ref.name, ref)
 
 
-def _without_key(silos: Sequence[Object]) -> tuple[Reason, str] | None:
+def _without_key(silos: Sequence[Object]) -> Diagnosis | None:
     """A key is made within a second; only where a Silo says what hinders that has a person something to do."""
     if not silos:
         return None
-    hindered = [found for silo in silos if (found := condition(silo, "Ready")) and found["status"] == "False"]
+    hindered = [
+        found
+        for silo in silos
+        if (found := condition(silo, ConditionType.READY)) and found["status"] == "False"
+    ]
     reason = Reason.SILO_NOT_READY if hindered else Reason.KEY_PENDING
-    return reason, _listed([_keyless(silo) for silo in silos], "\n")
+    return Diagnosis(reason, _listed([_keyless(silo) for silo in silos], "\n"))
 
 
 def _keyless(silo: Object) -> str:
-    found = condition(silo, "Ready")
+    found = condition(silo, ConditionType.READY)
     if found is None or found["status"] != "False":
         return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
     return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {found['message']}"
 
 
-def _not_ready(member: Member) -> tuple[str, str]:
-    """Reason and message of an agent that neither runs nor has failed."""
+def _not_ready(member: Member) -> Diagnosis:
+    """Why an agent is not ready that neither runs nor has failed."""
     if member.hindrance is not None:
         return member.hindrance
     if member.gone:
-        return Reason.SILO_NOT_FOUND, GONE
+        return Diagnosis(Reason.SILO_NOT_FOUND, GONE)
     if member.agent is None and member.public_key is None:
-        return Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key."
+        return Diagnosis(Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key.")
     if member.agent is None:
-        return Reason.STARTING, "its agent is being made."
+        return Diagnosis(Reason.STARTING, "its agent is being made.")
     if member.refusal is not None:
         return member.refusal
-    found: Any = condition(member.agent, "Ready")
+    found: Any = condition(member.agent, ConditionType.READY)
     if found is None or found["reason"] in (Reason.SUSPENDED, Reason.ADMITTING):
-        return Reason.STARTING, "its agent has not started yet."
-    return found["reason"], found["message"]
+        return Diagnosis(Reason.STARTING, "its agent has not started yet.")
+    return Diagnosis(found["reason"], found["message"])
 
 
 def _public_key(silo: Object | None) -> str | None:

@@ -6,20 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.conditions import AgentPhase, ConditionType, JobPhase
 from fedsilo.api.observed import condition, status_of
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status, timestamp
 from fedsilo_operator.job.conditions import WAITING, Course
 from fedsilo_operator.job.member import Member
-from fedsilo_operator.job.silos import GONE, LEFT_OUT
-from fedsilo_operator.objects import Object, Ref, says, silo_of
+from fedsilo_operator.job.silos import GONE
+from fedsilo_operator.objects import Object, Ref, satisfies, silo_of
 from fedsilo_operator.reasons import ALARMING, Reason
 
-ORDER = ("Accepted", "Admitted", "SilosReady", "Running", "Suspended", "Complete", "Failed")
+ORDER = tuple(ConditionType)
 """Conditions in the order in which a job comes to them."""
-
-PHASES = ("Pending", "Admitting", "Starting", "Running", "Suspended", "Complete", "Failed", "Terminating")
-"""All that a job's phase may be."""
 
 LONGEST, ALL = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
@@ -49,7 +47,7 @@ def document(
     before = status_of(job)
     conditions = as_status(sorted(found, key=lambda one: ORDER.index(one.type)), job, now)
     content = {
-        "phase": phase(conditions),
+        "phase": str(phase(conditions)),
         "conditions": conditions,
         "silos": silos,
         "startTime": before.get("startTime") or (started and timestamp(started)),
@@ -70,15 +68,21 @@ def _said(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
     return generation | {name: value for name, value in content.items() if value}
 
 
-def phase(conditions: Iterable[Mapping[str, Any]]) -> str:
+def phase(conditions: Iterable[Mapping[str, Any]]) -> JobPhase:
     """One word for the conditions, for people; nothing is decided by it."""
     status = {item["type"]: item["status"] for item in conditions}
-    for name in ("Complete", "Failed", "Suspended", "Running"):
+    for name in (
+        ConditionType.COMPLETE,
+        ConditionType.FAILED,
+        ConditionType.SUSPENDED,
+        ConditionType.RUNNING,
+    ):
         if status.get(name) == "True":
-            return name
-    if status.get("Admitted") == "True":
-        return "Starting"
-    return "Pending" if status.get("Accepted", "False") == "False" else "Admitting"
+            return JobPhase(name)
+    if status.get(ConditionType.ADMITTED) == "True":
+        return JobPhase.STARTING
+    accepted = status.get(ConditionType.ACCEPTED, "False") != "False"
+    return JobPhase.ADMITTING if accepted else JobPhase.PENDING
 
 
 def silos(job: Object, course: Course) -> Entries:
@@ -89,7 +93,7 @@ def silos(job: Object, course: Course) -> Entries:
     if course.started:
         others = [*map(_entry, course.left_out), *_earlier(job)]
         for entry in others:
-            entries.setdefault(entry["name"], entry | {"phase": LEFT_OUT})
+            entries.setdefault(entry["name"], entry | {"phase": str(AgentPhase.LEFT_OUT)})
     return _bounded(entries.values())
 
 
@@ -98,7 +102,7 @@ def refreshed(job: Object, agents: Mapping[Ref, Object]) -> Entries:
     entries = {entry["name"]: entry for entry in _earlier(job)}
     for agent in agents.values():
         entry = _entry(Member(silo_of(agent), agent["spec"]["trust"]["publicKey"], agent))
-        if entries.get(entry["name"], {}).get("phase") != LEFT_OUT:
+        if entries.get(entry["name"], {}).get("phase") != AgentPhase.LEFT_OUT:
             entries[entry["name"]] = entry
     return _bounded(entries.values())
 
@@ -116,7 +120,7 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
     surplus = any(item["type"] not in types for item in observed.get("conditions") or ()) or any(
         entry["name"] not in names for entry in _earlier(job)
     )
-    return None if says(observed, wanted) and not surplus else wanted
+    return None if satisfies(observed, wanted) and not surplus else wanted
 
 
 def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
@@ -129,31 +133,35 @@ def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
 
 def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
     conditions = wanted.get("conditions", ())
-    failed = [item["reason"] for item in conditions if item["type"] == "Failed"]
+    failed = [item["reason"] for item in conditions if item["type"] == ConditionType.FAILED]
     for item in conditions:
-        if item["type"] == "Accepted" and item["reason"] in failed:
+        if item["type"] == ConditionType.ACCEPTED and item["reason"] in failed:
             continue
         before = condition(job, item["type"])
-        names = ("status", "reason", "message") if item["type"] == "Admitted" else ("status", "reason")
+        names = (
+            ("status", "reason", "message")
+            if item["type"] == ConditionType.ADMITTED
+            else ("status", "reason")
+        )
         changed = before is None or any(before[name] != item[name] for name in names)
         if changed and _is_news(item["type"], item["status"], item["reason"]):
-            bad = item["status"] == ("True" if item["type"] == "Failed" else "False")
+            bad = item["status"] == ("True" if item["type"] == ConditionType.FAILED else "False")
             warning = (bad and item["reason"] not in _EASY) or item["reason"] in ALARMING
             yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
 
 
 def _is_news(name: str, status: str, reason: str) -> bool:
     """Waiting is none; nor that all agents run, which the job itself says next."""
-    if name == "Suspended":
+    if name == ConditionType.SUSPENDED:
         return reason in (Reason.SUSPENDED, Reason.RESUMED)
-    return reason not in WAITING and (name, status) != ("SilosReady", "True")
+    return reason not in WAITING and (name, status) != (ConditionType.SILOS_READY, "True")
 
 
 def _entry(member: Member) -> dict[str, Any]:
     said = (member.agent or {}).get("status") or {}
     message = said.get("message") or ""
     if member.hindrance is not None:
-        message = member.hindrance[1]
+        message = member.hindrance.message
     elif member.gone:
         message = GONE
     elif member.public_key is None:
@@ -161,7 +169,7 @@ def _entry(member: Member) -> dict[str, Any]:
     return {
         "name": member.ref.name,
         "namespace": member.ref.namespace,
-        "phase": said.get("phase") or "Pending",
+        "phase": said.get("phase") or str(AgentPhase.PENDING),
         "message": message,
     }
 

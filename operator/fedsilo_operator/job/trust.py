@@ -15,7 +15,7 @@ from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
 from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Object, Ref, ref_of, uid_of
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import server_names, trust_in, url_of
 
@@ -72,7 +72,7 @@ def objections(seen: JobObservation, job: FederatedJob, settings: Settings) -> d
     }
 
 
-def replaced_master(seen: JobObservation, settings: Settings) -> tuple[Reason, str] | None:
+def replaced_master(seen: JobObservation, settings: Settings) -> Diagnosis | None:
     """What is wrong when the operator's master key is not the one from which the silos' trust derives."""
     record = _record(seen)
     present = verify_key(settings.master, uid_of(seen.job))
@@ -83,7 +83,7 @@ def replaced_master(seen: JobObservation, settings: Settings) -> tuple[Reason, s
         f" replaced. Restore Secret {settings.namespace}/{MASTER_KEY} and start the operator again, or delete the job"
         " and create it anew. Until then lost keys of this job are not made again."
     )
-    return Reason.TRUST_BROKEN, text
+    return Diagnosis(Reason.TRUST_BROKEN, text)
 
 
 def _record(seen: JobObservation) -> dict[str, str] | None:

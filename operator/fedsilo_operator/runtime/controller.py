@@ -23,7 +23,7 @@ from fedsilo_operator.objects import (
     labels_of,
 )
 from fedsilo_operator.reasons import Reason
-from fedsilo_operator.refusals import Said
+from fedsilo_operator.rejections import AlreadyReported
 from fedsilo_operator.runtime.queue import Key, Queue
 from fedsilo_operator.runtime.store import Changed, Store
 
@@ -137,7 +137,7 @@ class Controller:
         except Refused as error:
             log.error("%s: %s: the API server refused: %s", name, key, error)
             self.queue.retry(key, at_least=REFUSED_RETRY_SECONDS)
-            if not isinstance(error, Said):
+            if not isinstance(error, AlreadyReported):
                 await self._record_failure(key, str(error))
             return "refused"
         except ClusterError as error:

@@ -26,7 +26,14 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Action, Apply, Create, Plan
-from fedsilo_operator.refusals import REASONS, Refusal, Said, Taken, refusal, told
+from fedsilo_operator.rejections import (
+    REASONS,
+    AlreadyReported,
+    NameTaken,
+    Rejection,
+    diagnosis_of,
+    rejection,
+)
 
 log = logging.getLogger("fedsilo")
 
@@ -35,7 +42,7 @@ WATCHED_ENTIRELY = (FEDERATED_JOB, SILO_AGENT)
 
 
 async def carry_out(
-    decide: Callable[[tuple[Refusal, ...]], Plan], about: Object, cluster: Cluster
+    decide: Callable[[tuple[Rejection, ...]], Plan], about: Object, cluster: Cluster
 ) -> float | None:
     """Actions, then the status, then events.
 
@@ -51,9 +58,9 @@ async def carry_out(
         fail.
     """
     plan = decide(())
-    about, refused = await _act(plan.actions, about, cluster)
-    if refused:
-        plan = decide(refused)
+    about, rejections = await _act(plan.actions, about, cluster)
+    if rejections:
+        plan = decide(rejections)
     if plan.status is not None:
         await cluster.apply(_with_status(about, plan.status), manager=MANAGER, status=True)
     for event in plan.events:
@@ -61,30 +68,30 @@ async def carry_out(
             await cluster.event(event)
         except ClusterError as error:
             log.warning("%s %s: no event %s: %s", about["kind"], ref_of(about), event.reason, error)
-    if (found := told(refused)) is not None:
+    if (found := diagnosis_of(rejections)) is not None:
         said = _tells(about.get("status") if plan.status is None else plan.status)
-        raise (Said if said else Refused)(found[1])
-    return plan.look_again
+        raise (AlreadyReported if said else Refused)(found.message)
+    return plan.requeue_delay
 
 
 async def _act(
     actions: Iterable[Action], about: Object, cluster: Cluster
-) -> tuple[Object, tuple[Refusal, ...]]:
+) -> tuple[Object, tuple[Rejection, ...]]:
     """The reconciled object as the actions left it, and what was refused."""
-    refused: list[Refusal] = []
+    rejections: list[Rejection] = []
     ended: set[str] = set()
     for action in actions:
-        if "" in ended or action.strand in ended:
+        if "" in ended or action.failure_group in ended:
             continue
         try:
             answer = await _do(action, cluster)
         except (Refused, NotFound) as error:
             # NotFound: the namespace is gone, or the kind is not served.
-            refused.append(refusal(action.kind, action.ref, error))
-            ended.add(action.strand)
+            rejections.append(rejection(action.kind, action.ref, error))
+            ended.add(action.failure_group)
         else:
             about = answer if answer is not None and uid_of(answer) == uid_of(about) else about
-    return about, tuple(refused)
+    return about, tuple(rejections)
 
 
 async def _do(action: Action, cluster: Cluster) -> Object | None:
@@ -114,7 +121,7 @@ async def _require_ownership(action: Apply, cluster: Cluster) -> None:
         return
     if _is_of_earlier_owner(found, action.object):
         raise Conflict(f"{action.kind} {action.ref} of an earlier owner is not gone yet")
-    raise Taken(f"{action.kind} {action.ref} is another's")
+    raise NameTaken(f"{action.kind} {action.ref} is another's")
 
 
 def _has_same_owner(found: Object, wanted: Object) -> bool:

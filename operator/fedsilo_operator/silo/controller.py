@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
+from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
@@ -27,7 +28,7 @@ from fedsilo_operator.objects import (
     silo_of,
 )
 from fedsilo_operator.plan import Plan
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
@@ -35,7 +36,6 @@ from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo import keys
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.plan import plan
-from fedsilo_operator.waiting import events_about, unexplained
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 
 CHILDREN = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
@@ -81,8 +81,8 @@ class SiloController:
         waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(seen.job(name), seen.pods[name])]
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
-        def decide(refused: tuple[Refusal, ...]) -> Plan:
-            return plan(replace(seen, refused=refused), self._now(), self._settings)
+        def decide(rejections: tuple[Rejection, ...]) -> Plan:
+            return plan(replace(seen, rejections=rejections), self._now(), self._settings)
 
         return await carry_out(decide, seen.agent, self._cluster)
 
@@ -95,8 +95,8 @@ class SiloController:
         except NotFound:
             secret = None
 
-        def decide(refused: tuple[Refusal, ...]) -> Plan:
-            return keys.plan(keys.KeyObservation(silo, secret, refused), self._now(), SigningKey.generate)
+        def decide(rejections: tuple[Rejection, ...]) -> Plan:
+            return keys.plan(keys.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate)
 
         return await carry_out(decide, silo, self._cluster)
 

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import condition, status_of
 from fedsilo.errors import Problem
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
-from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Object, Ref, is_deleted, ref_of, says
+from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Object, Ref, is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.reasons import Reason
-from fedsilo_operator.refusals import Refusal, told
+from fedsilo_operator.rejections import Rejection, diagnosis_of
 
 ENTRY = "key.pem"
 """Entry of the Secret: an Ed25519 key as PKCS #8 PEM."""
@@ -37,12 +38,12 @@ class KeyObservation:
     """A Silo and the Secret of its namespace.
 
     :param secret: None when there is none.
-    :param refused: what the API server would not let this very reconcile do.
+    :param rejections: what the API server would not let this very reconcile do.
     """
 
     silo: Object
     secret: Object | None
-    refused: tuple[Refusal, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
 
 
 def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
@@ -51,16 +52,16 @@ def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey])
     if is_deleted(silo):
         return Plan()
     published = status_of(silo).get("publicKey")
-    if seen.secret is None and published is None and not seen.refused:
-        return Plan((Create(secret(ref_of(silo).namespace, new_key())),), again=AT_ONCE)
+    if seen.secret is None and published is None and not seen.rejections:
+        return Plan((Create(secret(ref_of(silo).namespace, new_key())),), requeue_after=AT_ONCE)
     key, found = _examine(seen, published)
     status = {"publicKey": key, "conditions": as_status([found], silo, now)}
     if key is None:
         del status["publicKey"]
     return Plan(
         events=tuple(_events(silo, found)),
-        status=None if says(silo.get("status"), status) else status,
-        again=CHECK if found.status == "True" else REPAIR,
+        status=None if satisfies(silo.get("status"), status) else status,
+        requeue_after=CHECK if found.status == "True" else REPAIR,
     )
 
 
@@ -78,22 +79,22 @@ def secret(namespace: str, key: SigningKey) -> Object:
 def _examine(seen: KeyObservation, published: str | None) -> tuple[str | None, Condition]:
     """The public key that stays or becomes published, and the condition `Ready`."""
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
-    if (hindrance := told(seen.refused)) is not None:
-        return published, Condition("Ready", "False", *hindrance)
+    if (hindrance := diagnosis_of(seen.rejections)) is not None:
+        return published, Condition.of(ConditionType.READY, "False", hindrance)
     instead = "or delete the Silo and create it again, which ends its part in every job"
     if seen.secret is None:
         text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
-        return published, Condition("Ready", "False", Reason.KEY_MISSING, text)
+        return published, Condition(ConditionType.READY, "False", Reason.KEY_MISSING, text)
     try:
         found = _read(seen.secret, name).verify_key.to_text()
     except Problem as problem:
         remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
         text = f"{problem.detail.partition(';')[0]}. {remedy}."
-        return published, Condition("Ready", "False", Reason.KEY_INVALID, text)
+        return published, Condition(ConditionType.READY, "False", Reason.KEY_INVALID, text)
     if published not in (None, found):
         text = f"Secret {name} holds the key of {found}, and {published} is published. Restore the old one, {instead}."
-        return published, Condition("Ready", "False", Reason.KEY_INVALID, text)
-    return found, Condition("Ready", "True", Reason.KEY_READY, f"The silo signs with {found}.")
+        return published, Condition(ConditionType.READY, "False", Reason.KEY_INVALID, text)
+    return found, Condition(ConditionType.READY, "True", Reason.KEY_READY, f"The silo signs with {found}.")
 
 
 def _read(observed: Object, name: Ref) -> SigningKey:

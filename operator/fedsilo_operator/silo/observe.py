@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo_operator.cluster.interface import Cache
+from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.objects import (
     AGENT,
     CLAIM,
@@ -28,8 +29,7 @@ from fedsilo_operator.objects import (
     ref_of,
     silo_of,
 )
-from fedsilo_operator.pods import alive
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 
 Child = tuple[Kind, str]
@@ -42,21 +42,21 @@ class AgentObservation:
 
     :param silo: None when there is no such Silo.
     :param children: what the agent owns, and its claim, which nobody owns.
-    :param strays: objects under a child's name that an earlier agent of this name has left, and that go with it.
+    :param orphans: objects under a child's name that an earlier agent of this name has left, and that go with it.
     :param pods: by component, those that its Job made.
-    :param leftovers: components that have a pod of an earlier Job, which may still write to the volume.
+    :param previous_pods: components that have a pod of an earlier Job, which may still write to the volume.
     :param events: Events about Jobs and pods, as far as they matter.
-    :param refused: what the API server would not let this very reconcile do.
+    :param rejections: what the API server would not let this very reconcile do.
     """
 
     agent: Object
     silo: Object | None = None
     children: Mapping[Child, Object] = field(default_factory=dict)
-    strays: tuple[Object, ...] = ()
+    orphans: tuple[Object, ...] = ()
     pods: Mapping[str, tuple[Object, ...]] = field(default_factory=dict)
-    leftovers: frozenset[str] = frozenset()
+    previous_pods: frozenset[str] = frozenset()
     events: tuple[Object, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
 
     @property
     def suspended(self) -> bool:
@@ -115,9 +115,9 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         agent=agent,
         silo=cache.get(SILO_KIND, silo_of(agent)),
         children=mine,
-        strays=tuple(child for child in found.values() if is_namesakes(agent, child)),
+        orphans=tuple(child for child in found.values() if is_namesakes(agent, child)),
         pods=made,
-        leftovers=frozenset(
+        previous_pods=frozenset(
             name for name in pods if alive([pod for pod in pods[name] if pod not in made[name]])
         ),
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import condition, holds
 from fedsilo_operator.conditions import Condition, moment
-from fedsilo_operator.pods import Ending, alive, ending, running
-from fedsilo_operator.reasons import Reason
-from fedsilo_operator.refusals import told
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.outcome import Outcome, outcome
+from fedsilo_operator.diagnosis.pods import alive, running
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.silo.observe import AgentObservation
-from fedsilo_operator.troubles import Trouble, trouble
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from fedsilo_operator.workloads.pod import is_suspended
 
@@ -27,13 +29,13 @@ class Progress:
     :param conditions: `Ready`, and whichever end has come.
     """
 
-    phase: str
+    phase: AgentPhase
     conditions: tuple[Condition, ...]
 
-    def hindered(self, reason: Reason, message: str) -> Progress:
+    def hindered(self, diagnosis: Diagnosis) -> Progress:
         """The same, with what the operator may not do."""
         (ready,) = self.conditions
-        return replace(self, conditions=(replace(ready, reason=reason, message=message),))
+        return replace(self, conditions=(Condition.of(ready.type, ready.status, diagnosis),))
 
     @property
     def message(self) -> str:
@@ -47,58 +49,71 @@ def progress(seen: AgentObservation, admitted: bool, now: datetime) -> Progress:
     :param admitted: whether the silo admits the job now; it may have changed its mind.
     """
     ends = {
-        component: ending(seen.job(component), seen.pods.get(component, ())) for component in (TRAINER, GUARD)
+        component: outcome(seen.job(component), seen.pods.get(component, ()))
+        for component in (TRAINER, GUARD)
     }
     failed = [end for end in ends.values() if end is not None and not end.succeeded]
     if failed:
-        return _over("Failed", failed[0].reason, " ".join(end.message for end in failed))
+        return _over(
+            AgentPhase.FAILED,
+            ConditionType.FAILED,
+            failed[0].diagnosis.reason,
+            " ".join(end.diagnosis.message for end in failed),
+        )
     if ends[GUARD] is not None and (ends[TRAINER] is not None or _was_stopped(seen)):
         return _over(
-            "Finished", Reason.FINISHED, "The job is over for this silo: guard and trainer are done."
+            AgentPhase.FINISHED,
+            ConditionType.FINISHED,
+            Reason.FINISHED,
+            "The job is over for this silo: guard and trainer are done.",
         )
     if not admitted:
-        found = _idle("Refused", Reason.ADMITTING, "No pods: the silo does not admit the job.")
+        found = _idle(AgentPhase.REFUSED, Reason.ADMITTING, "No pods: the silo does not admit the job.")
     else:
         found = _suspended(seen) if seen.suspended else _working(seen, ends, now)
-    hindrance = told(seen.refused)
-    return found if hindrance is None else found.hindered(*hindrance)
+    hindrance = diagnosis_of(seen.rejections)
+    return found if hindrance is None else found.hindered(hindrance)
 
 
-def _working(seen: AgentObservation, ends: dict[str, Ending | None], now: datetime) -> Progress:
+def _working(seen: AgentObservation, ends: dict[str, Outcome | None], now: datetime) -> Progress:
     waiting = [
         component
         for component, end in ends.items()
         if end is None and not running(seen.pods.get(component, ()))
     ]
     if not waiting:
-        ready = Condition("Ready", "True", Reason.RUNNING, "Guard and trainer run.")
-        return Progress("Running", (ready,))
+        ready = Condition(ConditionType.READY, "True", Reason.RUNNING, "Guard and trainer run.")
+        return Progress(AgentPhase.RUNNING, (ready,))
     for component in waiting:
         found = _trouble(seen, component, now)
         if found is not None:
-            return _idle("Starting", found.reason, found.message)
-    if seen.strays:
-        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.strays)
+            return _idle(AgentPhase.STARTING, found.reason, found.message)
+    if seen.orphans:
+        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.orphans)
         text = f"Waiting until {names} is gone, which an earlier agent of this name has left."
-        return _idle("Starting", Reason.STARTING, text)
-    if seen.leftovers:
-        text = f"Waiting for the end of an earlier pod ({', '.join(sorted(seen.leftovers))})."
-        return _idle("Starting", Reason.STARTING, text)
+        return _idle(AgentPhase.STARTING, Reason.STARTING, text)
+    if seen.previous_pods:
+        text = f"Waiting for the end of an earlier pod ({', '.join(sorted(seen.previous_pods))})."
+        return _idle(AgentPhase.STARTING, Reason.STARTING, text)
     names = " and ".join(f"the {component}" for component in waiting)
-    return _idle("Starting", Reason.STARTING, f"Waiting for {names} to run.")
+    return _idle(AgentPhase.STARTING, Reason.STARTING, f"Waiting for {names} to run.")
 
 
-def _trouble(seen: AgentObservation, component: str, now: datetime) -> Trouble | None:
-    found = trouble(seen.job(component), seen.pods.get(component, ()), seen.events)
+def _trouble(seen: AgentObservation, component: str, now: datetime) -> Diagnosis | None:
+    found = diagnose(seen.job(component), seen.pods.get(component, ()), seen.events)
     follows = component == GUARD and found is not None and found.reason == Reason.UNSCHEDULABLE
     return None if follows and not _trainer_waits(seen, now) else found
 
 
 def _trainer_waits(seen: AgentObservation, now: datetime) -> bool:
     """Whether the trainer has been ready for so long, or is done, that its guard should be placed by now."""
-    if ending(seen.job(TRAINER), ()) is not None:
+    if outcome(seen.job(TRAINER), ()) is not None:
         return True
-    ready = [condition(pod, "Ready") or {} for pod in seen.pods.get(TRAINER, ()) if holds(pod, "Ready")]
+    ready = [
+        condition(pod, ConditionType.READY) or {}
+        for pod in seen.pods.get(TRAINER, ())
+        if holds(pod, ConditionType.READY)
+    ]
     return any(moment(found["lastTransitionTime"]) + PATIENCE <= now for found in ready)
 
 
@@ -110,16 +125,16 @@ def _was_stopped(seen: AgentObservation) -> bool:
 def _suspended(seen: AgentObservation) -> Progress:
     if not seen.started:
         text = "No pods yet: the job starts when enough silos have admitted it."
-        return _idle("Admitted", Reason.SUSPENDED, text)
+        return _idle(AgentPhase.ADMITTED, Reason.SUSPENDED, text)
     if any(alive(pods) for pods in seen.pods.values()):
-        return _idle("Suspended", Reason.SUSPENDED, "The pods are being stopped.")
-    return _idle("Suspended", Reason.SUSPENDED, "No pods: the job is suspended or over.")
+        return _idle(AgentPhase.SUSPENDED, Reason.SUSPENDED, "The pods are being stopped.")
+    return _idle(AgentPhase.SUSPENDED, Reason.SUSPENDED, "No pods: the job is suspended or over.")
 
 
-def _idle(phase: str, reason: Reason, message: str) -> Progress:
-    return Progress(phase, (Condition("Ready", "False", reason, message),))
+def _idle(phase: AgentPhase, reason: Reason | str, message: str) -> Progress:
+    return Progress(phase, (Condition(ConditionType.READY, "False", reason, message),))
 
 
-def _over(name: str, reason: str, message: str) -> Progress:
-    end = Condition(name, "True", reason, message)
-    return Progress(name, (Condition("Ready", "False", reason, message), end))
+def _over(phase: AgentPhase, end_type: ConditionType, reason: str, message: str) -> Progress:
+    end = Condition(end_type, "True", reason, message)
+    return Progress(phase, (Condition(ConditionType.READY, "False", reason, message), end))

@@ -9,14 +9,15 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.agent import SiloAgent
+from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import condition, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.words import faults_of
 from fedsilo.process import version
-from fedsilo_operator.admission import Objection, admitted, objections
+from fedsilo_operator.admission import admitted, objections
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.objects import Object, silo_of
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.workloads.agent import Site, config_map, fingerprint, trainer_image
@@ -34,7 +35,7 @@ class Verdict:
     """
 
     condition: Condition
-    phase: str = "Refused"
+    phase: AgentPhase = AgentPhase.REFUSED
     site: Site | None = None
     unknown: bool = False
 
@@ -45,7 +46,9 @@ def decide(seen: AgentObservation, settings: Settings) -> Verdict:
     if silo is None:
         remedy = "create it, or delete the job and create it again without this silo"
         text = f"Silo {where} does not exist; {remedy}."
-        return Verdict(Condition("Admitted", "False", Reason.SILO_NOT_FOUND, text), "Pending")
+        return Verdict(
+            Condition(ConditionType.ADMITTED, "False", Reason.SILO_NOT_FOUND, text), AgentPhase.PENDING
+        )
     job, fault = _parsed(SiloAgent, agent)
     if job is None:
         return _unknown(fault)
@@ -53,17 +56,21 @@ def decide(seen: AgentObservation, settings: Settings) -> Verdict:
     if offer is None:
         return _unknown(fault)
     if offer.status.public_key is None:
-        ready = condition(silo, "Ready") or {"message": "The operator is about to publish it."}
+        ready = condition(silo, ConditionType.READY) or {"message": "The operator is about to publish it."}
         text = f"Silo {where} has published no key, so nothing that it signs could be checked. {ready['message']}"
-        return Verdict(Condition("Admitted", "Unknown", Reason.SILO_NOT_READY, text), "Pending")
+        return Verdict(
+            Condition(ConditionType.ADMITTED, "Unknown", Reason.SILO_NOT_READY, text), AgentPhase.PENDING
+        )
     found = objections(job, offer, seen.trainer_image or trainer_image(job, settings))
     if found:
         return _refusal(found)
     site = Site(job, offer, agent)
     if (changed := _changed(seen, site)) is not None:
-        return Verdict(Condition("Admitted", "False", Reason.TRUST_BROKEN, changed))
+        return Verdict(Condition(ConditionType.ADMITTED, "False", Reason.TRUST_BROKEN, changed))
     return Verdict(
-        Condition("Admitted", "True", Reason.ADMITTED, admitted(job, offer)), phase="Admitted", site=site
+        Condition(ConditionType.ADMITTED, "True", Reason.ADMITTED, admitted(job, offer)),
+        phase=AgentPhase.ADMITTED,
+        site=site,
     )
 
 
@@ -72,7 +79,11 @@ def _unknown(fault: str) -> Verdict:
         f"{version()} of the operator cannot read it: {fault} Correct it if it is wrong; if it was made for another"
         " version, run that one. Pods that run go on as they are."
     )
-    return Verdict(Condition("Admitted", "Unknown", Reason.UNREADABLE, text), "Pending", unknown=True)
+    return Verdict(
+        Condition(ConditionType.ADMITTED, "Unknown", Reason.UNREADABLE, text),
+        AgentPhase.PENDING,
+        unknown=True,
+    )
 
 
 def _changed(seen: AgentObservation, site: Site) -> str | None:
@@ -93,11 +104,12 @@ def _changed(seen: AgentObservation, site: Site) -> str | None:
     )
 
 
-def _refusal(found: Sequence[Objection]) -> Verdict:
+def _refusal(found: Sequence[Diagnosis]) -> Verdict:
     waits = all(objection.reason == Reason.APPROVAL_PENDING for objection in found)
     message = " ".join(objection.message for objection in found)
     return Verdict(
-        Condition("Admitted", "False", found[0].reason, message), "ApprovalPending" if waits else "Refused"
+        Condition(ConditionType.ADMITTED, "False", found[0].reason, message),
+        AgentPhase.APPROVAL_PENDING if waits else AgentPhase.REFUSED,
     )
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.silo import Silo
-from fedsilo_operator.admission import Objection, admitted, objections
+from fedsilo_operator.admission import admitted, objections
 from fedsilo_operator.objects import Object
+from fedsilo_operator.reasons import Diagnosis
 from tests.unit.operator.golden import sentences
 from tests.unit.operator.silo.scene import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
 
@@ -148,7 +149,7 @@ def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
     return SiloAgent.model_validate(one), Silo.model_validate(offer)
 
 
-def found(edits: tuple[Edit, ...]) -> list[Objection]:
+def found(edits: tuple[Edit, ...]) -> list[Diagnosis]:
     one, offer = parsed(edits)
     return objections(one, offer, one.spec.job.spec.agents.image or SETTINGS.trainer_image)
 

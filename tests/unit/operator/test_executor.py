@@ -31,7 +31,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Apply, Create, Delete, Plan
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime import executor
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import Operator
@@ -97,7 +97,7 @@ async def test_all_is_done_in_order(cluster: FakeCluster, about: Object) -> None
 
 async def test_a_settled_plan_asks_nothing(cluster: FakeCluster, about: Object) -> None:
     cluster.faults = lambda verb, kind: pytest.fail(f"{verb} {kind}")
-    await carry_out(Plan(again=60), about, cluster)
+    await carry_out(Plan(requeue_after=60), about, cluster)
 
 
 async def test_what_was_made_already_is_no_error(cluster: FakeCluster, about: Object) -> None:
@@ -126,17 +126,19 @@ async def test_what_is_refused_ends_all_that_needs_it_and_is_told(
     cluster: FakeCluster, about: Object
 ) -> None:
     refusing(cluster, "a")
-    seen: list[tuple[Refusal, ...]] = []
+    seen: list[tuple[Rejection, ...]] = []
 
-    def decide(refused: tuple[Refusal, ...]) -> Plan:
-        seen.append(refused)
+    def decide(rejections: tuple[Rejection, ...]) -> Plan:
+        seen.append(rejections)
         actions = (Apply(config_map("n", "a")), Apply(config_map("n", "b")))
-        return Plan(actions, status={"said": [found.message for found in refused]})
+        return Plan(actions, status={"said": [found.diagnosis.message for found in rejections]})
 
     with pytest.raises(Refused, match="refuses ConfigMap n/a: quota"):
         await executor.carry_out(decide, about, cluster)
-    assert not cluster.objects(CONFIG_MAP), "no strand: what comes after it needs it"
-    assert [[(found.kind, found.ref, found.reason) for found in refused] for refused in seen] == [
+    assert not cluster.objects(CONFIG_MAP), "no failure group: what comes after it needs it"
+    assert [
+        [(found.kind, found.ref, found.diagnosis.reason) for found in rejections] for rejections in seen
+    ] == [
         [],
         [(CONFIG_MAP, Ref("n", "a"), "ApiRefused")],
     ]
@@ -152,7 +154,7 @@ async def test_a_refusal_ends_its_strand_and_no_other(
 ) -> None:
     refusing(cluster, "a", error)
     made = [("a", "one"), ("b", "one"), ("c", "two"), ("d", ""), ("e", "one")]
-    actions = tuple(Apply(config_map("n", name), strand=strand) for name, strand in made)
+    actions = tuple(Apply(config_map("n", name), failure_group=failure_group) for name, failure_group in made)
     with pytest.raises(Refused):
         await carry_out(Plan(actions), about, cluster)
     assert [ref_of(obj).name for obj in cluster.objects(CONFIG_MAP)] == ["c", "d"]

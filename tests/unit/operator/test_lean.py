@@ -6,9 +6,9 @@ import copy
 import json
 
 from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.objects import Object
-from fedsilo_operator.pods import running
-from fedsilo_operator.troubles import trouble
 from fedsilo_operator.workloads.pod import is_suspended
 from tests.operator_contract import config_map, job
 
@@ -49,7 +49,7 @@ def test_a_pod_keeps_what_tells_its_trouble() -> None:
     assert kept["status"] == POD["status"]
     assert "managedFields" not in kept["metadata"]
     owner = job("n") | {"metadata": POD["metadata"]}
-    assert trouble(lean(owner), [kept], ()) == trouble(owner, [POD], ())
+    assert diagnose(lean(owner), [kept], ()) == diagnose(owner, [POD], ())
     assert running([kept]) == running([POD])
 
 

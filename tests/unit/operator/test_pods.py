@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.objects import Object
-from fedsilo_operator.pods import ending, running
 from fedsilo_operator.reasons import Reason
-from fedsilo_operator.troubles import trouble
 from tests.unit.operator.golden import sentences
 
 JOB_UID = "4f8a9a52-0000-4000-8000-000000000001"
@@ -464,7 +465,7 @@ FINE: dict[str, Case] = {
 @pytest.mark.parametrize("case", TROUBLES)
 def test_troubles_are_told_in_the_words_of_the_golden_file(case: str) -> None:
     observed = TROUBLES[case]
-    found = trouble(observed.job, observed.pods, observed.events)
+    found = diagnose(observed.job, observed.pods, observed.events)
     assert found is not None
     assert found.reason == observed.reason
     assert found.message == sentences("troubles")[case]
@@ -473,7 +474,7 @@ def test_troubles_are_told_in_the_words_of_the_golden_file(case: str) -> None:
 @pytest.mark.parametrize("case", FINE)
 def test_what_is_on_its_way_is_no_trouble(case: str) -> None:
     observed = FINE[case]
-    assert trouble(observed.job, observed.pods, observed.events) is None
+    assert diagnose(observed.job, observed.pods, observed.events) is None
 
 
 def test_waiting_between_two_pulls_says_the_same_as_the_pull() -> None:
@@ -482,12 +483,12 @@ def test_waiting_between_two_pulls_says_the_same_as_the_pull() -> None:
 
 
 def test_only_what_waiting_cannot_mend_is_fatal() -> None:
-    fatal = {
+    permanent = {
         name
         for name, case in TROUBLES.items()
-        if (found := trouble(case.job, case.pods, case.events)) and found.fatal
+        if (found := diagnose(case.job, case.pods, case.events)) and found.permanent
     }
-    assert fatal == {"image that is no reference"}
+    assert permanent == {"image that is no reference"}
 
 
 def test_a_node_that_does_not_answer_has_no_pod_that_runs() -> None:
@@ -591,10 +592,10 @@ ENDINGS = {
 @pytest.mark.parametrize("case", ENDINGS)
 def test_endings_are_told_in_the_words_of_the_golden_file(case: str) -> None:
     observed = ENDINGS[case]
-    found = ending(observed.job, observed.pods)
+    found = outcome(observed.job, observed.pods)
     assert found is not None
-    assert (found.reason, found.succeeded) == (observed.reason, case == "complete")
-    assert found.message == sentences("endings")[case]
+    assert (found.diagnosis.reason, found.succeeded) == (observed.reason, case == "complete")
+    assert found.diagnosis.message == sentences("endings")[case]
 
 
 def test_golden_files_have_just_the_cases() -> None:
@@ -605,13 +606,13 @@ def test_golden_files_have_just_the_cases() -> None:
 def test_the_last_words_of_a_pod_are_waited_for() -> None:
     """Caches of Jobs and pods are of different moments."""
     over = job(end=failed("PodFailurePolicy", POLICY))
-    assert ending(over, [pod(**runs())]) is None
-    assert ending(over, []) is not None
+    assert outcome(over, [pod(**runs())]) is None
+    assert outcome(over, []) is not None
 
 
 def test_a_job_that_is_not_over_has_no_ending() -> None:
-    assert ending(None, []) is None
-    assert ending(job(), [pod(**runs())]) is None
+    assert outcome(None, []) is None
+    assert outcome(job(), [pod(**runs())]) is None
 
 
 LEFT = (
@@ -627,9 +628,9 @@ def test_of_what_a_trainer_leaves_only_a_known_reason_is_told(left: str, code: i
     """The words would pass the guard and its audit log."""
     silent = words("DataInvalid", "")
     job_failed = job(end=failed("PodFailurePolicy"))
-    found = ending(job_failed, [pod(**ended(code, left))])
-    known = ending(job_failed, [pod(**ended(code, silent))])
-    none = ending(job_failed, [pod(**ended(code))])
+    found = outcome(job_failed, [pod(**ended(code, left))])
+    known = outcome(job_failed, [pod(**ended(code, silent))])
+    none = outcome(job_failed, [pod(**ended(code))])
     assert known is not None
     assert found in (none, known)
 
@@ -638,19 +639,19 @@ def test_of_what_a_trainer_leaves_only_a_known_reason_is_told(left: str, code: i
 def test_whatever_a_process_leaves_is_told_in_one_short_line_under_a_known_reason(
     component: str, left: str, code: int
 ) -> None:
-    found = ending(job(component, end=failed("PodFailurePolicy")), [pod(component, **ended(code, left))])
+    found = outcome(job(component, end=failed("PodFailurePolicy")), [pod(component, **ended(code, left))])
     assert found is not None
-    assert found.message == " ".join(found.message.split())
-    assert len(found.message) < 1200
-    assert found.reason in KNOWN
+    assert found.diagnosis.message == " ".join(found.diagnosis.message.split())
+    assert len(found.diagnosis.message) < 1200
+    assert found.diagnosis.reason in KNOWN
 
 
 def test_errors_of_every_class_keep_their_reason() -> None:
     for reason in KNOWN:
-        found = ending(job(end=failed("PodFailurePolicy")), [pod(**ended(9, words(reason, "secrets")))])
+        found = outcome(job(end=failed("PodFailurePolicy")), [pod(**ended(9, words(reason, "secrets")))])
         assert found is not None
-        assert found.reason == reason
-        assert "secrets" not in found.message
+        assert found.diagnosis.reason == reason
+        assert "secrets" not in found.diagnosis.message
 
 
 KNOWN = {

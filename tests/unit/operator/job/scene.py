@@ -31,7 +31,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Plan
-from fedsilo_operator.refusals import Refusal
+from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.settings import Settings
 from tests.operator_fakes.cluster import FakeCluster
@@ -152,8 +152,8 @@ class Scene:
             return Plan()
         decided = [Plan()]
 
-        def decide(refused: tuple[Refusal, ...]) -> Plan:
-            decided.append(plan(replace(seen, refused=refused), self.now, self.settings))
+        def decide(rejections: tuple[Rejection, ...]) -> Plan:
+            decided.append(plan(replace(seen, rejections=rejections), self.now, self.settings))
             return decided[-1]
 
         with suppress(Refused):

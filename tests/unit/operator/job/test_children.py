@@ -23,7 +23,7 @@ from fedsilo_operator.objects import (
     NETWORK_POLICY,
     SECRET,
     Object,
-    says,
+    satisfies,
 )
 from fedsilo_operator.workloads import aggregator
 from tests.unit.operator.job.scene import NORTH, SETTINGS, SOUTH, Scene, manifest, public_key
@@ -149,9 +149,11 @@ def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
     """As https://kubernetes.io/docs/concepts/security/pod-security-standards/ says."""
     pod = the(scene, JOB)["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    assert says(pod["securityContext"], {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
+    assert satisfies(
+        pod["securityContext"], {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    )
     (container,) = pod["containers"]
-    assert says(
+    assert satisfies(
         container["securityContext"],
         {
             "allowPrivilegeEscalation": False,

@@ -142,7 +142,7 @@ def test_what_hinders_the_aggregator_is_said_and_looked_at_again() -> None:
     assert (status, reason) == ("False", "ImageNotFound")
     assert "spec.aggregator.image" in message
     assert scene.events()[-1] == ("Warning", "ImageNotFound")
-    assert (scene.plan().again or 0) > 0
+    assert (scene.plan().requeue_after or 0) > 0
 
 
 def test_a_secret_that_the_pod_misses_is_made_again() -> None:
@@ -225,7 +225,7 @@ def test_the_time_to_live_begins_at_the_end_and_spares_the_model(lifetime: int) 
         scene.pod("Succeeded", terminated={"exitCode": 0})
         scene.end("Complete")
         scene.step()
-    assert scene.plan().again is None or 0 < (scene.plan().again or 0) <= lifetime
+    assert scene.plan().requeue_after is None or 0 < (scene.plan().requeue_after or 0) <= lifetime
     scene.now += timedelta(seconds=lifetime)
     for _ in range(5):
         scene.step()

@@ -100,7 +100,7 @@ def test_the_second_reconcile_plans_nothing(make: Callable[[], Scene], phase: st
     for _ in range(3):
         plan = scene.step()
         assert plan.settled
-        assert Plan(again=plan.again) == plan
+        assert Plan(requeue_after=plan.requeue_after) == plan
     assert len(scene.cluster.writes) == writes
 
 

@@ -38,8 +38,8 @@ def test_a_silo_without_a_key_gets_one_and_publishes_what_was_really_stored() ->
     assert isinstance(action, Create)
     assert action.object["metadata"]["name"] == "fedsilo-signing-key"
     assert made.status is None
-    assert made.again is not None
-    assert made.again < 1
+    assert made.requeue_after is not None
+    assert made.requeue_after < 1
     # Another operator, or another Silo of the namespace, was first.
     published = decided(a_silo(), secret("silo-north", OTHER))
     assert published.status is not None
@@ -59,7 +59,7 @@ def test_a_silo_whose_key_is_published_settles() -> None:
     content["status"] = first.status
     again = decided(content, secret("silo-north", KEY))
     assert again.settled
-    assert again.again == 600
+    assert again.requeue_after == 600
 
 
 def test_a_key_that_is_gone_is_never_replaced() -> None:

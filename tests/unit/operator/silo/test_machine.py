@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fedsilo.api.observed import holds
+from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, Object, ref_of
-from fedsilo_operator.pods import running
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.scene import RUNNING, SILO_REF, World, agent, ended, silo
 

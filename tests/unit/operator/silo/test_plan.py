@@ -389,10 +389,10 @@ def test_a_trainer_whose_guard_is_done_may_end_by_itself() -> None:
     scene = started()
     scene.end(GUARD, "Complete")
     scene.suspend(True)
-    assert scene.reconcile().again == LEAVE
+    assert scene.reconcile().requeue_after == LEAVE
     assert not suspended(scene, TRAINER)
     scene.end(TRAINER, "Complete")
-    assert scene.reconcile().again is None
+    assert scene.reconcile().requeue_after is None
     assert scene.phase == "Finished"
     assert not suspended(scene, TRAINER)
 
@@ -402,7 +402,7 @@ def test_a_silo_is_finished_when_its_guard_is_though_the_trainer_was_stopped() -
     scene.end(GUARD, "Complete")
     scene.suspend(True)
     scene.pass_time(LEAVE - 1)
-    assert scene.reconcile().again == 1
+    assert scene.reconcile().requeue_after == 1
     assert not suspended(scene, TRAINER)
     scene.pass_time(1)
     scene.reconcile()
@@ -472,13 +472,13 @@ def test_an_agent_that_does_not_run_is_looked_at_again_ever_more_rarely() -> Non
     scene.reconcile()
     waits = []
     for _ in range(9):
-        pause = scene.reconcile().again
+        pause = scene.reconcile().requeue_after
         assert pause is not None
         waits.append(pause)
         scene.pass_time(pause)
     assert waits == [5, 5, 10, 20, 40, 80, 160, 300, 300]
     scene.run_all()
-    assert scene.reconcile().again is None
+    assert scene.reconcile().requeue_after is None
 
 
 def test_every_phase_settles() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedsilo import errors
 from fedsilo.api.observed import condition, holds, status_of
+from fedsilo_operator.diagnosis.pods import PodCondition
 from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, Object, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
@@ -27,7 +28,7 @@ CODES = {
 }
 """Reason of a process that left none, by its exit code; see `fedsilo.errors`."""
 
-LONGEST = 1024
+MAX_MESSAGE = 1024
 """Characters of a process's words that are passed on."""
 
 _UNFORESEEN = errors.FedsiloError.reason
@@ -58,7 +59,7 @@ _DISRUPTIONS = {
 
 
 @dataclass(frozen=True)
-class Failure:
+class Termination:
     """Why a pod failed.
 
     :param reason: empty where nothing is known but the exit code.
@@ -71,16 +72,16 @@ class Failure:
     disruption: Reason | None = None
 
 
-def failure_of(pod: Object, more_memory: str) -> Failure | None:
+def termination_of(pod: Object, more_memory: str) -> Termination | None:
     """Why the pod failed or is about to; None when nothing says so.
 
     :param more_memory: what to do where it had too little memory, a sentence.
     """
     status = status_of(pod)
-    if holds(pod, "DisruptionTarget"):
-        return _disruption(condition(pod, "DisruptionTarget") or {}, status)
+    if holds(pod, PodCondition.DISRUPTION_TARGET):
+        return _disruption(condition(pod, PodCondition.DISRUPTION_TARGET) or {}, status)
     if status.get("reason"):
-        return Failure(Reason.EVICTED, f"was ended by its node ({_words(status)}).", Reason.EVICTED)
+        return Termination(Reason.EVICTED, f"was ended by its node ({_words(status)}).", Reason.EVICTED)
     component = labels_of(pod)[COMPONENT]
     check = _terminated(status, "initContainerStatuses")
     if check is not None and check["exitCode"] != 0:
@@ -88,12 +89,14 @@ def failure_of(pod: Object, more_memory: str) -> Failure | None:
         failure = _exit(
             check, "guard", f"kubectl logs {ref_of(pod).name} -n {ref_of(pod).namespace} -c isolation"
         )
-        return Failure(failure.reason, f"did not begin, since the look at its network {failure.message}")
+        return Termination(failure.reason, f"did not begin, since the look at its network {failure.message}")
     terminated = _terminated(status, "containerStatuses")
     if terminated is None:
         return None
     if terminated.get("reason") == "OOMKilled":
-        return Failure(Reason.OUT_OF_MEMORY, f"used more memory than it may and was killed. {more_memory}")
+        return Termination(
+            Reason.OUT_OF_MEMORY, f"used more memory than it may and was killed. {more_memory}"
+        )
     return _exit(terminated, component, _log_of(pod))
 
 
@@ -110,20 +113,20 @@ def _terminated(status: Mapping[str, Any], containers: str) -> Mapping[str, Any]
     return found
 
 
-def _exit(terminated: Mapping[str, Any], component: str, log: str) -> Failure:
+def _exit(terminated: Mapping[str, Any], component: str, log: str) -> Termination:
     """How a process ended.
 
     :param log: the command that shows its log.
     """
     code, text = terminated.get("exitCode", 0), str(terminated.get("message") or "")
     if terminated.get("reason") in _NEVER_RAN:
-        return Failure("", f"ended with exit code {code}: {_line(text)}")
+        return Termination("", f"ended with exit code {code}: {_line(text)}")
     left, message = _left(text)
     reason = left if left in _KNOWN else CODES.get(code, "")
     end = f"ended with exit code {code} ({reason})" if reason else f"ended with exit code {code}"
     if message and _may_be_told(component, left):
-        return Failure(reason, f"{end}: {_line(message)}")
-    return Failure(reason, f"{end}; its log says more: {log}.")
+        return Termination(reason, f"{end}: {_line(message)}")
+    return Termination(reason, f"{end}; its log says more: {log}.")
 
 
 def _may_be_told(component: str, left: str) -> bool:
@@ -145,7 +148,7 @@ def _left(text: str) -> tuple[str, str]:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())[:LONGEST]
+    line = " ".join(text.split())[:MAX_MESSAGE]
     return line if line.endswith(".") else f"{line}."
 
 
@@ -159,10 +162,10 @@ def _log_of(pod: Object) -> str:
     )
 
 
-def _disruption(found: Mapping[str, Any], status: Mapping[str, Any]) -> Failure:
+def _disruption(found: Mapping[str, Any], status: Mapping[str, Any]) -> Termination:
     reason, words = _DISRUPTIONS.get(str(found.get("reason")), (Reason.EVICTED, "was disrupted"))
     detail = _words(status if status.get("message") else found)
-    return Failure(reason, f"{words} ({detail}).", reason)
+    return Termination(reason, f"{words} ({detail}).", reason)
 
 
 def _words(said: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What keeps the pod of a Job from running, in words that a person can act on.
+"""What keeps the pod of a Job from running, as a diagnosis that a person can act on.
 
 Scheduler, kubelet and Job controller each say it elsewhere: in a pod's conditions, in the state of its container, or
 only in an Event. All of that is read here, and nowhere else.
@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fedsilo.api.observed import condition, holds, status_of
-from fedsilo_operator.endings import failure_of
-from fedsilo_operator.objects import AGENT, Object, is_deleted, labels_of, ref_of
-from fedsilo_operator.pods import (
+from fedsilo_operator.diagnosis.outcome import last_termination
+from fedsilo_operator.diagnosis.pods import (
+    PodCondition,
+    PodPhase,
     alive,
     begins,
     component,
     created,
-    last_failure,
     phase,
     runs,
     sentence,
     state,
 )
-from fedsilo_operator.reasons import Reason
-from fedsilo_operator.remedies import CHECK, REMEDIES
+from fedsilo_operator.diagnosis.remedies import CHECK, REMEDIES
+from fedsilo_operator.diagnosis.termination import termination_of
+from fedsilo_operator.objects import AGENT, Object, is_deleted, labels_of, ref_of
+from fedsilo_operator.reasons import Diagnosis, Reason
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
@@ -34,24 +35,11 @@ _MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 """The scheduler's words for a claim that a pod names in vain."""
 
-_PASSING = ("failed to sync", "not registered")
-"""A kubelet's words for its own cache, which is a moment behind: no trouble."""
+_TRANSIENT = ("failed to sync", "not registered")
+"""A kubelet's words for its own cache, which is a moment behind: nothing is wrong."""
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """Why a pod does not run.
-
-    :param message: what, why, and what to do, as sentences.
-    :param fatal: waiting does not help: what the pod is made of has to change.
-    """
-
-    reason: Reason
-    message: str
-    fatal: bool = False
-
-
-def trouble(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> Trouble | None:
+def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
     """What keeps the Job's pod from running; None while all is well or on its way.
 
     :param pods: those that the Job made.
@@ -65,14 +53,14 @@ def trouble(job: Object | None, pods: Sequence[Object], events: Sequence[Object]
     if is_deleted(current):
         return _disrupted(current)
     if runs(current):
-        return None if holds(current, "Ready") else _node_lost(current)
+        return None if holds(current, PodCondition.READY) else _node_lost(current)
     about = [event for event in events if event["involvedObject"].get("uid") == current["metadata"]["uid"]]
     return _pending(job, current, about) or _failed_before(job, pods)
 
 
-def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Trouble | None:
+def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Diagnosis | None:
     who = component(job)
-    scheduled = condition(pod, "PodScheduled")
+    scheduled = condition(pod, PodCondition.SCHEDULED)
     if scheduled is not None and scheduled.get("reason") == "Unschedulable":
         return _unschedulable(job, pod, str(scheduled.get("message") or "no node fits"))
     waiting = state(pod).get("waiting") or {}
@@ -81,20 +69,20 @@ def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Trouble | No
         return _no_image(job, pod, reason, message)
     if reason in _CREATE:
         return _not_started(job, message or reason, CHECK if begins(pod) else who)
-    said = [e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _PASSING)]
+    said = [e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT)]
     if said:
         return _not_started(job, max(said, key=_last_seen)["message"], who)
     sandbox = [event for event in events if event.get("reason") == "FailedCreatePodSandBox"]
     if sandbox:
         text = sentence(max(sandbox, key=_last_seen)["message"])
         node = pod["spec"].get("nodeName", "its node")
-        return Trouble(
+        return Diagnosis(
             Reason.POD_REFUSED, f"Node {node} cannot start the {who}: {text} Look at that node's runtime."
         )
     return None
 
 
-def _unschedulable(job: Object, pod: Object, message: str) -> Trouble:
+def _unschedulable(job: Object, pod: Object, message: str) -> Diagnosis:
     who, text = component(job), sentence(message)
     fields = REMEDIES[who]
     if missing := _NO_CLAIM.search(message):
@@ -102,33 +90,35 @@ def _unschedulable(job: Object, pod: Object, message: str) -> Trouble:
         remedy = (
             f"Create it in namespace {ref_of(job).namespace}, or correct the volume in {fields['dataset']}."
         )
-        return Trouble(Reason.VOLUME_MISSING, f"{what} {remedy}")
+        return Diagnosis(Reason.VOLUME_MISSING, f"{what} {remedy}")
     if "unbound immediate PersistentVolumeClaims" in message:
         remedy = f"Name a StorageClass that makes volumes in {fields['storage']}, or look why the claim is not bound."
-        return Trouble(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
+        return Diagnosis(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
     devices = ", ".join(f"{amount} {name}" for name, amount in _devices(pod).items())
     asks = f", which asks for {devices}" if devices else ""
     remedy = f"Free or add a node, or {_do(job, 'resources')}."
-    return Trouble(Reason.UNSCHEDULABLE, f"No node can take the {who}{asks}: {text} {remedy}")
+    return Diagnosis(Reason.UNSCHEDULABLE, f"No node can take the {who}{asks}: {text} {remedy}")
 
 
-def _no_image(job: Object, pod: Object, reason: str, message: str) -> Trouble:
+def _no_image(job: Object, pod: Object, reason: str, message: str) -> Diagnosis:
     who, containers = ("guard", "initContainers") if begins(pod) else (component(job), "containers")
     image, remedy = pod["spec"][containers][0]["image"], _do(job, "image", CHECK if begins(pod) else who)
     if reason == "InvalidImageName":
         text = f"The {who}'s image {image} is no image reference; {remedy}."
-        return Trouble(Reason.IMAGE_NOT_FOUND, text, fatal=True)
+        return Diagnosis(Reason.IMAGE_NOT_FOUND, text, permanent=True)
     if reason == "ErrImageNeverPull":
         text = f"The {who}'s image {image} is not on the node, and its policy is not to pull. Load it there."
-        return Trouble(Reason.IMAGE_NOT_FOUND, text)
+        return Diagnosis(Reason.IMAGE_NOT_FOUND, text)
     # While the kubelet waits between two tries it quotes the failure of the last one: one message for both.
     cause = message.partition("ErrImagePull: ")[2] or message
     why = "" if cause.startswith("Back-off") or not cause else f": {sentence(cause)}"
     remedy = f"Push the image, give the namespace the right to pull it, or {remedy}."
-    return Trouble(Reason.IMAGE_NOT_FOUND, f"The {who}'s image {image} cannot be pulled{why or '.'} {remedy}")
+    return Diagnosis(
+        Reason.IMAGE_NOT_FOUND, f"The {who}'s image {image} cannot be pulled{why or '.'} {remedy}"
+    )
 
 
-def _not_started(job: Object, message: str, who: str) -> Trouble:
+def _not_started(job: Object, message: str, who: str) -> Diagnosis:
     """What kubelets say when something that a container needs is not there.
 
     :param who: component, or look at the network.
@@ -138,16 +128,18 @@ def _not_started(job: Object, message: str, who: str) -> Trouble:
     if "not found" in lower and ("secret " in lower or "configmap " in lower):
         what = "Secret" if "secret " in lower else "ConfigMap"
         remedy = f"Restore the {what} in namespace {ref_of(job).namespace}."
-        return Trouble(Reason.CONFIG_MISSING, f"The {who} cannot start: {text} {remedy}")
+        return Diagnosis(Reason.CONFIG_MISSING, f"The {who} cannot start: {text} {remedy}")
     if any(word in lower for word in ("volume", "mount", "subpath", "hostpath")):
         fields = REMEDIES[component(job)]
         remedy = f"Look at that volume; {fields['dataset']} or {fields['storage']} names it."
-        return Trouble(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
+        return Diagnosis(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
     text = text.removesuffix(".")
-    return Trouble(Reason.POD_REFUSED, f"The node cannot start the {who}: {text}; {_do(job, 'image', who)}.")
+    return Diagnosis(
+        Reason.POD_REFUSED, f"The node cannot start the {who}: {text}; {_do(job, 'image', who)}."
+    )
 
 
-def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Trouble | None:
+def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
     """A Job whose pod the API server refuses has no pod to look at: only an Event says so."""
     newest = max((created(pod) for pod in pods), default="")
     said = [
@@ -167,59 +159,61 @@ def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) 
         )
     elif "exceeded quota" in message or "failed quota" in message:
         remedy = f"Raise the quota, or {_do(job, 'resources')}."
-    return Trouble(
+    return Diagnosis(
         Reason.POD_REFUSED, f"The cluster refuses the {component(job)}'s pod: {sentence(message)} {remedy}"
     )
 
 
-def _failed_before(job: Object, pods: Sequence[Object]) -> Trouble | None:
-    last = last_failure(pods)
+def _failed_before(job: Object, pods: Sequence[Object]) -> Diagnosis | None:
+    last = last_termination(pods)
     if last is None:
         return None
     if last.disruption:
-        return Trouble(last.disruption, f"The {component(job)} {last.message} It starts again.")
+        return Diagnosis(last.disruption, f"The {component(job)} {last.message} It starts again.")
     text = f"The {component(job)} {last.message}"
     used, tries = _tries(job, pods)
     if used >= tries:
-        return Trouble(Reason(last.reason or Reason.BACKOFF_LIMIT_EXCEEDED), text)
+        return Diagnosis(Reason(last.reason or Reason.BACKOFF_LIMIT_EXCEEDED), text)
     text += f" It is tried again: {used} of {tries} tries are used up."
     if last.reason != Reason.OUT_OF_MEMORY:
-        return Trouble(Reason.RESTARTING, text)
+        return Diagnosis(Reason.RESTARTING, text)
     if component(job) == "trainer":
         text += f" A Silo that is edited counts from when Job {ref_of(job).name} is deleted."
-    return Trouble(Reason.OUT_OF_MEMORY, text)
+    return Diagnosis(Reason.OUT_OF_MEMORY, text)
 
 
 def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
     """How often the Job's pods have failed, and how often they may; the Job itself says so a moment later."""
-    failed = [pod for pod in pods if phase(pod) == "Failed"]
+    failed = [pod for pod in pods if phase(pod) == PodPhase.FAILED]
     used, tries = (
         max(status_of(job).get("failed", 0), len(failed)),
         job["spec"]["backoffLimit"] + 1,
     )
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
-    final = {code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]}
+    permanent = {
+        code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]
+    }
     codes = {(state(pod).get("terminated") or {}).get("exitCode") for pod in failed}
-    return (tries if codes & final else used), tries
+    return (tries if codes & permanent else used), tries
 
 
-def _disrupted(pod: Object) -> Trouble | None:
+def _disrupted(pod: Object) -> Diagnosis | None:
     """A pod on its way out; without a disruption that is the Job's own doing."""
-    failure = failure_of(pod, REMEDIES[component(pod)]["memory"])
+    failure = termination_of(pod, REMEDIES[component(pod)]["memory"])
     if failure is None or failure.disruption is None:
         return None
     text = f"The {component(pod)} {failure.message} It starts again when the old pod is gone."
-    return Trouble(failure.disruption, text)
+    return Diagnosis(failure.disruption, text)
 
 
-def _node_lost(pod: Object) -> Trouble | None:
+def _node_lost(pod: Object) -> Diagnosis | None:
     """Its container ran when the kubelet last spoke; the control plane has marked it since."""
     statuses = status_of(pod).get("containerStatuses") or ()
     if not statuses or not statuses[0].get("ready"):
         return None
     node = pod["spec"].get("nodeName", "unknown")
     text = f"The {component(pod)} runs on node {node}, which does not answer. Repair or remove the node."
-    return Trouble(Reason.NODE_LOST, text)
+    return Diagnosis(Reason.NODE_LOST, text)
 
 
 def _devices(pod: Object) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""What does not run: when to look at it again, and the Events about it, since some troubles are told nowhere else."""
+"""What only an Event explains: Jobs and pods that do not run and do not say why themselves."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from datetime import datetime
 
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.conditions import moment
+from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.objects import EVENT, Object, ref_of, uid_of
-from fedsilo_operator.pods import alive, ending, running
 from fedsilo_operator.workloads.pod import is_suspended
 
-SOONEST, LATEST = 5.0, 300.0
-"""Seconds between two looks at something that does not run: Events wake nobody."""
+MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 5.0, 300.0
+"""Time between two looks at something that does not run: nothing watches Events, so none wakes the operator."""
 
 
-def pause(made: Iterable[Object], now: datetime) -> float:
-    """As long again as the newest of these Jobs and pods has been waiting: often at first, then rarely."""
+def backoff(made: Iterable[Object], now: datetime) -> float:
+    """Seconds until the next look at Jobs and pods that do not run: as long again as the newest has been waiting.
+
+    Often at first, then rarely, as a kubelet does it with an image that it cannot pull.
+    """
     newest = max((obj["metadata"]["creationTimestamp"] for obj in made), default=None)
     age = (now - moment(newest)).total_seconds() if newest else 0.0
-    return min(LATEST, max(SOONEST, age))
+    return min(MAX_BACKOFF_SECONDS, max(MIN_BACKOFF_SECONDS, age))
 
 
 def unexplained(job: Object | None, pods: Sequence[Object]) -> Iterator[Object]:
@@ -27,7 +31,7 @@ def unexplained(job: Object | None, pods: Sequence[Object]) -> Iterator[Object]:
 
     :param pods: those that the Job made.
     """
-    if job is None or is_suspended(job) or ending(job, ()) is not None or running(pods):
+    if job is None or is_suspended(job) or outcome(job, ()) is not None or running(pods):
         return
     if not alive(pods):
         yield job

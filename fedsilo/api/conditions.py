@@ -1,0 +1,52 @@
+"""What the status of a FederatedJob, Silo or SiloAgent may say: types of conditions, and phases."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """What a condition is about."""
+
+    # FederatedJob, in the order in which a job comes to them
+    ACCEPTED = "Accepted"
+    ADMITTED = "Admitted"  # of a SiloAgent too
+    SILOS_READY = "SilosReady"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"  # of a SiloAgent too
+
+    # Silo and SiloAgent
+    READY = "Ready"
+    FINISHED = "Finished"
+
+
+class JobPhase(StrEnum):
+    """One word that sums up the conditions of a FederatedJob, for people; nothing is decided by it."""
+
+    PENDING = "Pending"
+    ADMITTING = "Admitting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    TERMINATING = "Terminating"
+
+
+class AgentPhase(StrEnum):
+    """How far a silo is: the phase of its SiloAgent, and of its entry in the job's status."""
+
+    PENDING = "Pending"
+    APPROVAL_PENDING = "ApprovalPending"
+    REFUSED = "Refused"
+    ADMITTED = "Admitted"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+
+    LEFT_OUT = "LeftOut"
+    """Only in the job's status: it matched the selector and had not admitted the job when the job started."""

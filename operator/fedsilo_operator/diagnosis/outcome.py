@@ -1,0 +1,67 @@
+"""How a Job ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedsilo.api.observed import condition, holds, status_of
+from fedsilo_operator.diagnosis.pods import JobCondition, PodPhase, alive, component, created, phase, sentence
+from fedsilo_operator.diagnosis.remedies import REMEDIES
+from fedsilo_operator.diagnosis.termination import Termination, reason_in, termination_of
+from fedsilo_operator.objects import Object
+from fedsilo_operator.reasons import Diagnosis, Reason
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a Job ended.
+
+    :param diagnosis: with the reason of the process where it left one.
+    """
+
+    succeeded: bool
+    diagnosis: Diagnosis
+
+
+def outcome(job: Object | None, pods: Sequence[Object]) -> Outcome | None:
+    """How the Job ended; None while it has not.
+
+    A Job fails when all its pods have ended (Kubernetes 1.31). Pods that seem to live are news on its way, and a
+    pod's last words are worth waiting for.
+
+    :param pods: those that the Job made; none to ask the Job alone.
+    """
+    if job is None:
+        return None
+    who = component(job)
+    if holds(job, JobCondition.COMPLETE):
+        return Outcome(True, Diagnosis(Reason.COMPLETE, f"The {who} is done."))
+    if not holds(job, JobCondition.FAILED) or alive(pods):
+        return None
+    found = condition(job, JobCondition.FAILED) or {}
+    last = last_termination(pods)
+    if last is None:
+        message = str(found.get("message") or "")
+        reason = reason_in(message) or found.get("reason") or Reason.INTERNAL_ERROR
+        return _failed(reason, f"The {who} failed: {sentence(message)}")
+    if found.get("reason") == Reason.BACKOFF_LIMIT_EXCEEDED:
+        tries = status_of(job).get("failed", len(pods))
+        text = f"The {who} was started {_times(tries)} in vain, which is all that the job's spec.backoffLimit allows."
+        return _failed(last.reason or Reason.BACKOFF_LIMIT_EXCEEDED, f"{text} At last it {last.message}")
+    return _failed(last.reason or Reason.INTERNAL_ERROR, f"The {who} {last.message}")
+
+
+def _failed(reason: Reason | str, message: str) -> Outcome:
+    return Outcome(False, Diagnosis(reason, message))
+
+
+def last_termination(pods: Sequence[Object]) -> Termination | None:
+    """Why the newest pod that failed did."""
+    failed = [pod for pod in pods if phase(pod) == PodPhase.FAILED]
+    last = max(failed, key=created, default=None)
+    return None if last is None else termination_of(last, REMEDIES[component(last)]["memory"])
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

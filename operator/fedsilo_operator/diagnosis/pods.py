@@ -1,0 +1,91 @@
+"""How Kubernetes' own Jobs and pods stand: whether a pod runs, or may still write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from fedsilo.api.observed import holds, status_of
+from fedsilo_operator.objects import COMPONENT, Object, is_deleted, labels_of
+
+
+class PodPhase(StrEnum):
+    """Of core/v1."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class PodCondition(StrEnum):
+    """Of core/v1, those that are read here."""
+
+    SCHEDULED = "PodScheduled"
+    READY = "Ready"
+    DISRUPTION_TARGET = "DisruptionTarget"
+
+
+class JobCondition(StrEnum):
+    """Of batch/v1, the two ends."""
+
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+def running(pods: Sequence[Object]) -> bool:
+    """Whether a pod runs, on a node that answers, or is done: its Job is about to say so.
+
+    A container ends, and its pod is no longer ready, a moment before the kubelet gives the pod its last phase.
+    """
+    return any(
+        phase(pod) == PodPhase.SUCCEEDED
+        or (runs(pod) and (holds(pod, PodCondition.READY) or "terminated" in state(pod)))
+        for pod in pods
+    )
+
+
+def alive(pods: Sequence[Object]) -> bool:
+    """Whether a pod may still write to its volume."""
+    return any(phase(pod) not in (PodPhase.SUCCEEDED, PodPhase.FAILED) for pod in pods)
+
+
+def component(obj: Object) -> str:
+    """Aggregator, trainer or guard, as a Job or pod is labelled."""
+    return labels_of(obj)[COMPONENT]
+
+
+def phase(pod: Object) -> str:
+    """Phase of a pod."""
+    return str(status_of(pod).get("phase") or PodPhase.PENDING)
+
+
+def runs(pod: Object) -> bool:
+    """Whether its node has said that the pod runs, and nobody wants it to go."""
+    return phase(pod) == PodPhase.RUNNING and not is_deleted(pod)
+
+
+def state(pod: Object) -> Mapping[str, Any]:
+    """Of the container whose turn it is."""
+    name = "initContainerStatuses" if begins(pod) else "containerStatuses"
+    statuses = status_of(pod).get(name) or [{}]
+    return statuses[0].get("state") or {}
+
+
+def begins(pod: Object) -> bool:
+    """Whether the pod has a look at the network before it that has not ended well yet."""
+    statuses = status_of(pod).get("initContainerStatuses") or ()
+    ended = [(status.get("state") or {}).get("terminated") or {} for status in statuses]
+    return any(end.get("exitCode") != 0 for end in ended)
+
+
+def created(pod: Object) -> str:
+    """When the pod was made; such texts compare like times."""
+    return str(pod["metadata"].get("creationTimestamp") or "")
+
+
+def sentence(text: str | None) -> str:
+    """The words of another component on one line, ending like a sentence."""
+    line = " ".join((text or "no reason was given").split())
+    return line if line.endswith((".", "!")) else f"{line}."

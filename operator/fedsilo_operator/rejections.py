@@ -1,0 +1,63 @@
+"""What the API server rejects, as a diagnosis for a condition: only a person can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedsilo_operator.cluster.interface import ClusterError, FieldConflict, Refused
+from fedsilo_operator.objects import Kind, Ref
+from fedsilo_operator.reasons import Diagnosis, Reason
+
+REASONS = (Reason.API_REFUSED, Reason.NAME_TAKEN)
+
+_MAX_LINES, _MAX_LINE = 20, 1000
+"""Rejections in one message, and characters of each."""
+
+
+class NameTaken(Refused):
+    """An object that is not ours has the name."""
+
+
+class AlreadyReported(Refused):
+    """Something was rejected, and the status of the object says so."""
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A write that will not be done, however often it is asked for, until a person does something.
+
+    :param diagnosis: object, the API server's words, remedy.
+    """
+
+    kind: Kind
+    ref: Ref
+    diagnosis: Diagnosis
+
+
+def rejection(kind: Kind, ref: Ref, error: ClusterError) -> Rejection:
+    """What became of a write to that object."""
+    if isinstance(error, NameTaken):
+        text = (
+            f"{kind} {ref} is there already and is not one that the operator made for this, so it is left as it is."
+            " Delete or rename it if nobody needs it; else make the job anew under another name."
+        )
+        return Rejection(kind, ref, Diagnosis(Reason.NAME_TAKEN, text))
+    words = " ".join(str(error).split()).rstrip(".")
+    remedy = (
+        f"Change what it names (a quota, a right, an admission rule, a webhook) for namespace {ref.namespace}; it is"
+        " tried again every few minutes."
+    )
+    if isinstance(error, FieldConflict):
+        remedy = "Undo what that manager has changed, or delete the object: the operator then makes it again."
+    text = f"The API server refuses {kind} {ref}: {words}. {remedy}"
+    return Rejection(kind, ref, Diagnosis(Reason.API_REFUSED, text))
+
+
+def diagnosis_of(rejections: Sequence[Rejection]) -> Diagnosis | None:
+    """One diagnosis for several rejections; None for none."""
+    if not rejections:
+        return None
+    lines = [found.diagnosis.message[:_MAX_LINE] for found in rejections[:_MAX_LINES]]
+    more = [f"and {len(rejections) - _MAX_LINES} more"] if len(rejections) > _MAX_LINES else []
+    return Diagnosis(rejections[0].diagnosis.reason, "\n".join(lines + more))
