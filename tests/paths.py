@@ -9,10 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
-needs_fixtures = pytest.mark.skipif(
-    not (SHARED / "methods" / "fixtures").is_dir(),
-    reason="the reference numbers (shared/methods/fixtures beside the repository) are not on this machine",
-)
 needs_images = pytest.mark.skipif(
     not (SHARED / "data").is_dir(),
     reason="the real image data (shared/data beside the repository) are not on this machine",

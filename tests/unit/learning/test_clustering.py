@@ -8,21 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.learning.clustering import cap_sizes, cluster, elbow, renumber
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
+from tests import reference_numbers
 
 
-@needs_fixtures
 def test_capped_clustering_is_that_of_the_released_code() -> None:
-    recorded = load_fixture("fedconcat_pieces")
+    recorded = reference_numbers.load("fedconcat_pieces")
     found = cap_sizes(recorded["X"], recorded["start_centroids"], int(recorded["max_size"]))
     assert found.tolist() == recorded["assign"].tolist()
 
 
-@needs_fixtures
 @pytest.mark.parametrize("name", ["fedconcat_e2e", "fedconcat_id_e2e"])
 def test_clusters_of_label_distributions_are_those_of_the_released_code(name: str) -> None:
-    recorded = load_fixture(name)
+    recorded = reference_numbers.load(name)
     rows = recorded["inferred_distribution" if "id" in name else "label_distribution"]
     assert cluster(rows, 2, seed=0).tolist() == renumber(recorded["assign"]).tolist()
 

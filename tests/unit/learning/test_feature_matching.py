@@ -8,14 +8,12 @@ import torch
 
 from fedsilo.learning.feature_matching import class_gradients, match_features, matching_loss
 from fedsilo.learning.linear import LinearTraining, train_classifier
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
+from tests import reference_numbers
 
 
-@needs_fixtures
 def test_matching_loss_is_the_released_one() -> None:
     """Asked directly: the recorded gradients are those of no features (a bias's add up to zero), so no job has them."""
-    recorded = load_fixture("creff_match_loss")
+    recorded = reference_numbers.load("creff_match_loss")
     found, wanted = (
         tuple(torch.tensor(recorded[f"g_{side}_{part}"])[None] for part in "wb") for side in ("syn", "real")
     )
@@ -33,9 +31,8 @@ def test_matching_loss_as_printed_is_the_mean_over_rows() -> None:
     )
 
 
-@needs_fixtures
 def test_real_gradients_are_class_means() -> None:
-    recorded = load_fixture("creff_real_gradients")
+    recorded = reference_numbers.load("creff_real_gradients")
     features, labels = torch.tensor(recorded["z"]), recorded["y"]
     for label in sorted(set(labels.tolist())):
         weight, bias = class_gradients(
@@ -64,9 +61,8 @@ def test_class_gradients_are_those_of_autograd() -> None:
         torch.testing.assert_close(found[1][group], wanted[1])
 
 
-@needs_fixtures
 def test_feature_optimisation_is_the_released_one() -> None:
-    recorded = load_fixture("creff_feature_opt")
+    recorded = reference_numbers.load("creff_feature_opt")
     per_class = int(recorded["per_class"])
     before = torch.tensor(recorded["features_before"]).reshape(10, per_class, -1)
     sent: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -95,9 +91,8 @@ def test_feature_optimisation_is_the_released_one() -> None:
     assert not np.allclose(after.reshape(30, -1), recorded["features_before"], atol=1e-3)
 
 
-@needs_fixtures
 def test_retraining_is_the_released_one() -> None:
-    recorded = load_fixture("creff_retrain")
+    recorded = reference_numbers.load("creff_retrain")
     plan = LinearTraining(
         lr=float(recorded["lr"]), epochs=int(recorded["epochs"]), batch_size=30, shuffle=False
     )

@@ -7,8 +7,8 @@ import pytest
 
 from fedsilo.learning.models import load_tree, to_tree
 from fedsilo.learning.training import fit
-from tests.fixture_networks import client_examples, fedavg_settings, fixture_tree, harness_model, load_fixture
-from tests.paths import needs_fixtures
+from tests import reference_numbers
+from tests.reference_numbers.networks import client_examples, fedavg_settings, fixture_tree, harness_model
 
 Tree = dict[str, np.ndarray]
 CLIENTS = range(4)
@@ -32,7 +32,6 @@ def assert_close(found: Tree, expected: Tree) -> None:
         assert np.abs(found[key] - value).max() <= 2e-5 * np.abs(value).max(), key
 
 
-@needs_fixtures
 @pytest.mark.parametrize(
     ("name", "prefix", "uniform"),
     [
@@ -42,7 +41,7 @@ def assert_close(found: Tree, expected: Tree) -> None:
     ],
 )
 def test_three_rounds_of_the_released_code(name: str, prefix: str, uniform: bool) -> None:
-    npz = load_fixture(name)
+    npz = reference_numbers.load(name)
     tree = fixture_tree(npz, "init/")
     for round in (1, 2, 3):
         selected = [k for k in CLIENTS if "selected" not in npz or npz["selected"][round - 1][k]]

@@ -8,15 +8,13 @@ import torch
 from torch.nn import functional
 
 from fedsilo.learning.transfer import distillation, mmd, tempered_cross_entropy
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
+from tests import reference_numbers
 
 TEACHER = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0]])
 
 
-@needs_fixtures
 def test_mmd_and_its_gradient_are_those_of_the_released_code() -> None:
-    npz = load_fixture("map_pieces")
+    npz = reference_numbers.load("map_pieces")
     one = torch.tensor(npz["mmd_a"], requires_grad=True)
     value = mmd(one, torch.tensor(npz["mmd_b"]))
     value.backward()  # type: ignore[no-untyped-call]

@@ -25,6 +25,7 @@ from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.silos import SimulatedUpdate
 from fedsilo.simulation.updates import InMemoryUpdates
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import (
     LocalSilo,
     Runner,
@@ -35,8 +36,8 @@ from tests.federate import (
     runners,
     silo_of_file,
 )
-from tests.fixture_networks import Fixture, harness_model, load_fixture
-from tests.paths import SHARED
+from tests.reference_numbers import Numbers
+from tests.reference_numbers.networks import harness_model
 
 CLIENTS = 4
 
@@ -44,7 +45,7 @@ CLIENTS = 4
 def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
     """The fixture's network with its initial weights, as `spec.model.name` may name it."""
     del input_shape, classes
-    return harness_model(load_fixture(fixture))
+    return harness_model(reference_numbers.load(fixture))
 
 
 def identity(input_shape: tuple[int, ...], classes: int) -> Model:
@@ -109,7 +110,7 @@ def fixture_spec(method: str, fixture: str, rounds: int, /, **sections: Any) -> 
 
 def fixture_runners(spec: FederatedJobSpec, fixture: str) -> dict[str, TaskRunner]:
     """The silos' runners; batches in the given order, as the released codes were run."""
-    path = SHARED / "methods" / "fixtures" / f"{fixture}.npz"
+    path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
     answering = runners(spec, silos, path.parent)
     for runner in answering.values():
@@ -117,7 +118,7 @@ def fixture_runners(spec: FederatedJobSpec, fixture: str) -> dict[str, TaskRunne
     return answering
 
 
-def optimizer(npz: Fixture, lr: str, weight_decay: str, momentum: str | None = None) -> dict[str, Any]:
+def optimizer(npz: Numbers, lr: str, weight_decay: str, momentum: str | None = None) -> dict[str, Any]:
     """`spec.training.optimizer` from the fixture's own hyper-parameters."""
     return {
         "learningRate": float(npz[lr]),
@@ -132,7 +133,7 @@ def assert_close(found: Tree, expected: Mapping[str, np.ndarray]) -> None:
         assert np.abs(found[name] - value).max() <= 2e-5 * np.abs(value).max(), name
 
 
-def niid_bench(npz: Fixture) -> dict[str, Any]:
+def niid_bench(npz: Numbers) -> dict[str, Any]:
     """Mini-batches at a constant rate, weights by samples."""
     training = {
         "localEpochs": int(npz["hp/epochs"]),
@@ -142,7 +143,7 @@ def niid_bench(npz: Fixture) -> dict[str, Any]:
     return {"training": training}
 
 
-def map_repository(npz: Fixture) -> dict[str, Any]:
+def map_repository(npz: Numbers) -> dict[str, Any]:
     """One full batch an epoch, at least five steps, warm-up over five rounds, uniform weights."""
     training = {
         "localEpochs": int(npz["arg/local_epochs"]),
@@ -155,7 +156,7 @@ def map_repository(npz: Fixture) -> dict[str, Any]:
     return {"training": training, "aggregation": {"weights": "uniform"}}
 
 
-def feddyn_repository(npz: Fixture) -> dict[str, Any]:
+def feddyn_repository(npz: Numbers) -> dict[str, Any]:
     """Full batches of plain SGD, a rate that decays from the first round on."""
     training = {
         "localEpochs": int(npz["hp/epoch"] if "hp/epoch" in npz else npz["hp/n_minibatch"]),
@@ -204,7 +205,7 @@ def recorded(
 
     :param stop: rounds after which to look at it, where it has more.
     """
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     settings = REPOSITORIES[fixture.partition("_")[0]](npz)
     spec = fixture_spec(method, fixture, rounds, method={"config": config or {}}, **settings | sections)
     answering: dict[str, Runner] = dict(fixture_runners(spec, fixture))
@@ -234,7 +235,7 @@ def as_recorded(
 
 def recorded_silo(method: str, fixture: str) -> SiloContext:
     """A silo that holds the only data of a fixture, `x` and `y`."""
-    path = SHARED / "methods" / "fixtures" / f"{fixture}.npz"
+    path = reference_numbers.path(fixture)
     spec = fixture_spec(method, fixture, 1)
     (runner,) = runners(spec, [silo_of_file(path, "c0", features="x", labels="y")], path.parent).values()
     return runner.context

@@ -21,9 +21,8 @@ from fedsilo.methods.pieces.calibration import calibrate
 from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
 from fedsilo.methods.state import Tree
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
 from tests.unit.methods.harness import IDENTITY, Observed, assert_close
 
 
@@ -36,9 +35,8 @@ def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> Pooled:
     return pooled
 
 
-@needs_fixtures
 def test_pooling_is_exact_where_the_printed_formula_is() -> None:
-    npz = load_fixture("ccvr_statistics")
+    npz = reference_numbers.load("ccvr_statistics")
     for label in range(3):
         parts = [npz[f"z{k}"][npz[f"y{k}"] == label] for k in range(4)]
         pooled = pool_of([part for part in parts if len(part)])
@@ -50,9 +48,8 @@ def test_pooling_is_exact_where_the_printed_formula_is() -> None:
         assert np.abs(pooled.covariance - npz["flbench_cov"][label]).max() > 0.1
 
 
-@needs_fixtures
 def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
-    npz = load_fixture("ccvr_statistics")
+    npz = reference_numbers.load("ccvr_statistics")
     for key in npz:
         if key.startswith("cov_unbiased/"):
             client, label = key.split("/")[1:]
@@ -60,12 +57,11 @@ def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
             np.testing.assert_allclose(local_covariance(part, "full"), npz[key], rtol=1e-8, atol=1e-10)
 
 
-@needs_fixtures
 def test_what_silos_disclose_and_the_aggregator_pools_are_the_recorded_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole job whose features are its inputs; they are float32, unlike the recorded ones."""
-    npz = load_fixture("ccvr_statistics")
+    npz = reference_numbers.load("ccvr_statistics")
     names = [f"s{k}" for k in range(4)]
     silos = [silo_holding(tmp_path, f"s{k}", npz[f"z{k}"].astype(np.float32), npz[f"y{k}"]) for k in range(4)]
     data = {"classes": 3, "inputShape": [4]}

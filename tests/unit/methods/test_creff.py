@@ -18,9 +18,8 @@ from fedsilo.methods.pieces.federated_features import CReFFConfig, retraining
 from fedsilo.methods.pieces.gradients import mean_gradients
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature, TensorSpec
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file, skewed
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
 from tests.unit.methods.harness import IDENTITY, ROUND, answers, assert_close, server_context
 
 SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
@@ -41,10 +40,9 @@ def job(
     return federate(tmp_path, spec, runners(spec, silos, tmp_path))
 
 
-@needs_fixtures
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_what_a_silo_sends_are_the_recorded_class_means(tmp_path: Path, variant: str) -> None:
-    npz = load_fixture("creff_real_gradients")
+    npz = reference_numbers.load("creff_real_gradients")
     spec = job_spec(
         "creff",
         ["a"],
@@ -86,10 +84,9 @@ def aggregated(
 NO_MODEL: Tree = {"w": np.zeros(1, np.float32)}
 
 
-@needs_fixtures
 def test_the_server_half_moves_features_as_the_released_code_does() -> None:
     """Towards the mean of what three clients sent, each of some classes."""
-    npz = load_fixture("creff_feature_opt")
+    npz = reference_numbers.load("creff_feature_opt")
     sent: dict[str, dict[str, Tree]] = {f"silos/c{k}": {"model": NO_MODEL} for k in range(3)}
     for key in npz:
         if key.startswith("client"):
@@ -107,12 +104,11 @@ def test_the_server_half_moves_features_as_the_released_code_does() -> None:
     assert not np.allclose(found[:9], before[:9], atol=1e-3)
 
 
-@needs_fixtures
 def test_the_server_half_re_trains_the_head_as_the_released_code_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From the recorded random layer, which is the only thing that is put in."""
-    npz = load_fixture("creff_retrain")
+    npz = reference_numbers.load("creff_retrain")
     start = {"classifier.weight": npz["w_init"], "classifier.bias": npz["b_init"]}
     monkeypatch.setattr(creff, "new_classifier", lambda *_: start)
     features = npz["features"].reshape(10, 3, 256)
@@ -125,9 +121,8 @@ def test_the_server_half_re_trains_the_head_as_the_released_code_does(
     assert_close(state.tree("head"), recorded)
 
 
-@needs_fixtures
 def test_models_are_averaged_by_samples_as_recorded() -> None:
-    npz = load_fixture("creff_fusion")
+    npz = reference_numbers.load("creff_fusion")
     sent = {f"silos/c{k}": {"model": {"w": npz[f"a{k}"]}} for k in range(2)}
     samples = {f"silos/c{k}": int(npz["sizes"][k]) for k in range(2)}
     head = {"classifier.weight": np.zeros((2, 3), np.float32), "classifier.bias": np.zeros(2, np.float32)}

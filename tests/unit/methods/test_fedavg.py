@@ -11,29 +11,27 @@ from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, silo_holding
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
 ROUNDS = (1, 2, 3)
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize(("fixture", "prefix"), [("niid_fedavg", "round{}/"), ("map_fedavg", "round{}/g/")])
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, prefix: str, rounds: int
 ) -> None:
     federation = as_recorded(tmp_path, "fedavg", fixture, rounds)
-    assert_close(model_of(federation), fixture_tree(load_fixture(fixture), prefix.format(rounds)))
+    assert_close(model_of(federation), fixture_tree(reference_numbers.load(fixture), prefix.format(rounds)))
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_partial_participation_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     fixture = "feddynrepo_fedavg_partial"
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     federation = as_recorded(tmp_path, "fedavg", fixture, rounds)
     assert_close(model_of(federation), fixture_tree(npz, f"round{rounds}/sel/"))
     for line, selected in zip(federation.history(), npz["selected"], strict=False):

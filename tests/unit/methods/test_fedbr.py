@@ -26,9 +26,9 @@ from fedsilo.methods.pieces import bias_reduction
 from fedsilo.methods.pieces.bias_reduction import THETA, FedBRConfig
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, assert_close, server_context
 
 NAMES = {
@@ -52,14 +52,13 @@ def network() -> Model:
     return Model(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 4))
 
 
-@needs_fixtures
 @pytest.mark.parametrize("variant", ["paper", "released"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_what_a_silo_sends_is_that_of_the_released_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, steps: int
 ) -> None:
     """With the recorded pseudo-data, which are the only thing that is put in."""
-    npz = load_fixture("fedbr_rsm")
+    npz = reference_numbers.load("fedbr_rsm")
     pseudo = torch.tensor(npz["pseudo"]), torch.full((len(npz["pseudo"]), 4), 0.25)
     monkeypatch.setattr(bias_reduction, "pseudo_data", lambda *_: lambda: pseudo)
     config = {
@@ -81,10 +80,9 @@ def test_what_a_silo_sends_is_that_of_the_released_code(
     assert_close(sent, model | {THETA + name: array for name, array in theta.items()})
 
 
-@needs_fixtures
 def test_the_mean_is_the_released_codes_uniform_one() -> None:
     """Recorded: what each of two clients, of whatever size, took off the weights."""
-    npz = load_fixture("fedbr_aggregate")
+    npz = reference_numbers.load("fedbr_aggregate")
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
     job = server_context(job_spec("fedbr", 2), ModelSignature((), 4, 5))
     half = METHOD.server(FedBRConfig(contrast_weight=0))

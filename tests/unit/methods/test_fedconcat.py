@@ -21,6 +21,7 @@ from fedsilo.methods.pieces import clusters, concatenation, distributions
 from fedsilo.methods.pieces.clusters import cluster_silos
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import (
     federate,
     job_spec,
@@ -28,8 +29,7 @@ from tests.federate import (
     runners,
     silo_of_file,
 )
-from tests.fixture_networks import Fixture, load_fixture
-from tests.paths import SHARED, needs_fixtures
+from tests.reference_numbers import Numbers
 from tests.unit.methods.harness import Observed, answers, server_context
 
 CLIENTS = 6
@@ -37,7 +37,7 @@ CLIENTS = 6
 
 def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
     """The fixture's network: 6 -> 84, ReLU, -> 10."""
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     model = Model(nn.Sequential(nn.Flatten(), nn.Linear(6, 84), nn.ReLU()), nn.Linear(84, classes))
     own = {
         "encoder.1.weight": "init/enc/l.weight",
@@ -49,7 +49,7 @@ def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
     return model
 
 
-def released_job(fixture: str, method: str, npz: Fixture) -> Any:
+def released_job(fixture: str, method: str, npz: Numbers) -> Any:
     encoder_rounds, classifier_rounds = int(npz["hp/encoder_round"]), int(npz["hp/classifier_round"])
     return job_spec(
         method,
@@ -79,7 +79,7 @@ def released_job(fixture: str, method: str, npz: Fixture) -> Any:
     )
 
 
-def order_of(npz: Fixture) -> list[int]:
+def order_of(npz: Numbers) -> list[int]:
     """Recorded number of each of our clusters, which are numbered by their first silo."""
     ours = renumber(npz["assign"])
     return [int(npz["assign"][np.flatnonzero(ours == number)[0]]) for number in range(ours.max() + 1)]
@@ -98,7 +98,7 @@ class Run:
     :ivar silos: the tasks and replies of each.
     """
 
-    npz: Fixture
+    npz: Numbers
     federation: RoundEngine
     rows: np.ndarray
     silos: list[Observed]
@@ -113,7 +113,7 @@ class Run:
 def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A job over a fixture."""
     fixture, method = request.param
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     rows: list[np.ndarray] = []
 
     def recorded_classifier(*_: Any) -> Tree:
@@ -127,7 +127,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(concatenation, "fresh_classifier", recorded_classifier)
     monkeypatch.setattr(clusters, "cluster_silos", noted)
     spec = released_job(fixture, method, npz)
-    path = SHARED / "methods" / "fixtures" / f"{fixture}.npz"
+    path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
     answering = runners(spec, silos, path.parent)
     for runner in answering.values():
@@ -142,7 +142,6 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-@needs_fixtures
 def test_label_distributions_and_clusters_are_those_of_the_released_code(recorded: Run) -> None:
     """Counted they are exact; inferred ones agree as two draws of 10,000 random inputs do."""
     npz = recorded.npz
@@ -156,7 +155,6 @@ def test_label_distributions_and_clusters_are_those_of_the_released_code(recorde
     assert recorded.member == renumber(npz["assign"]).tolist()
 
 
-@needs_fixtures
 def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded: Run) -> None:
     """By samples; with distributions inferred from them too, and T_e counts that round."""
     assert [line["phase"] for line in recorded.federation.history()][-5:] == ["encoders"] * 2 + [
@@ -173,7 +171,6 @@ def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recor
         np.testing.assert_array_equal(start["encoder.1.weight"], recorded.npz["init/enc/l.weight"])
 
 
-@needs_fixtures
 def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
     npz, model = recorded.npz, model_of(recorded.federation)
     order = order_of(npz)
@@ -187,7 +184,6 @@ def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
     close(model["classifier.bias"], npz["large_final/fc.bias"])
 
 
-@needs_fixtures
 def test_the_stacked_model_answers_as_the_released_one(recorded: Run) -> None:
     npz, model = recorded.npz, model_of(recorded.federation)
     probe = npz["probe_x"].reshape(len(npz["probe_x"]), -1)
@@ -216,9 +212,8 @@ def test_stage_3_is_averaged_by_the_variants_rule_unless_the_job_names_one(
     assert state.tree("classifier")["w"].tolist() == [mean, mean]
 
 
-@needs_fixtures
 def test_the_warm_classifier_sums_the_clusters_logits() -> None:
-    npz = load_fixture("fedconcat_pieces")
+    npz = reference_numbers.load("fedconcat_pieces")
     trees = {
         f"cluster/{n}": {"classifier.weight": npz[f"head{n}_w"], "classifier.bias": npz[f"head{n}_b"]}
         for n in range(3)

@@ -12,9 +12,8 @@ from torch import nn
 from fedsilo.learning.models import Model
 from fedsilo.methods.fedlc import FedLCConfig, margins
 from fedsilo.methods.pieces.restricted_softmax import shifted_loss
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed
-from tests.fixture_networks import load_fixture
-from tests.paths import needs_fixtures
 
 
 class Given(Model):
@@ -27,12 +26,11 @@ class Given(Model):
         return x
 
 
-@needs_fixtures
 @pytest.mark.parametrize(("variant", "recorded"), [("released", "flbench"), ("paper", "feddecorr")])
 def test_loss_and_gradient_are_those_of_the_released_codes(
     tmp_path: Path, variant: str, recorded: str
 ) -> None:
-    npz = load_fixture("fedlc")
+    npz = reference_numbers.load("fedlc")
     (silo,) = runners(job_spec("fedlc", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
     config = FedLCConfig.model_validate({"variant": variant, "tau": float(npz[f"{recorded}_tau"])})
     logits = torch.tensor(npz["logits"], requires_grad=True)

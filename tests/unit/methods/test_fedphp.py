@@ -17,6 +17,7 @@ from fedsilo.methods.fedphp import FedPHPConfig
 from fedsilo.methods.interface import PERSONAL, SiloTask
 from fedsilo.methods.pieces.inherited import SELECTIONS, kept
 from fedsilo.methods.state import State, Tree
+from tests import reference_numbers
 from tests.federate import (
     drive,
     federate,
@@ -27,17 +28,15 @@ from tests.federate import (
     runners,
     skewed,
 )
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, AsRecorded, Observed, assert_close, recorded, server_context
 
 PAPER, RELEASED = FedPHPConfig(), FedPHPConfig(variant="released")
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
-    npz = load_fixture("map_fedphp_kd")
+    npz = reference_numbers.load("map_fedphp_kd")
     config = {"variant": "released", "transferWeight": float(npz["arg/reg_lamb"])}
     # The schedule of mu_k is that of the whole job, of which the first rounds are looked at.
     federation, silos = recorded(tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds)
@@ -47,9 +46,8 @@ def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: 
         assert silo.private.values == {SELECTIONS: rounds}
 
 
-@needs_fixtures
 def test_the_released_schedule_is_that_of_the_released_code() -> None:
-    npz = load_fixture("map_pieces")
+    npz = reference_numbers.load("map_pieces")
     expected = float(npz["q"]) * int(npz["T"])
     found = [kept(RELEASED, before, expected) for before in range(len(npz["mu_by_previous_selections"]))]
     np.testing.assert_allclose(found, npz["mu_by_previous_selections"], rtol=1e-12)

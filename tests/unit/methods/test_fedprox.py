@@ -16,9 +16,9 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import Tree
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
 RECORDED = [
@@ -28,14 +28,13 @@ RECORDED = [
 ]
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize(("fixture", "mu", "variant", "prefix"), RECORDED)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, variant: str, prefix: str, rounds: int
 ) -> None:
     """Means are by the variant's own rule."""
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     config = {"mu": float(npz[mu]), "variant": variant}
     federation = as_recorded(tmp_path, "fedprox", fixture, rounds, config, aggregation={})
     assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))

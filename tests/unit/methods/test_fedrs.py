@@ -18,18 +18,17 @@ from fedsilo.learning.models import Model
 from fedsilo.methods import registry
 from fedsilo.methods.pieces.restricted_softmax import class_scales, restricted_loss
 from fedsilo.methods.state import Tree
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
 SAMPLES = {"weights": "samples"}
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
-    npz = load_fixture("map_fedrs")
+    npz = reference_numbers.load("map_fedrs")
     config = {"variant": "released", "alpha": float(npz["arg/alpha"])}
     federation = as_recorded(tmp_path, "fedrs", "map_fedrs", rounds, config, aggregation=SAMPLES)
     assert_close(model_of(federation), fixture_tree(npz, f"round{rounds}/g/"))

@@ -22,9 +22,9 @@ from fedsilo.methods.pieces.two_stages import TwoStageConfig, stages
 from fedsilo.methods.scamap import RELEASED
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
+from tests import reference_numbers
 from tests.federate import job_spec, runners, skewed
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, recorded
 
 BATCH_NORM = ModelSpec(name=f"python:{__name__}:batch_norm")
@@ -34,7 +34,7 @@ MASKS = {"map_map_released": "released", "map_map_mask": "released-mask", "map_s
 
 def settings(fixture: str) -> tuple[str, dict[str, Any]]:
     """Method and configuration of a fixture."""
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     config = {
         "variant": MASKS[fixture],
         "alpha": float(npz["arg/alpha"]),
@@ -45,11 +45,10 @@ def settings(fixture: str) -> tuple[str, dict[str, Any]]:
     return "scamap", config | {"serverLearningRate": float(npz["arg/glo_lr"])}
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("fixture", MASKS)
 def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixture: str, rounds: int) -> None:
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     method, config = settings(fixture)
     federation, silos = recorded(tmp_path, method, fixture, 3, config, aggregation={}, stop=rounds)
     assert_close(federation.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
@@ -66,7 +65,7 @@ def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixtu
 
 def personal_accuracy(fixture: str, k: int, private: State) -> float:
     """Of a client's private model on its own test data."""
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     context = fixture_runners(fixture_spec("fedavg", fixture, 1), fixture)[f"silos/c{k}"].context
     test = Examples.from_arrays(npz[f"tx{k}"], npz[f"ty{k}"], "cpu")
     return evaluate(context.model(private.tree(PERSONAL)), test).accuracy

@@ -15,6 +15,7 @@ from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.moon import MoonConfig, contrastive_loss
 from fedsilo.methods.state import State, Tree
+from tests import reference_numbers
 from tests.federate import (
     drive,
     federate,
@@ -26,15 +27,13 @@ from tests.federate import (
     silo_holding,
     skewed,
 )
-from tests.fixture_networks import fixture_tree, harness_model, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree, harness_model
 from tests.unit.methods.harness import as_recorded, assert_close, recorded_silo
 
 
-@needs_fixtures
 @pytest.mark.parametrize("fixture", ["moon_local_0prev", "moon_local_1prev"])
 def test_local_training_is_that_of_the_released_code(fixture: str) -> None:
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     config = MoonConfig(mu=float(npz["mu"]), temperature=float(npz["tau"]))
     silo, model = recorded_silo("moon", fixture), harness_model(npz)
     loss = contrastive_loss(silo, config, fixture_tree(npz, "glob/"), fixture_tree(npz, "prev0/") or None)
@@ -56,13 +55,12 @@ RECORDED = [
 ]
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize(("fixture", "mu", "temperature", "prefix"), RECORDED)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, temperature: str | None, prefix: str, rounds: int
 ) -> None:
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     config = {"mu": float(npz[mu]), "temperature": float(npz[temperature]) if temperature else 0.5}
     federation = as_recorded(tmp_path, "moon", fixture, rounds, config)
     assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))

@@ -18,9 +18,9 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Method, Phase, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of
-from tests.fixture_networks import load_fixture
-from tests.paths import ROOT, needs_fixtures
+from tests.paths import ROOT
 from tests.unit.engine.invented import inventors
 
 PAGE = ROOT / "fedsilo" / "methods" / "README.md"
@@ -59,9 +59,8 @@ class Recorded:
         return {name: a * one[name] + b * other[name] for name in one}
 
 
-@needs_fixtures
 def test_three_rounds_give_the_recorded_numbers(method: Method) -> None:
-    npz = load_fixture("server_optimizers")
+    npz = reference_numbers.load("server_optimizers")
     spec = job_spec("fedavgm", 2, method={"config": {"momentum": float(npz["server_momentum"])}})
     job = JobContext(spec, ModelSignature((), 4, 5), Recorded.silos, "samples")
     half, state = method.server(registry.config_of(method, spec)), State({"model": {"w": npz["w0"]}})

@@ -17,9 +17,9 @@ from fedsilo.methods.pieces.control_variates import Rule, control
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
+from tests import reference_numbers
 from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed
-from tests.fixture_networks import fixture_tree, load_fixture
-from tests.paths import needs_fixtures
+from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close, server_context
 
 
@@ -34,9 +34,8 @@ def folded(
     return half.aggregate(job, start, ROUND, answers(sent, steps=steps))
 
 
-@needs_fixtures
 def test_the_algebra_is_that_of_the_released_code() -> None:
-    npz = load_fixture("scaffold_algebra")
+    npz = reference_numbers.load("scaffold_algebra")
     w, c = fixture_tree(npz, "x/"), fixture_tree(npz, "c/")
     steps, rate, n = float(npz["K"]), float(npz["lr"]), int(npz["n_total"])
     uploaded = npz["uploaded"].tolist()
@@ -56,14 +55,13 @@ RECORDED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@needs_fixtures
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED)
 def test_every_round_is_that_of_the_released_codes(
     tmp_path: Path, fixture: str, config: dict[str, Any], prefix: str, rounds: int
 ) -> None:
     """Means are by the variant's own rule."""
-    npz = load_fixture(fixture)
+    npz = reference_numbers.load(fixture)
     federation = as_recorded(tmp_path, "scaffold", fixture, rounds, config, aggregation={})
     assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
     if fixture_tree(npz, f"round{rounds}/c/"):

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-
 import numpy as np
 from torch import nn
 
 from fedsilo.learning.models import Model, load_tree
 from fedsilo.learning.training import Examples, LocalTraining
-from tests.paths import SHARED
-
-Fixture = Mapping[str, np.ndarray]
+from tests.reference_numbers import Numbers
 
 
-@cache
-def load_fixture(name: str) -> dict[str, np.ndarray]:
-    """All arrays of one file of reference numbers."""
-    with np.load(SHARED / "methods" / "fixtures" / f"{name}.npz", allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
-
-
-def fixture_tree(npz: Fixture, prefix: str) -> dict[str, np.ndarray]:
+def fixture_tree(npz: Numbers, prefix: str) -> dict[str, np.ndarray]:
     """The tensors under a prefix such as `init/` or `round3/`, named as in the network's state."""
     return {
         key.removeprefix(prefix): value
@@ -31,7 +19,7 @@ def fixture_tree(npz: Fixture, prefix: str) -> dict[str, np.ndarray]:
     }
 
 
-def harness_model(npz: Fixture) -> Model:
+def harness_model(npz: Numbers) -> Model:
     """The network with its initial weights: encoder Linear(6, 5) and ReLU, classifier Linear(5, 4)."""
     tree = fixture_tree(npz, "init/")
     hidden, features = tree["encoder.0.weight"].shape
@@ -44,12 +32,12 @@ def harness_model(npz: Fixture) -> Model:
     return model
 
 
-def client_examples(npz: Fixture, k: int) -> Examples:
+def client_examples(npz: Numbers, k: int) -> Examples:
     """Training examples of client k on the CPU."""
     return Examples.from_arrays(npz[f"x{k}"], npz[f"y{k}"], "cpu")
 
 
-def fedavg_settings(name: str, npz: Fixture, round: int) -> LocalTraining:
+def fedavg_settings(name: str, npz: Numbers, round: int) -> LocalTraining:
     """Local training of a FedAvg fixture in a round (from 1), its batches in the given order.
 
     :raises KeyError: a name that is not one of the three FedAvg fixtures.
