@@ -1,4 +1,4 @@
-"""What an object of the API says of itself, read as plain data: its status and conditions.
+"""What an object of the API says of itself, read as plain data: its name, its status and conditions.
 
 Typed models would refuse what a newer API server or operator adds.
 """
@@ -8,18 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+Object = Mapping[str, Any]
+"""An object as the API server gives it."""
 
-def status_of(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+
+def reference(obj: Object) -> str:
+    """`namespace/name` of an object."""
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def uid_of(obj: Object) -> str:
+    """Identity of an object that exists."""
+    return str(obj["metadata"]["uid"])
+
+
+def status_of(obj: Object) -> Mapping[str, Any]:
     """The status, none being no error."""
     return obj.get("status") or {}
 
 
-def condition(obj: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def condition(obj: Object, name: str) -> Mapping[str, Any] | None:
     """The object's condition of that type, if it has one."""
     return next((found for found in status_of(obj).get("conditions") or () if found["type"] == name), None)
 
 
-def holds(obj: Mapping[str, Any], name: str) -> bool:
+def holds(obj: Object, name: str) -> bool:
     """Whether the condition of that type is True."""
     found = condition(obj, name)
     return found is not None and found["status"] == "True"

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import IO
 
+from fedsilo.api.observed import Object
 from fedsilo.api.words import closest
-from fedsilo.cli.cluster.facts import Object
 from fedsilo.cli.cluster.federation import get_job, of_job, silo_refs
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
 from fedsilo.cli.cluster.pods import COMPONENTS, Part, parts, why_no_pod, why_silent

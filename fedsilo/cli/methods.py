@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.payload_kinds import count_samples
 from fedsilo.api.reference import type_words
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
@@ -25,9 +26,6 @@ ROUNDS = 10
 """Rounds of the job whose phases are shown."""
 
 WIDTH = 100
-
-COUNTED = frozenset({"class_counts", "class_means"})
-"""Kinds that tell how many samples of a class a silo holds."""
 
 DIMENSIONS = {
     "classes": "spec.data.classes",
@@ -200,7 +198,7 @@ def _formula(payload: Payload) -> str:
 
 def _disclosure(steps: Mapping[str, Step]) -> Iterator[str]:
     payloads = [payload for step in steps.values() for payload in step.payloads]
-    if COUNTED & {payload.kind for payload in payloads}:
+    if count_samples({payload.kind for payload in payloads}):
         yield "  counts per class of the silo's samples, where there are minSamplesPerClass or more"
     elif any(payload.per_class for payload in payloads):
         yield "  no counts; which classes have minSamplesPerClass samples or more can be seen"

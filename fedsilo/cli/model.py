@@ -11,8 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.observed import condition, holds, status_of
-from fedsilo.cli.cluster.facts import Object, reference
+from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.cli.cluster.federation import get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.reading import Copy, reader_pod, reading

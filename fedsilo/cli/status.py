@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from fedsilo.api.observed import holds, status_of
-from fedsilo.cli.cluster.facts import Object, plain, reference, size
+from fedsilo.api.observed import Object, reference, status_of
+from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import JOBS, get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.moments import age, at, length, since, until
-from fedsilo.cli.cluster.rounds import round_of
+from fedsilo.cli.cluster.round_text import round_name
+from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.time_format import age, at, duration, since, until
 from fedsilo.cli.columns import columns
 from fedsilo.errors import ManifestInvalid
+from fedsilo.explanation.explain import has_ended, open_round
 
-EVERY = 2.0
-"""Seconds between two looks of `--watch`."""
+POLL_SECONDS = 2.0
+"""Time between two requests of `--watch`."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -53,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         elif found != last:
             print(text if last is None else f"\n{text}", flush=True)
         last = found
-        if not args.watch or (args.job and _ended(found[0])):
+        if not args.watch or (args.job and has_ended(found[0])):
             return 0
-        time.sleep(EVERY)
+        time.sleep(POLL_SECONDS)
 
 
 def _jobs(kubectl: Kubectl, args: argparse.Namespace) -> Sequence[Object]:
@@ -64,10 +66,6 @@ def _jobs(kubectl: Kubectl, args: argparse.Namespace) -> Sequence[Object]:
     everywhere = ["--all-namespaces"] if args.all_namespaces else []
     found: Sequence[Object] = kubectl.get(JOBS, *everywhere)["items"]
     return found
-
-
-def _ended(job: Object) -> bool:
-    return holds(job, "Complete") or holds(job, "Failed")
 
 
 def cut(text: str, width: int) -> str:
@@ -95,9 +93,9 @@ def _row(job: Object, now: datetime, name: str) -> tuple[str, ...]:
         status.get("progress") or "-",
         status.get("siloProgress") or "-",
         "-" if accuracy is None else f"{accuracy:.1%}",
-        "-" if deadline is None or _ended(job) else _left(deadline, now),
+        "-" if deadline is None or has_ended(job) else _left(deadline, now),
         job["spec"]["method"]["name"],
-        length(age(job["metadata"]["creationTimestamp"], now)),
+        duration(age(job["metadata"]["creationTimestamp"], now)),
     )
 
 
@@ -107,7 +105,7 @@ def _state(job: Object) -> str:
 
 def _left(deadline: str, now: datetime) -> str:
     seconds = -age(deadline, now)
-    return f"in {length(seconds)}" if seconds >= 0 else "past"
+    return f"in {duration(seconds)}" if seconds >= 0 else "past"
 
 
 def page(job: Object, now: datetime) -> str:
@@ -132,11 +130,11 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
         yield "ended", at(end, now)
     if progress := status.get("progress"):
         yield "rounds", f"{plain(progress)} complete"
-    if (begin := status.get("roundStartTime")) and not _ended(job):
+    if (round := open_round(job)) and not has_ended(job):
         answered = f", {plain(status['siloProgress'])} silos" if status.get("siloProgress") else ""
-        yield "open", f"{round_of(job)} {since(begin, now)}{answered}"
-        if deadline := status.get("roundDeadline"):
-            yield "deadline", until(deadline, now)
+        yield "open", f"{round_name(round)} {since(round.since, now)}{answered}"
+        if round.until:
+            yield "deadline", until(round.until, now)
     for name in ("metrics", "training", "refused"):
         if values := status.get(name):
             yield name, ", ".join(f"{plain(key)} {_number(value)}" for key, value in sorted(values.items()))
@@ -146,9 +144,9 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
 
 
 def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
-    told = any("personalAccuracy" in silo for silo in silos)
+    scored = any("personalAccuracy" in silo for silo in silos)
     head = ("  silo", "agent", "round", "last round", "samples", "sent")
-    rows: list[tuple[str, ...]] = [(*head, *(["own model"] if told else []), "message")]
+    rows: list[tuple[str, ...]] = [(*head, *(["own model"] if scored else []), "message")]
     for silo in silos:
         sent, accuracy = silo.get("bytesSent"), silo.get("personalAccuracy")
         rows.append(
@@ -159,11 +157,11 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
                 _number(silo.get("lastRound")),
                 _number(silo.get("samples")),
                 "-" if sent is None else size(sent),
-                *(["-" if accuracy is None else f"{accuracy:.1%}"] if told else []),
+                *(["-" if accuracy is None else f"{accuracy:.1%}"] if scored else []),
                 plain(silo.get("message") or ""),
             )
         )
-    return [columns(rows, right={3, 4, 5, 6} if told else {3, 4, 5})]
+    return [columns(rows, right={3, 4, 5, 6} if scored else {3, 4, 5})]
 
 
 def _number(value: float | None) -> str:
@@ -175,7 +173,7 @@ def _number(value: float | None) -> str:
 def _conditions(conditions: Sequence[Mapping[str, Any]], now: datetime) -> list[str]:
     rows = [("  condition", "status", "reason", "for", "message")]
     for found in conditions:
-        held = length(age(found["lastTransitionTime"], now))
+        held = duration(age(found["lastTransitionTime"], now))
         message = plain(found.get("message") or "")
         rows.append((f"  {found['type']}", found["status"], plain(found["reason"]), held, message))
     return [columns(rows)]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from fedsilo.cli.cluster.federation import AGENTS, get_job, of_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.waiting import explain
+from fedsilo.cli.cluster.paragraph import paragraph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     agents, _ = of_job(kubectl, AGENTS, job)
-    told = explain(job, agents, datetime.now().astimezone())
-    print(wrapped(told, shutil.get_terminal_size().columns) if sys.stdout.isatty() else told)
+    text = paragraph(job, agents, datetime.now().astimezone())
+    print(wrapped(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
     return 0
 
 
-def wrapped(paragraph: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
     """Lines of a terminal's width. A command between backquotes stays on one, to be copied whole."""
     joint = "\0"
-    held = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", joint), paragraph)
+    held = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", joint), text)
     return textwrap.fill(held, width, break_long_words=False, break_on_hyphens=False).replace(joint, " ")

@@ -8,21 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.payload_kinds import count_samples, describe_kind
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
 from fedsilo.methods.contract import evaluation
 from fedsilo.methods.interface import EVALUATE, Payload, Step
-
-NOUNS = {
-    "class_counts": "counts of samples",
-    "class_means": "class means",
-    "class_covariances": "class covariances",
-    "averaged_gradients": "averaged gradients",
-}
-"""Payload kinds that are not models, as a sentence has them."""
-
-COUNTED = frozenset({"class_counts", "class_means"})
-"""Kinds that tell how many samples of a class a silo holds."""
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
@@ -80,7 +70,7 @@ def _words(kind: str, payloads: Sequence[Payload], job: FederatedJobSpec, parame
     names = " and ".join(str(payload.name) for payload in payloads)
     if kind == "model":
         return f"a part of the model ({names})"
-    noun = NOUNS.get(kind, kind.replace("_", " "))
+    noun = describe_kind(kind).noun
     if any(payload.per_class for payload in payloads):
         return f"{noun} for {job.data.classes} classes"
     return f"{noun} ({names})"
@@ -93,7 +83,7 @@ def _notes(steps: Sequence[Step], job: FederatedJobSpec) -> Iterator[str]:
     least = job.privacy.min_samples_per_class
     if any(payload.per_class for payload in payloads):
         yield f"Of a class with fewer than {least} samples in a silo nothing is sent; a silo may ask for more."
-    if COUNTED & {payload.kind for payload in payloads}:
+    if count_samples({payload.kind for payload in payloads}):
         yield "The consortium learns how many samples of each class a silo has."
     elif any(payload.per_class for payload in payloads):
         yield "The consortium learns which classes a silo has, not how many samples of each."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-Object = Mapping[str, Any]
+from fedsilo.api.observed import Object, uid_of
 
 
 class Receipt(NamedTuple):
@@ -59,8 +59,3 @@ class Scene:
         return Scene(
             self.place, jobs, agents, events, {uid: self.receipts[uid] for uid in uids & self.receipts.keys()}
         )
-
-
-def uid_of(obj: Object) -> str:
-    """Identity of an object."""
-    return str(obj["metadata"]["uid"])

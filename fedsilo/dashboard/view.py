@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedsilo.api.observed import holds, status_of
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.scene import Object, Receipt, Scene, uid_of
+from fedsilo.dashboard.scene import Receipt, Scene
 from fedsilo.dashboard.waiting import waiting
+from fedsilo.explanation.explain import has_ended
 
 Document = dict[str, Any]
 
@@ -44,7 +45,7 @@ TONES = {
 def overview(scene: Scene) -> Document:
     """All jobs, the silos that take part in them, and what happened last."""
     jobs = sorted(scene.jobs, key=_newest, reverse=True)
-    ordered = [job for job in jobs if not _ended(job)] + [job for job in jobs if _ended(job)]
+    ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
     return {
         "place": scene.place,
         "count": len(jobs),
@@ -96,7 +97,7 @@ def _summary(job: Object) -> Document:
         "ended": status.get("completionTime"),
         "round": status.get("round") or 0,
         "rounds": status.get("rounds"),
-        "step": None if _ended(job) else status.get("step"),
+        "step": None if has_ended(job) else status.get("step"),
         "metrics": status.get("metrics") or {},
         "spark": _spark(status.get("curve") or ()),
         "waiting": waiting(job),
@@ -191,9 +192,9 @@ def _across(scene: Scene) -> list[Document]:
                 ref, {"namespace": ref[0], "name": ref[1], "jobs": 0, "active": 0, "bytes": 0, "awaited": []}
             )
             row["jobs"] += 1
-            row["active"] += not _ended(job)
+            row["active"] += not has_ended(job)
             row["bytes"] += silo.get("bytesSent") or 0
-            if _state(silo) == "Awaited" and not _ended(job):
+            if _state(silo) == "Awaited" and not has_ended(job):
                 row["awaited"].append({**place, "since": status_of(job).get("roundStartTime")})
     return [found[ref] for ref in sorted(found)]
 
@@ -240,10 +241,6 @@ def _said(item: Mapping[str, Any]) -> Document:
 
 def _refused(job: Object) -> Mapping[str, int]:
     return status_of(job).get("refused") or {}
-
-
-def _ended(job: Object) -> bool:
-    return holds(job, "Complete") or holds(job, "Failed")
 
 
 def _newest(job: Object) -> tuple[str, str, str]:

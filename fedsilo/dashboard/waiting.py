@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsilo.api.job import quorum
-from fedsilo.api.observed import condition, holds, status_of
-from fedsilo.dashboard.scene import Object
+from fedsilo.api.observed import Object
+from fedsilo.api.text import listed
+from fedsilo.explanation.explain import Cause, OpenRound, State, explain
+
+TEXTS = {
+    State.COMPLETE: "Complete",
+    State.FAILED: "Failed",
+    State.SUSPENDED: "Suspended; finished rounds are kept",
+    State.RESUMING: "Suspended; finished rounds are kept",
+}
+"""What is said of states that a condition tells."""
 
 STEPS = {
     "Accepted": "Waits to be accepted",
@@ -16,9 +23,9 @@ STEPS = {
     "SilosReady": "Waits for its silos' agents to run",
     "Running": "Waits for its aggregator",
 }
-"""Conditions in the order in which a job comes to them, and what it waits for until each holds."""
+"""What a job waits for until each of these conditions holds."""
 
-MOST_NAMES = 6
+MAX_NAMES = 6
 """Silos that a sentence names; a job may have a thousand."""
 
 
@@ -40,70 +47,39 @@ class Waiting:
 
 
 def waiting(job: Object) -> dict[str, Any]:
-    """Where the job stands, in the order in which a job comes to it."""
+    """Where the job stands."""
     return asdict(_waiting(job))
 
 
 def _waiting(job: Object) -> Waiting:
-    status, created = status_of(job), job["metadata"].get("creationTimestamp")
-    if gone := job["metadata"].get("deletionTimestamp"):
-        return Waiting("Is being deleted; its model's volume stays", since=gone)
-    for end, text in (("Complete", "Complete"), ("Failed", "Failed")):
-        if holds(job, end):
-            return _told(job, end, text)
-    if holds(job, "Suspended"):
-        return _told(job, "Suspended", "Suspended; finished rounds are kept")
-    if not status.get("conditions"):
-        return Waiting("Waits for the operator to look at it", since=created)
-    for step, text in STEPS.items():
-        found = condition(job, step)
-        # An unverified method is no hindrance: the aggregator's image decides.
-        if found is not None and found["status"] != "True" and found["reason"] != "Unverified":
-            return _told(job, step, text)
-    if not holds(job, "Running"):
-        text = next(text for step, text in STEPS.items() if condition(job, step) is None)
-        return Waiting(text, since=status.get("startTime") or created)
-    return _round(job)
+    found = explain(job)
+    if found.state == State.DELETING:
+        return Waiting("Is being deleted; its model's volume stays", since=found.cause.since)
+    if found.state in TEXTS:
+        return _quote(TEXTS[found.state], found.cause)
+    if found.state == State.UNOBSERVED:
+        return Waiting("Waits for the operator to look at it", since=found.cause.since)
+    if found.unmet is not None:
+        return _quote(STEPS[found.unmet.condition], found.unmet)
+    if found.round is None:
+        return Waiting("Is between two rounds", since=found.cause.since)
+    return _in_round(found.round)
 
 
-def _told(job: Object, name: str, text: str) -> Waiting:
-    found = condition(job, name)
-    assert found is not None
-    return Waiting(text, found["reason"], found.get("message") or "", found["lastTransitionTime"])
+def _quote(text: str, cause: Cause) -> Waiting:
+    return Waiting(text, cause.reason, cause.message, cause.since)
 
 
-def _round(job: Object) -> Waiting:
-    status = status_of(job)
-    begin = status.get("roundStartTime")
-    if begin is None:
-        return Waiting(
-            "Is between two rounds", since=(condition(job, "Running") or {}).get("lastTransitionTime")
-        )
-    silos = [
-        silo for silo in status.get("silos") or () if silo.get("state") in ("Awaited", "Reported", "Failed")
-    ]
-    awaited = [silo["name"] for silo in silos if silo["state"] == "Awaited"]
-    if not awaited:
-        return Waiting("Folds what the silos sent, or scores the model", since=begin)
-    answered = sum(silo["state"] == "Reported" for silo in silos)
-    message = _at_the_deadline(job, len(silos), answered)
-    return Waiting(f"Waits for {listed(awaited)}", "", message, begin, status.get("roundDeadline"))
+def _in_round(round: OpenRound) -> Waiting:
+    if not round.awaited:
+        return Waiting("Folds what the silos sent, or scores the model", since=round.since)
+    text = f"Waits for {listed(round.awaited, MAX_NAMES)}"
+    return Waiting(text, "", _at_the_deadline(round), round.since, round.until)
 
 
-def _at_the_deadline(job: Object, asked: int, answered: int) -> str:
-    needed = quorum((job["spec"].get("participation") or {}).get("minSilos"), asked)
-    told = f"{answered} of {asked} have answered"
-    if answered >= needed:
-        return f"{told}, which is enough: at the deadline the round closes without the others."
-    return f"{told}, {'all' if needed == asked else needed} are needed: at the deadline the job fails with fewer."
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them, of many only the first."""
-    shown = (
-        list(names)
-        if len(names) <= MOST_NAMES
-        else [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
-    )
-    *most, last = shown
-    return f"{', '.join(most)} and {last}" if most else last
+def _at_the_deadline(round: OpenRound) -> str:
+    have = f"{round.answered} of {round.asked} have answered"
+    if round.has_quorum:
+        return f"{have}, which is enough: at the deadline the round closes without the others."
+    needed = "all" if round.needs_all else round.needed
+    return f"{have}, {needed} are needed: at the deadline the job fails with fewer."

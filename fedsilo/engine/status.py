@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import write_json
 from fedsilo.engine.record import curve, receipts
 from fedsilo.engine.result import Result
@@ -268,11 +269,6 @@ def _silo_state(federation: RunningJob, silo: str) -> str:
     if silo in current.round.answered:
         return "Reported"
     return "Awaited" if silo in current.round.silos else "Idle"
-
-
-def timestamp(moment: datetime) -> str:
-    """A time as Kubernetes writes it: RFC 3339 in UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def failed_status(reason: str, message: str) -> dict[str, Any]:

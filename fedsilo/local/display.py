@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedsilo.api.text import size
 from fedsilo.local.progress import Outcome, Progress
 
 STYLES = {"Reported": "green", "Finished": "green", "Failed": "red", "Awaited": "yellow", "Starting": "dim"}
@@ -97,7 +98,7 @@ class LiveDisplay:
                 state,
                 _count(silo["samples"]),
                 str(silo["lastRound"]),
-                _size(silo.get("bytes", 0)),
+                size(silo.get("bytes", 0)),
             )
         lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
         words = progress.isolation
@@ -135,7 +136,7 @@ def show_comparison(outcomes: Sequence[Outcome]) -> None:
             document["job"],
             document["method"],
             str(document["rounds"]),
-            _size(outcome.exchanged),
+            size(outcome.exchanged),
             f"{document['seconds']:.0f}",
             "-" if accuracy is None else f"{accuracy:.1%}",
         )
@@ -184,7 +185,7 @@ def _round_line(record: Mapping[str, Any], progress: Progress) -> str:
     parts += [f"{name} {value:.4f}" for name, value in record.get("metrics", {}).items()]
     parts += [f"training {name} {value:.4f}" for name, value in record.get("training", {}).items()]
     parts.append(f"silos {len(record['samples'])}/{len(progress.federation.silos)}")
-    parts.append(f"{_size(sum(record['bytes'].values()))} received")
+    parts.append(f"{size(sum(record['bytes'].values()))} received")
     for silo, why in record["failed"].items():
         parts.append(f"{silo} failed: {why}")
     if record["missing"]:
@@ -207,11 +208,3 @@ def _classes(counts: Sequence[int]) -> str:
 
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.timestamps import timestamp
 from fedsilo.dashboard.scene import Receipt
 from fedsilo.engine.record import curve, receipts
 from fedsilo.local.progress import Progress
@@ -167,7 +168,7 @@ class Shown:
         return self._since.setdefault((name, status), self._timestamp())
 
     def _timestamp(self) -> str:
-        return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self._now())
 
 
 def _entry(silo: Mapping[str, Any]) -> dict[str, Any]:

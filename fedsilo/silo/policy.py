@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import PersonalAccuracy, Silo, SiloPolicy
+from fedsilo.api.text import first_items
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
@@ -152,9 +153,7 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
 
 def listed(names: Collection[str]) -> str:
     """The names for a sentence, cut after ten."""
-    shown = list(names)[:SHOWN]
-    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return ", ".join([*shown, *more]) or "none"
+    return ", ".join(first_items(list(names), SHOWN)) or "none"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

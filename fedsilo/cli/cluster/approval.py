@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from fedsilo.api.observed import condition
+from fedsilo.api.observed import Object, condition, reference
 from fedsilo.api.silo import Approval
 from fedsilo.api.words import closest
-from fedsilo.cli.cluster.facts import Object, plain, reference
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.moments import age, length
 from fedsilo.cli.cluster.offer import describe, frozen_spec
+from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
 
@@ -134,7 +134,7 @@ def _table(cases: Sequence[Case], now: datetime) -> str:
     rows = [("siloagent", "job", "silo", "method", "age")]
     for case in cases:
         metadata, job = case.agent["metadata"], case.agent["spec"]["job"]
-        waits = length(age(metadata["creationTimestamp"], now))
+        waits = duration(age(metadata["creationTimestamp"], now))
         method = plain(job["spec"]["method"]["name"])
         rows.append((metadata["name"], _job(case.agent), _silo_of(case.agent), method, waits))
     return columns(rows)

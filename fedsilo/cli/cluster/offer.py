@@ -8,20 +8,12 @@ from pydantic import ValidationError
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.observed import condition
-from fedsilo.cli.cluster.facts import Object, plain, reference
+from fedsilo.api.observed import Object, condition, reference
+from fedsilo.api.payload_kinds import describe_kind
+from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.silo import policy
-
-WORDS = {
-    "model": "the weights of the model after training on the silo's data",
-    "class_counts": "the number of samples of each class",
-    "class_means": "the mean of the features of each class, with its number of samples",
-    "class_covariances": "the covariance of the features of each class",
-    "averaged_gradients": "the classifier's gradient of each class, averaged over its samples",
-}
-"""What each payload kind tells about a silo."""
 
 
 def frozen_spec(agent: Object) -> FederatedJobSpec:
@@ -82,7 +74,7 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
     if departure is None:
         name = spec.method.name
         return [f"  not known here: method {name} is not installed; the guard holds to policy.payloadKinds"]
-    lines = [f"  {kind}: {WORDS.get(kind, 'a kind of a third party')}" for kind in departure.kinds]
+    lines = [f"  {kind}: {describe_kind(kind).meaning}" for kind in departure.kinds]
     lines.append("  metrics: single numbers, such as accuracy and loss on the silo's data")
     method = registry.get(spec.method.name)
     if method.personalises(registry.config_of(method, spec)):

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.api.observed import condition, holds, status_of
-from fedsilo.cli.cluster.facts import Object, plain
+from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.cli.cluster.federation import COMPONENT, SILO, silo_refs
+from fedsilo.cli.cluster.text import plain
 
 COMPONENTS = ("aggregator", "guard", "trainer")
 

@@ -17,12 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from fedsilo.api.observed import status_of
-from fedsilo.cli.cluster.facts import Object, plain, size
+from fedsilo.api.observed import Object, status_of
+from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import COMPONENT, JOB_UID
 from fedsilo.cli.cluster.kubectl import Kubectl, failure
 from fedsilo.cli.cluster.pods import why_silent
 from fedsilo.cli.cluster.program import output, started
+from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError
 
 START = 300.0

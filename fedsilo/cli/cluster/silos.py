@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedsilo.api.observed import condition, holds, status_of
-from fedsilo.cli.cluster.facts import Object, sentence
-from fedsilo.cli.cluster.moments import since
+from fedsilo.api.observed import Object, condition, holds, status_of
+from fedsilo.cli.cluster.text import sentence
+from fedsilo.cli.cluster.time_format import since
 
 _REFUSED = {"Refused": "PolicyRefused", "ApprovalPending": "ApprovalPending"}
 _UNDECIDED = (None, "", "Pending")
 _READY = ("Running", "Finished")
 _LEFT_OUT = "LeftOut"
+
+MAX_NAMES = 10
+"""Silos that a sentence names; a job may have a thousand."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,6 @@ class SiloView:
     :param admitted: its condition `Admitted`; without a time where only the job's status tells it.
     :param ready: its condition `Ready`, likewise.
     :param phase: what its agent says of itself in one word, if it does.
-    :param entry: its entry in the job's status.
     """
 
     name: str
@@ -34,10 +36,9 @@ class SiloView:
     admitted: Mapping[str, Any]
     ready: Mapping[str, Any]
     phase: str
-    entry: Mapping[str, Any]
 
     @property
-    def waits_for_a_person(self) -> bool:
+    def awaits_approval(self) -> bool:
         """Whether nothing but a person's approval is missing."""
         phase = self.phase or ("ApprovalPending" if self.admitted["reason"] == "ApprovalPending" else "")
         return self.admitted["status"] == "False" and phase == "ApprovalPending"
@@ -54,7 +55,7 @@ class SiloView:
         return sentence(f"{self.reference}{begin}: {reason}{self.ready['message']}")
 
 
-def views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
+def silo_views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
     """The silos in the order of the job's status, then those that only have an agent; without those left out."""
     by_silo = {agent["spec"]["silo"]["name"]: agent for agent in agents}
     entries = {entry["name"]: entry for entry in status_of(job).get("silos") or ()}
@@ -77,7 +78,6 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
             _condition(decided, _REFUSED.get(phase or "", ""), message),
             _condition("True" if phase in _READY else "False", "", message),
             phase or "",
-            entry,
         )
     return SiloView(
         name,
@@ -86,7 +86,6 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
         condition(agent, "Admitted") or _condition("Unknown", "", ""),
         _ready(agent),
         status_of(agent).get("phase") or "",
-        entry,
     )
 
 

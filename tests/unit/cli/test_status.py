@@ -105,7 +105,7 @@ def test_no_job_is_said(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 def test_watching_shows_each_change_once_and_ends_with_the_job(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "EVERY", 0)
+    monkeypatch.setattr(status, "POLL_SECONDS", 0)
     ended = job(condition("Failed", "True", "QuorumLost"), phase="Failed")
     kubectl.json("get .*", RUNNING, RUNNING, RUNNING, ended)
     assert main(["status", "digits", "--watch"]) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.cli.cluster.waiting import explain
+from fedsilo.cli.cluster.paragraph import paragraph
 from fedsilo.cli.main import main
 from fedsilo.cli.why import wrapped
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
@@ -27,14 +27,14 @@ def test_golden_file_has_just_the_cases() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_paragraph_is_that_of_the_golden_file(name: str) -> None:
-    told = explain(*CASES[name], NOW)
+    told = paragraph(*CASES[name], NOW)
     assert "\n" not in told
     assert told == EXPECTED[name].strip()
 
 
 def test_the_order_of_agents_does_not_hide_one() -> None:
     agents = [agent(name, PENDING) for name in ("west", "north")]
-    told = explain(not_admitted(), agents, NOW)
+    told = paragraph(not_admitted(), agents, NOW)
     assert told.count("kubectl fedsilo approve") == 2
 
 
@@ -64,7 +64,7 @@ def test_who_may_not_list_everywhere_is_asked_about_each_namespace(
 
 
 def test_a_command_is_never_broken_over_lines() -> None:
-    told = explain(job(condition("Complete", "True", "Complete"), model={"claim": "x"}), [], NOW)
+    told = paragraph(job(condition("Complete", "True", "Complete"), model={"claim": "x"}), [], NOW)
     for width in (20, 40, 80):
         lines = wrapped(told, width).splitlines()
         assert any(

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo.api.text import listed
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.view import MOST_JOBS, overview, page
-from fedsilo.dashboard.waiting import listed, waiting
+from fedsilo.dashboard.waiting import MAX_NAMES, waiting
 from tests.unit.dashboard.scenes import SPEC, Calendar, condition, consortium, job, machine, running, until
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -166,9 +167,9 @@ def test_the_small_curve_has_few_points_and_ends_with_the_last(rounds: int) -> N
 
 
 def test_a_sentence_names_some_of_many_silos() -> None:
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
-    assert listed([f"s{place}" for place in range(1000)]) == "s0, s1, s2, s3, s4 and 995 more"
+    assert listed(["a"], MAX_NAMES) == "a"
+    assert listed(["a", "b", "c"], MAX_NAMES) == "a, b and c"
+    assert listed([f"s{place}" for place in range(1000)], MAX_NAMES) == "s0, s1, s2, s3, s4 and 995 more"
 
 
 def test_the_contract_of_each_method_in_words() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fedsilo.api.timestamps import parse_timestamp
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-def moment(text: str) -> datetime:
-    """The time that an RFC 3339 text means."""
-    return datetime.fromisoformat(text)
-
-
-def length(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A length of time in its largest units: `12 s`, `3 min`, `5 h 20 min`, `3 days`."""
     whole = max(0, round(seconds))
     if whole < _MINUTE:
@@ -27,26 +24,26 @@ def length(seconds: float) -> str:
 
 def clock(text: str, now: datetime) -> str:
     """The time of day where `now` is; with the date when it is another day."""
-    local = moment(text).astimezone(now.tzinfo)
+    local = parse_timestamp(text).astimezone(now.tzinfo)
     return f"{local:%H:%M:%S}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def since(text: str, now: datetime) -> str:
     """`since 14:02:11 (3 min ago)`."""
-    return f"since {clock(text, now)} ({length(age(text, now))} ago)"
+    return f"since {clock(text, now)} ({duration(age(text, now))} ago)"
 
 
 def at(text: str, now: datetime) -> str:
     """`at 14:02:11 (3 min ago)`."""
-    return f"at {clock(text, now)} ({length(age(text, now))} ago)"
+    return f"at {clock(text, now)} ({duration(age(text, now))} ago)"
 
 
 def until(text: str, now: datetime) -> str:
     """`until 14:12:11 (in 6 min)`, or how long ago that was."""
     past = age(text, now)
-    return f"until {clock(text, now)} ({f'{length(past)} ago' if past > 0 else f'in {length(-past)}'})"
+    return f"until {clock(text, now)} ({f'{duration(past)} ago' if past > 0 else f'in {duration(-past)}'})"
 
 
 def age(text: str, now: datetime) -> float:
     """Seconds from that time to now."""
-    return (now - moment(text)).total_seconds()
+    return (now - parse_timestamp(text)).total_seconds()

@@ -1,0 +1,48 @@
+"""The payload kinds in words, for those who decide whether a silo may send them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KindDescription:
+    """A payload kind in words.
+
+    :param noun: several of them, within a sentence.
+    :param meaning: what they tell about a silo.
+    :param counts_samples: whether they tell how many samples of a class a silo holds.
+    """
+
+    noun: str
+    meaning: str
+    counts_samples: bool = False
+
+
+DESCRIPTIONS: Mapping[str, KindDescription] = {
+    "model": KindDescription("models", "the weights of the model after training on the silo's data"),
+    "class_counts": KindDescription(
+        "counts of samples", "the number of samples of each class", counts_samples=True
+    ),
+    "class_means": KindDescription(
+        "class means",
+        "the mean of the features of each class, with its number of samples",
+        counts_samples=True,
+    ),
+    "class_covariances": KindDescription("class covariances", "the covariance of the features of each class"),
+    "averaged_gradients": KindDescription(
+        "averaged gradients", "the classifier's gradient of each class, averaged over its samples"
+    ),
+}
+"""Every kind of `fedsilo.api.silo.PayloadKind`."""
+
+
+def describe_kind(kind: str) -> KindDescription:
+    """The kind in words; a third party's may be unknown."""
+    return DESCRIPTIONS.get(kind, KindDescription(kind.replace("_", " "), "a kind of a third party"))
+
+
+def count_samples(kinds: Collection[str]) -> bool:
+    """Whether payloads of these kinds tell how many samples of a class a silo holds."""
+    return any(describe_kind(kind).counts_samples for kind in kinds)

@@ -1,0 +1,31 @@
+"""Text for people: how a sentence names many things, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def first_items(items: Sequence[str], count: int, rest: str = "more") -> list[str]:
+    """So many items, and then how many are left out: `a`, `b`, `998 more`."""
+    left_out = len(items) - count
+    return [*items[:count], f"{left_out} {rest}"] if left_out > 0 else list(items)
+
+
+def shortened(items: Sequence[str], limit: int, rest: str = "more") -> list[str]:
+    """At most `limit` entries, the last of which says how many items are left out, if any are."""
+    return list(items) if len(items) <= limit else first_items(items, limit - 1, rest)
+
+
+def listed(names: Sequence[str], limit: int, rest: str = "more") -> str:
+    """Names within a sentence: `a, b and c`, or `a, b and 998 more`."""
+    *before, last = shortened(names, limit, rest)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def size(count: float) -> str:
+    """A number of bytes, in decimal units."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1000
+        del units[0]
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"

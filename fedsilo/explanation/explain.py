@@ -1,0 +1,217 @@
+"""What a job waits for, since when and until when: a pure function of the objects as an API server gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fedsilo.api.job import quorum
+from fedsilo.api.observed import Object, condition, holds, reference, status_of
+
+PATH = ("Accepted", "Admitted", "SilosReady", "Running")
+"""Conditions in the order in which a job comes to them."""
+
+ASKED = ("Awaited", "Reported", "Failed")
+"""States of the silos that are asked in the open round."""
+
+
+class State(StrEnum):
+    """Where a job stands, in the order in which the states are asked; the first that applies is the answer."""
+
+    DELETING = "Deleting"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    UNOBSERVED = "Unobserved"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    RESUMING = "Resuming"
+    NOT_ACCEPTED = "NotAccepted"
+    ADMITTING = "Admitting"
+    STARTING_AGENTS = "StartingAgents"
+    STARTING_AGGREGATOR = "StartingAggregator"
+    IN_ROUND = "InRound"
+    BETWEEN_ROUNDS = "BetweenRounds"
+
+
+CONDITIONS = {
+    State.COMPLETE: "Complete",
+    State.FAILED: "Failed",
+    State.SUSPENDING: "Running",
+    State.SUSPENDED: "Suspended",
+    State.RESUMING: "Suspended",
+    State.NOT_ACCEPTED: "Accepted",
+    State.ADMITTING: "Admitted",
+    State.STARTING_AGENTS: "SilosReady",
+    State.STARTING_AGGREGATOR: "Running",
+    State.BETWEEN_ROUNDS: "Running",
+}
+"""The condition that tells a state."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A condition, as far as it explains anything.
+
+    :param reason: in one word; empty where the job does not have the condition yet.
+    :param message: as the operator has written it, with a remedy where there is one.
+    :param since: RFC 3339 time at which its status changed; of a condition that is not there, the job's creation.
+    """
+
+    condition: str
+    reason: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """The round that waits for answers.
+
+    :param number: the round's own.
+    :param rounds: of the whole job, where that is known.
+    :param step: phase of the method.
+    :param since: RFC 3339 time; likewise `until`, the deadline.
+    :param awaited: names of silos that may still answer; none while the aggregator folds or scores.
+    :param failed: names of silos that cannot.
+    :param answered: silos that have.
+    :param asked: silos of the round.
+    :param needed: its quorum.
+    """
+
+    number: int
+    rounds: int | None
+    step: str | None
+    since: str
+    until: str | None
+    awaited: tuple[str, ...]
+    failed: tuple[str, ...]
+    answered: int
+    asked: int
+    needed: int
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether the round counts without the silos that are awaited."""
+        return self.answered >= self.needed
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether every silo of the round must answer."""
+        return self.needed == self.asked
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a job waits for.
+
+    :param subject: the job, `namespace/name`.
+    :param cause: the condition that tells the state. Of the states without one it says since when only.
+    :param unmet: the first condition on the path that does not hold. A job can run all the same: an agent may be down
+        in the middle of a round.
+    :param round: the open round, whatever the state.
+    :param unseen_change: the operator has not acted on the last change of the spec.
+    """
+
+    state: State
+    subject: str
+    cause: Cause
+    unmet: Cause | None
+    round: OpenRound | None
+    unseen_change: bool
+
+
+def explain(job: Object) -> Explanation:
+    """What the job waits for."""
+    status, state = status_of(job), _state(job)
+    seen, written = status.get("observedGeneration"), job["metadata"].get("generation")
+    return Explanation(
+        state,
+        reference(job),
+        _cause(job, state),
+        _unmet(job),
+        open_round(job),
+        seen is not None and written is not None and seen < written,
+    )
+
+
+def open_round(job: Object) -> OpenRound | None:
+    """The round that the aggregator says is open."""
+    status = status_of(job)
+    if (begin := status.get("roundStartTime")) is None:
+        return None
+    silos = [silo for silo in status.get("silos") or () if silo.get("state") in ASKED]
+    by_state = {state: tuple(silo["name"] for silo in silos if silo["state"] == state) for state in ASKED}
+    return OpenRound(
+        number=(status.get("round") or 0) + 1,
+        rounds=status.get("rounds"),
+        step=status.get("step"),
+        since=begin,
+        until=status.get("roundDeadline"),
+        awaited=by_state["Awaited"],
+        failed=by_state["Failed"],
+        answered=len(by_state["Reported"]),
+        asked=len(silos),
+        needed=quorum((job["spec"].get("participation") or {}).get("minSilos"), len(silos)),
+    )
+
+
+def has_ended(job: Object) -> bool:
+    """Whether the job is complete or has failed."""
+    return holds(job, "Complete") or holds(job, "Failed")
+
+
+def cause_of(job: Object, name: str) -> Cause:
+    """A condition of the job; without reason and message, and since the job's creation, where it has none."""
+    found = condition(job, name)
+    if found is None:
+        return Cause(name, "", "", job["metadata"]["creationTimestamp"])
+    return Cause(name, found["reason"], found.get("message") or "", found["lastTransitionTime"])
+
+
+def _state(job: Object) -> State:
+    if job["metadata"].get("deletionTimestamp"):
+        return State.DELETING
+    if holds(job, "Complete"):
+        return State.COMPLETE
+    if holds(job, "Failed"):
+        return State.FAILED
+    if not status_of(job).get("conditions"):
+        return State.UNOBSERVED
+    if job["spec"].get("suspend"):
+        return State.SUSPENDED if holds(job, "Suspended") else State.SUSPENDING
+    if holds(job, "Suspended"):
+        return State.RESUMING
+    return _progress(job)
+
+
+def _progress(job: Object) -> State:
+    """The state of a job that is to run."""
+    accepted = condition(job, "Accepted")
+    if accepted is not None and accepted["status"] == "False":
+        return State.NOT_ACCEPTED
+    if holds(job, "Running"):
+        return State.BETWEEN_ROUNDS if status_of(job).get("roundStartTime") is None else State.IN_ROUND
+    if not holds(job, "Admitted"):
+        return State.ADMITTING
+    return State.STARTING_AGGREGATOR if holds(job, "SilosReady") else State.STARTING_AGENTS
+
+
+def _cause(job: Object, state: State) -> Cause:
+    if state in CONDITIONS:
+        return cause_of(job, CONDITIONS[state])
+    metadata = job["metadata"]
+    since = metadata["deletionTimestamp"] if state == State.DELETING else metadata["creationTimestamp"]
+    if state == State.IN_ROUND:
+        since = status_of(job)["roundStartTime"]
+    return Cause("", "", "", since)
+
+
+def _unmet(job: Object) -> Cause | None:
+    for name in PATH:
+        found = condition(job, name)
+        # An unverified method is no hindrance: the aggregator's image decides.
+        if found is not None and found["status"] != "True" and found["reason"] != "Unverified":
+            return cause_of(job, name)
+    if holds(job, "Running"):
+        return None
+    return next((cause_of(job, name) for name in PATH if condition(job, name) is None), None)

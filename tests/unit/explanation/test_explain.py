@@ -1,0 +1,47 @@
+"""What a job waits for, as facts; the words are tested where they are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsilo.explanation.explain import State, explain, open_round
+from tests.unit.cli.objects import condition, conditions_until, job
+from tests.unit.cli.waiting_cases import CASES, running
+
+
+def test_the_cases_of_the_command_line_are_of_every_state() -> None:
+    assert {explain(job).state for job, _ in CASES.values()} == set(State)
+
+
+@pytest.mark.parametrize(
+    ("states", "needed", "has_quorum", "awaited", "failed"),
+    [
+        ("ARRR", 3, True, ("north",), ()),
+        ("AARR", 3, False, ("north", "east"), ()),
+        ("ARRF", 3, False, ("north",), ("west",)),
+        ("RRII", 2, True, (), ()),
+    ],
+)
+def test_an_open_round_counts_the_silos_that_were_asked(
+    states: str, needed: int, has_quorum: bool, awaited: tuple[str, ...], failed: tuple[str, ...]
+) -> None:
+    found = open_round(running(states))
+    assert found is not None
+    assert (found.number, found.rounds, found.asked) == (8, 50, 4 - states.count("I"))
+    assert (found.needed, found.has_quorum) == (needed, has_quorum)
+    assert (found.awaited, found.failed) == (awaited, failed)
+
+
+def test_a_job_is_in_its_round_although_an_agent_is_down() -> None:
+    down = condition("SilosReady", "False", "OutOfMemory", "silo-east/east: killed for memory")
+    path = [item for item in conditions_until("Running") if item["type"] != "SilosReady"]
+    found = explain(running("ARRR", conditions=[*path, down]))
+    assert found.state == State.IN_ROUND
+    assert found.unmet is not None
+    assert (found.unmet.condition, found.unmet.reason) == ("SilosReady", "OutOfMemory")
+
+
+def test_a_change_that_the_operator_has_not_seen_is_told() -> None:
+    assert explain(job(metadata={"generation": 2})).unseen_change
+    assert not explain(job()).unseen_change
+    assert not explain(job(observedGeneration=None)).unseen_change
