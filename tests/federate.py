@@ -29,8 +29,9 @@ from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Method, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.silo.policy import Limits
-from fedsilo.silo.runner import TaskRunner, open_silo
+from fedsilo.silo.context import open_context
+from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
@@ -41,7 +42,7 @@ TASK_KEY = SigningKey.generate()
 MIN_SAMPLES = 1
 """Samples that the guard wants behind a per-class block, by default of jobs and silos here."""
 
-LIMITS = Limits(MIN_SAMPLES)
+LIMITS = ReplyLimits(MIN_SAMPLES)
 """What a silo here lets go of what its trainer says."""
 
 
@@ -109,7 +110,7 @@ def silo_of_file(path: Path, name: str, features: str = "images", labels: str = 
 
 def runners(spec: FederatedJobSpec, silos: Iterable[Silo], root: Path) -> dict[str, TaskRunner]:
     """The real task runner of each silo, by reference."""
-    return {str(silo): TaskRunner(open_silo(spec, silo, root)) for silo in silos}
+    return {str(silo): TaskRunner(open_context(spec, silo, root)) for silo in silos}
 
 
 def open_engine(
@@ -141,7 +142,7 @@ class LocalSilo:
     :ivar acknowledged: the last task whose update was accepted; private state counts from there.
     """
 
-    def __init__(self, directory: Path, reference: str, runner: Runner, limits: Limits = LIMITS) -> None:
+    def __init__(self, directory: Path, reference: str, runner: Runner, limits: ReplyLimits = LIMITS) -> None:
         self.reference = reference
         self.key = SigningKey.generate()
         self.acknowledged: str | None = None
@@ -205,7 +206,9 @@ def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:
     )
 
 
-def local_silos(directory: Path, answering: Mapping[str, Runner], limits: Limits = LIMITS) -> list[LocalSilo]:
+def local_silos(
+    directory: Path, answering: Mapping[str, Runner], limits: ReplyLimits = LIMITS
+) -> list[LocalSilo]:
     """A silo for each runner, with directories of their own."""
     return [
         LocalSilo(directory / reference.replace("/", "."), reference, runner, limits)

@@ -23,10 +23,10 @@ from fedsilo_aggregator.uploads import UploadRange, Uploads
 log = logging.getLogger("fedsilo.aggregator")
 
 MAX_WAIT_SECONDS = 60.0
-"""For which a request for the next task may be held."""
+"""Longest time that a request for the next task is held."""
 
 MAX_FAILURE_BYTES = 16 << 10
-"""Of a failure report."""
+"""Largest failure report."""
 
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

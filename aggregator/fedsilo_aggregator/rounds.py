@@ -24,19 +24,19 @@ from fedsilo_aggregator.http import AggregatorService
 log = logging.getLogger("fedsilo.aggregator")
 
 TICK_SECONDS = 0.25
-"""Between two looks at the deadline."""
+"""Interval of looking at the deadline."""
 
 DRAIN_SECONDS = 30.0
-"""That silos get to fetch their last task."""
+"""Time that silos get to fetch their last task."""
 
 RECENT_SECONDS = 60.0
-"""A silo that has been silent for longer is not waited for at the end."""
+"""Longest silence of a silo that is still waited for at the end."""
 
 SHUTDOWN_SECONDS = 1.0
-"""That requests get to end by themselves when the service ends; an upload that is cut goes on later."""
+"""Time that requests get to end by themselves when the service ends; an upload that is cut goes on later."""
 
 DISK_FULL_SECONDS = 1.0
-"""Before a full disk is tried again."""
+"""Pause before a full disk is tried again."""
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -23,7 +23,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
 
 CHUNK_BYTES = 1 << 20
-"""That are hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
+"""Amount that is hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def _examples(federation: JobManifest, root: Path) -> dict[str, Examples]:
     """What to score on, by name: the test set, or each silo's validation examples."""
     from fedsilo.engine.scoring import load_test_set
     from fedsilo.learning.devices import pick_device
-    from fedsilo.silo.runner import load_examples
+    from fedsilo.silo.examples import load_examples
 
     spec = federation.job.spec
     if (name := spec.evaluation.test_dataset) is not None:

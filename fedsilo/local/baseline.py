@@ -22,7 +22,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.logs import start_logging
 from fedsilo.process import exit_with_parent, run_until_done
-from fedsilo.silo.runner import load_examples
+from fedsilo.silo.examples import load_examples
 
 
 def train_alone(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from fedsilo.api.job import ModelSpec
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.silo import Silo
 from fedsilo.learning.devices import pick_device
-from fedsilo.learning.models import Model, build_model, initial_model, load_tree
+from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
+from fedsilo.silo.examples import load_examples
+from fedsilo.silo.policy import min_samples_per_class
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class LocalContext(SiloContext):
         return model.to(pick_device(self.spec.training.device))
 
     def network(self, architecture: ModelSpec) -> Model:
-        """A new network, whose weights are of no account."""
+        """A new network with arbitrary weights."""
         return build_model(architecture, self.spec.data, seed=0)
 
     def local_training(self, task: SiloTask) -> LocalTraining:
@@ -50,3 +54,20 @@ class LocalContext(SiloContext):
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""
         return derive_seed(self.spec.training.seed, self.silo, *purpose)
+
+
+def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:
+    """The silo's examples and the job's model, as the silo half finds them.
+
+    :param root: directory that relative dataset paths start from.
+    :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
+    """
+    train, validation = load_examples(spec, silo, root)
+    return LocalContext(
+        spec=spec,
+        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        silo=str(silo),
+        train=train,
+        validation=validation,
+        min_samples_per_class=min_samples_per_class(spec, silo),
+    )

@@ -1,7 +1,7 @@
-"""A silo's policy against one job: the part that needs no Kubernetes, no data and no model.
+"""A silo's policy applied to one job: the part that needs no Kubernetes, no data and no model.
 
-The silo's controller asks before any pod exists, with what the method declares. The guard asks on every task, with the
-contract that it derived. Both ask here, so that the answers cannot differ.
+The silo's controller applies it before any pod exists, to what the method declares. The guard applies it to every task,
+with the contract that it derived. Both call this module, so that their decisions cannot differ.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
-SHOWN = 10
-"""Names of an allow-list that a sentence repeats."""
+MAX_LISTED = 10
+"""Names of an allow-list that a message repeats."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Departure:
 def declared(spec: FederatedJobSpec) -> Departure | None:
     """What the job's method may ask for in any step; None where no installed package knows the method.
 
-    The size is that of the largest step, and only what it has at least: the tensors of the model, and dimensions
-    that follow from it, are known when a trainer has built it.
+    The size is a lower bound for the largest step: the tensors of the model, and dimensions that follow from them,
+    are known only when a trainer has built it.
 
     :raises ManifestInvalid: when the method does not take its configuration.
     :raises MethodError: when a third party's declaration fails.
@@ -76,25 +76,25 @@ def _least(payload: Payload, classes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What job and policy together say of a reply.
+class ReplyLimits:
+    """What job and policy together permit in a reply.
 
-    :param min_samples_per_class: samples that a per-class quantity must stand on.
-    :param personal_accuracy: how the accuracy of the silo's own model is told.
+    :param min_samples_per_class: samples that a per-class quantity must be computed from.
+    :param personal_accuracy: how the accuracy of the silo's own model may be reported.
     """
 
     min_samples_per_class: int
     personal_accuracy: PersonalAccuracy = "Mean"
 
     @classmethod
-    def of(cls, spec: FederatedJobSpec, silo: Silo) -> Limits:
-        """Those of a job in a silo."""
+    def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
+        """The limits of a job in a silo."""
         return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy)
 
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
-        """The scalars that may leave; a silo's own model is told of under the name that says how far it may go.
+        """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo.
 
-        :param stated: as the trainer said it, who does not decide about that name.
+        :param stated: the trainer's, which does not choose between those names.
         """
         leaving = dict(stated)
         leaving.pop(NAMED_PERSONAL_ACCURACY, None)
@@ -119,7 +119,7 @@ def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[
 
 
 def require(silo: Silo, job: FrozenJob, departure: Departure) -> None:
-    """Return if nothing in the policy forbids the job.
+    """Check that nothing in the policy forbids the job.
 
     :raises PolicyRefused: with everything that does.
     """
@@ -152,8 +152,8 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
 
 
 def listed(names: Collection[str]) -> str:
-    """The names for a sentence, cut after ten."""
-    return ", ".join(first_items(list(names), SHOWN)) or "none"
+    """The names as an enumeration for a message, at most `MAX_LISTED` of them."""
+    return ", ".join(first_items(list(names), MAX_LISTED)) or "none"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

@@ -1,7 +1,7 @@
-"""What a silo's reply must be before any of it may leave, wherever the reply lies: in files or in memory.
+"""What a silo's reply must be before any of it may leave, whether it lies in files or in memory.
 
-The trainer runs code that the silo did not write, so nothing that it says is taken on trust: numbers must be finite,
-every block must be one that the contract expects, and every per-class block must stand on enough samples.
+The trainer runs code that the silo did not write, so nothing in its reply is trusted: numbers must be finite, every
+block must be one that the contract expects, and every per-class block must be computed from enough samples.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from fedsilo.methods.interface import Reply
 from fedsilo.wire import Contract, ExpectedBlock
 from fedsilo.wire.tensors import TensorSpec
 
-MAX_COUNT = 2**63 - 1  # the largest integer of the wire
+MAX_COUNT = 2**63 - 1
+"""The largest integer of the wire."""
 
 
 @dataclass(frozen=True)
-class StatedReply:
-    """What a reply says beside its tensors."""
+class ReplyMetadata:
+    """What a reply says beside its tensors; as in `Reply`."""
 
     samples: int
     metrics: Mapping[str, float]
     support: Mapping[str, float]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> StatedReply:
-        """Read what `as_document` wrote, or what somebody else did.
+    def parse(cls, document: Mapping[str, Any]) -> ReplyMetadata:
+        """Read what `reply_document` wrote, or what somebody else did.
 
         :raises PolicyRefused: for anything but counts and finite numbers.
         """
@@ -39,8 +40,8 @@ class StatedReply:
         return cls(samples, _numbers("metrics", metrics), _numbers("support", support))
 
 
-def as_document(reply: Reply) -> dict[str, Any]:
-    """What a reply says beside its tensors, in plain values."""
+def reply_document(reply: Reply) -> dict[str, Any]:
+    """A reply's metadata as plain JSON values."""
     return {
         "samples": int(reply.samples),
         "metrics": {name: float(value) for name, value in reply.metrics.items()},
@@ -51,11 +52,11 @@ def as_document(reply: Reply) -> dict[str, Any]:
 def released_blocks(
     contract: Contract, found: Mapping[str, TensorSpec], support: Mapping[str, float], min_samples: int
 ) -> list[ExpectedBlock]:
-    """The blocks that leave, in the contract's order.
+    """The blocks of a reply that may leave, in the contract's order.
 
-    :param found: name -> what the reply holds under it.
+    :param found: the reply's tensors by name.
     :param support: samples behind each per-class block.
-    :param min_samples: samples that a per-class block must stand on.
+    :param min_samples: that each per-class block must be computed from.
     :raises Problem: `unexpected-block`, `wrong-shape` or `wrong-dtype`.
     :raises PolicyRefused: when too few samples stand behind a block.
     """

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-
-from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.silo import DatasetSpec, Silo
-from fedsilo.data.loaders import load
-from fedsilo.data.split import split_validation
 from fedsilo.errors import MethodError
-from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
-from fedsilo.learning.examples import Examples
-from fedsilo.learning.models import build_model, signature
-from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -28,7 +16,6 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.policy import min_samples_per_class
 
 
 class TaskRunner:
@@ -79,45 +66,3 @@ class TaskRunner:
             own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
             metrics[PERSONAL_ACCURACY] = own.accuracy
         return Reply(samples=len(context.validation), metrics=metrics)
-
-
-def open_silo(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:
-    """The silo's examples and the job's model, as the silo half finds them.
-
-    :param root: directory that relative dataset paths start from.
-    :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
-    """
-    train, validation = load_examples(spec, silo, root)
-    return LocalContext(
-        spec=spec,
-        signature=signature(build_model(spec.model, spec.data, seed=0)),
-        silo=str(silo),
-        train=train,
-        validation=validation,
-        min_samples_per_class=min_samples_per_class(spec, silo),
-    )
-
-
-def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
-    """The silo's training and validation examples, on the device that the job asks for.
-
-    :raises DataInvalid: naming dataset and item.
-    """
-    arrays = load(dataset_of(spec, silo), spec.data, root=root)
-    device = pick_device(spec.training.device)
-    train, validation = (
-        Examples.from_arrays(arrays.features[part], arrays.labels[part], device)
-        for part in held_out(spec, silo, arrays.labels)
-    )
-    return train, validation
-
-
-def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
-    """The silo's dataset of the job's name."""
-    return next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
-
-
-def held_out(spec: FederatedJobSpec, silo: Silo, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the silo's samples it trains on, and which it sets aside for validation."""
-    seed = derive_seed(spec.training.seed, str(silo), "validation")
-    return split_validation(labels, spec.data.validation_fraction, seed)

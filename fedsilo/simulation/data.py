@@ -13,7 +13,7 @@ from fedsilo.api.silo import DatasetSpec, Silo
 from fedsilo.data.loaders import all_parts, load_whole, own_part
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
-from fedsilo.silo.runner import dataset_of, held_out
+from fedsilo.silo.examples import dataset_of, split
 
 
 class SharedData:
@@ -37,7 +37,7 @@ class SharedData:
         dataset = dataset_of(self._spec, silo)
         whole, labels = self._load(dataset)
         own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
-        train, validation = held_out(self._spec, silo, labels[own])
+        train, validation = split(self._spec, silo, labels[own])
         return whole.take(own[train]), whole.take(own[validation])
 
     def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray]:

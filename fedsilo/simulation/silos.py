@@ -15,7 +15,7 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.silo import policy
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.reply import StatedReply, as_document, released_blocks
+from fedsilo.silo.reply import ReplyMetadata, released_blocks, reply_document
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
@@ -89,7 +89,7 @@ class SimulatedSilo:
         self.runner = runner
         self._silo = silo
         self._job = job
-        self._limits = policy.Limits.of(job.spec, silo)
+        self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._admitted: list[Contract] = []
 
     @property
@@ -126,7 +126,7 @@ class SimulatedSilo:
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        said, contract = StatedReply.of(as_document(reply)), question.contract
+        said, contract = ReplyMetadata.parse(reply_document(reply)), question.contract
         try:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}

@@ -29,24 +29,24 @@ from fedsilo.process import Arguments, exit_on_sigterm, run_until_done, version
 
 log = logging.getLogger("fedsilo.isolation")
 
-PATIENCE = 60.0
-"""Seconds that the cluster gets to close the network."""
+PATIENCE_SECONDS = 60.0
+"""Time that the cluster gets to close the network."""
 
-QUIET = 2.0
-"""Seconds without any answer that are believed."""
+QUIET_SECONDS = 2.0
+"""Time without any answer after which the network counts as closed."""
 
-PAUSE = 0.1
-"""Seconds between looks."""
+POLL_SECONDS = 0.1
+"""Pause between two probes."""
 
-TIMEOUT = 0.5
-"""Seconds for one answer: policies drop packets, so silence is what is hoped for."""
+TIMEOUT_SECONDS = 0.5
+"""Time for one answer: policies drop packets, so that a closed network is silent."""
 
 RESOLVER = Path("/etc/resolv.conf")
 """Where every pod is told its name servers."""
 
 
-class Place(NamedTuple):
-    """Something that a pod could reach in an open network.
+class Target(NamedTuple):
+    """An address that a pod could reach in an open network.
 
     :param question: what it is asked over UDP; where there is none, a TCP connection is answer enough.
     """
@@ -76,9 +76,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(args: argparse.Namespace) -> None:
     start_logging(args.log_format)
-    places = tempting_places(*aggregator(args.agent))
-    await_closed(places)
-    log.info("the network is closed: no answer from %s", ", ".join(map(str, places)))
+    targets = probe_targets(*aggregator(args.agent))
+    await_closed(targets)
+    log.info("the network is closed: no answer from %s", ", ".join(map(str, targets)))
 
 
 def aggregator(agent: Path) -> tuple[str, str | None]:
@@ -97,22 +97,22 @@ def aggregator(agent: Path) -> tuple[str, str | None]:
         ) from error
 
 
-def tempting_places(
+def probe_targets(
     url: str, address: str | None, environment: Mapping[str, str] = os.environ, resolver: Path = RESOLVER
-) -> list[Place]:
+) -> list[Target]:
     """What every pod is told of the network, and the aggregator: API server and name servers."""
-    places = []
+    targets = []
     if host := environment.get("KUBERNETES_SERVICE_HOST"):
-        places.append(Place(host, int(environment.get("KUBERNETES_SERVICE_PORT", "443"))))
+        targets.append(Target(host, int(environment.get("KUBERNETES_SERVICE_PORT", "443"))))
     if address is not None:
-        places.append(Place(address, urlsplit(url).port or 443))
+        targets.append(Target(address, urlsplit(url).port or 443))
     lines = [line.split() for line in resolver.read_text().splitlines()] if resolver.exists() else []
-    # The cluster's own domain is answered at once, by a server that cannot reach others, too.
+    # A server answers for the cluster's own domain at once, also one that cannot reach others.
     domain = next((line[1] for line in lines if line[:1] == ["search"] and len(line) > 1), "")
     for line in lines:
         if line[:1] == ["nameserver"] and len(line) > 1:
-            places += [Place(line[1], 53), Place(line[1], 53, _question(domain))]
-    return places
+            targets += [Target(line[1], 53), Target(line[1], 53, _question(domain))]
+    return targets
 
 
 def _question(domain: str) -> bytes:
@@ -123,50 +123,50 @@ def _question(domain: str) -> bytes:
 
 
 def await_closed(
-    places: Sequence[Place],
-    patience: float = PATIENCE,
+    targets: Sequence[Target],
+    patience: float = PATIENCE_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when none of the places has answered for a while.
+    """Return when none of the targets has answered for a while.
 
     :raises PolicyRefused: when one still answers after `patience` seconds, or there is none to try.
     """
-    if not places:
+    if not targets:
         raise PolicyRefused(
             "isolation: no address of API server, aggregator or name server is known, so nothing shows that the "
             "network is closed; run the trainer in a pod of a cluster"
         )
     start = last = clock()
-    with ThreadPoolExecutor(len(places)) as looks:
-        while clock() - last < QUIET:
-            answers = zip(places, looks.map(_answers, places), strict=True)
-            found = [place for place, answer in answers if answer]
+    with ThreadPoolExecutor(len(targets)) as pool:
+        while clock() - last < QUIET_SECONDS:
+            answers = zip(targets, pool.map(_answers, targets), strict=True)
+            found = [target for target, answer in answers if answer]
             if found:
                 last = clock()
                 if last - start > patience:
                     raise _open(found, patience)
-            sleep(PAUSE)
+            sleep(POLL_SECONDS)
 
 
-def _answers(place: Place) -> bool:
+def _answers(target: Target) -> bool:
     try:
-        if not place.question:
-            socket.create_connection(place[:2], timeout=TIMEOUT).close()
+        if not target.question:
+            socket.create_connection(target[:2], timeout=TIMEOUT_SECONDS).close()
             return True
         with socket.socket(
-            socket.AF_INET6 if ":" in place.host else socket.AF_INET, socket.SOCK_DGRAM
+            socket.AF_INET6 if ":" in target.host else socket.AF_INET, socket.SOCK_DGRAM
         ) as asking:
-            asking.settimeout(TIMEOUT)
-            asking.connect(place[:2])
-            asking.send(place.question)
+            asking.settimeout(TIMEOUT_SECONDS)
+            asking.connect(target[:2])
+            asking.send(target.question)
             asking.recv(512)
     except OSError:  # dropped, or rejected as some plug-ins do
         return False
     return True
 
 
-def _open(found: Sequence[Place], patience: float) -> PolicyRefused:
+def _open(found: Sequence[Target], patience: float) -> PolicyRefused:
     names = ", ".join(map(str, found))
     return PolicyRefused(
         f"isolation: {names} can be reached {patience:.0f} s after the start although the trainer's NetworkPolicy "

@@ -35,9 +35,9 @@ class Admission:
         return f"{self.silo.metadata.namespace}/{self.silo.metadata.name}"
 
     @property
-    def limits(self) -> policy.Limits:
-        """What may leave of what the trainer says."""
-        return policy.Limits.of(self.agent.spec.job.spec, self.silo)
+    def limits(self) -> policy.ReplyLimits:
+        """What may leave of a reply of the trainer."""
+        return policy.ReplyLimits.of(self.agent.spec.job.spec, self.silo)
 
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.

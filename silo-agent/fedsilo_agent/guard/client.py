@@ -27,14 +27,14 @@ log = logging.getLogger("fedsilo.guard")
 
 T = TypeVar("T")
 
-CHUNK = 1 << 20
-FIRST_PAUSE, LAST_PAUSE = 0.2, 2.0
-"""Seconds between tries, doubling from the first to the last, with jitter."""
+CHUNK_BYTES = 1 << 20
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
+"""Pauses between tries, doubling from the first to the last, with jitter."""
 
-REMINDER = 60.0
-"""Seconds after which a reason that keeps coming back is logged again: an aggregator may be away for long."""
+REMINDER_SECONDS = 60.0
+"""Interval at which a reason that keeps coming back is logged again: an aggregator may be away for long."""
 
-RETRIED = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
+RETRIED_CODES = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
 """Refusals that pass: a disk gets space, an offset is asked for anew, a clock is set."""
 
 
@@ -75,7 +75,7 @@ class AggregatorClient:
         # Progress is what counts: no limit on the total, one on silence.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), timeout=timeout, read_bufsize=CHUNK
+            connector=aiohttp.TCPConnector(ssl=context), timeout=timeout, read_bufsize=CHUNK_BYTES
         )
         return self
 
@@ -139,7 +139,7 @@ class AggregatorClient:
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with self._request("GET", f"{self._base}/blobs/{link.digest}", headers=headers) as response:
             with part.open("ab" if response.status == 206 else "wb") as file:
-                async for piece in response.content.iter_chunked(CHUNK):
+                async for piece in response.content.iter_chunked(CHUNK_BYTES):
                     self.received += file.write(piece)
                     if file.tell() > link.length:
                         break
@@ -163,7 +163,7 @@ class AggregatorClient:
             "Content-Type": "application/vnd.fedsilo.update",
             "Content-Length": str(length - offset),
         }
-        async with self._request("PATCH", url, headers=headers, data=_pieces(path, offset)) as response:
+        async with self._request("PATCH", url, headers=headers, data=_chunks(path, offset)) as response:
             if response.status == 204:
                 raise Unavailable(f"{response.headers.get('Upload-Offset')} of {length} bytes arrived")
 
@@ -174,13 +174,13 @@ class AggregatorClient:
         headers: dict[str, str] | None = None,
         data: bytes | AsyncIterator[bytes] | None = None,
         proven: bytes | None = None,
-    ) -> _Answer:
+    ) -> _Response:
         assert self._session is not None
         peer = self._peer
         proof = sign_request(
             peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=proven, now=time.time()
         )
-        return _Answer(
+        return _Response(
             # Without redirects: the guard talks to the aggregator that the silo admitted and to nobody else.
             self._session.request(
                 method,
@@ -193,7 +193,7 @@ class AggregatorClient:
 
     async def _retry(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
         """Try until there is an answer: the other side may not be up yet, be restarted, or have no name so far."""
-        pause, said, silent_until = FIRST_PAUSE, "", 0.0
+        pause, logged, silent_until = FIRST_RETRY_SECONDS, "", 0.0
         while True:
             try:
                 answer = await once()
@@ -201,20 +201,20 @@ class AggregatorClient:
                 return answer
             except Problem as problem:
                 self.answered = time.time()
-                if problem.code not in RETRIED:
+                if problem.code not in RETRIED_CODES:
                     raise
                 reason = str(problem)
             except (aiohttp.ClientError, OSError, TimeoutError, Unavailable) as error:
                 reason = f"{type(error).__name__}: {error}"
             now = time.monotonic()
-            if reason != said or now >= silent_until:
+            if reason != logged or now >= silent_until:
                 log.warning("%s: %s; trying again until there is an answer", what, reason)
-                said, silent_until = reason, now + REMINDER
+                logged, silent_until = reason, now + REMINDER_SECONDS
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LAST_PAUSE)
+            pause = min(2 * pause, LAST_RETRY_SECONDS)
 
 
-class _Answer:
+class _Response:
     """A response whose refusal is raised as the `Problem` that it carries."""
 
     def __init__(self, request: object) -> None:
@@ -247,7 +247,7 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
 
 
 async def _at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """A small body; whoever sends more does not get the guard's memory for it."""
+    """The body of a response, which must not fill the guard's memory."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
@@ -263,8 +263,8 @@ def _offset(response: aiohttp.ClientResponse, length: int) -> int:
     return int(text)
 
 
-async def _pieces(path: Path, offset: int) -> AsyncIterator[bytes]:
+async def _chunks(path: Path, offset: int) -> AsyncIterator[bytes]:
     with path.open("rb") as file:
         file.seek(offset)
-        while piece := file.read(CHUNK):
+        while piece := file.read(CHUNK_BYTES):
             yield piece

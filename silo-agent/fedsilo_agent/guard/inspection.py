@@ -1,7 +1,7 @@
 """From what the trainer dropped to a signed update: one copy, checked on the way.
 
-The trainer runs code that the silo did not write, so nothing in its drop is taken on trust: files must be plain
-files of bounded size, and what they say must be what `fedsilo.silo.reply` lets go.
+The trainer runs code that the silo did not write, so nothing in its drop is trusted: files must be plain files of
+bounded size, and their content must pass `fedsilo.silo.reply`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.silo.policy import Limits
-from fedsilo.silo.reply import StatedReply, released_blocks
+from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.reply import ReplyMetadata, released_blocks
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER
 
-MAX_JSON = 4 << 20
-CHUNK = 1 << 20
+MAX_JSON_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Departure:
-    """What is about to leave, for the audit log."""
+class SignedUpdate:
+    """An update that is about to leave, as the audit log describes it.
+
+    :param bytes: of the whole file.
+    :param kinds: payload kind -> number of its blocks and their bytes.
+    """
 
     digest: str
     bytes: int
@@ -46,7 +50,7 @@ def read_failure(path: Path) -> tuple[str, str]:
 
 
 def read_signature(path: Path) -> tuple[Any, str]:
-    """Model signature (as plain values) and words on isolation from `signature.json`."""
+    """Model signature (as plain values) and description of the isolation from `signature.json`."""
     document = _read_json(path)
     return document.get("signature"), str(document.get("isolation", ""))
 
@@ -57,15 +61,15 @@ def sign_reply(
     task: Task,
     task_digest: bytes,
     contract: Contract,
-    limits: Limits,
+    limits: ReplyLimits,
     key: SigningKey,
-) -> Departure:
+) -> SignedUpdate:
     """Copy the drop into a signed update that only the guard writes.
 
-    :param limits: what the silo lets go of what the trainer says.
+    :param limits: of what the silo releases.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    reply = StatedReply.of(_read_json(drop / "reply.json"))
+    reply = ReplyMetadata.parse(_read_json(drop / "reply.json"))
     try:
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
@@ -92,14 +96,14 @@ def sign_reply(
         count = kinds.setdefault(block.kind, {"blocks": 0, "bytes": 0})
         count["blocks"] += 1
         count["bytes"] += block.spec.nbytes
-    return Departure(digest, update.stat().st_size, reply.samples, metrics, kinds)
+    return SignedUpdate(digest, update.stat().st_size, reply.samples, metrics, kinds)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     with _plain_file(path) as file:
-        content = file.read(MAX_JSON + 1)
-    if len(content) > MAX_JSON:
-        raise PolicyRefused(f"{path.name}: larger than {MAX_JSON} bytes")
+        content = file.read(MAX_JSON_BYTES + 1)
+    if len(content) > MAX_JSON_BYTES:
+        raise PolicyRefused(f"{path.name}: larger than {MAX_JSON_BYTES} bytes")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -111,15 +115,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Path]:
-    """The trainer's file in a place that only the guard writes, for as long as it is needed.
+    """A copy of the trainer's file, in a place that only the guard writes, for the length of the block.
 
-    Whoever maps a file that the trainer can cut dies when it does; and what is checked must be what is sent.
+    A process that maps a file dies when another truncates it; and what is checked must be what is sent.
     """
     limit = contract.max_bytes() + MAX_BLOB_HEADER + 8
     copy = directory / "drop.copy"
     try:
         with _plain_file(source) as file, copy.open("wb") as own:
-            while own.tell() <= limit and (piece := file.read(CHUNK)):
+            while own.tell() <= limit and (piece := file.read(CHUNK_BYTES)):
                 own.write(piece)
             size = own.tell()
         if size > limit:
@@ -131,7 +135,7 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
 
 @contextmanager
 def _plain_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file of the trainer's; a link, a pipe or a device would make the guard read, or wait for, another.
+    """Open a file of the trainer's; a link, a pipe or a device would make the guard read, or wait for, something else.
 
     :raises PolicyRefused: when it is anything but a plain file in a plain directory.
     """

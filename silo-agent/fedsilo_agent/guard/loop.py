@@ -27,24 +27,24 @@ log = logging.getLogger("fedsilo.guard")
 
 T = TypeVar("T")
 
-LOOK = 0.05
-"""Seconds between looks at the trainer's drop."""
+POLL_SECONDS = 0.05
+"""Interval of looking at the trainer's drop: no notification works on every shared volume."""
 
-LONG_POLL = 25.0
-"""Seconds that the aggregator may hold a request for the next task."""
+LONG_POLL_SECONDS = 25.0
+"""Longest time that the aggregator may hold a request for the next task."""
 
-MAX_SHARE = 0.9
+MAX_VOLUME_SHARE = 0.9
 """Part of the volume's free space that a task's blobs may take: the aggregator must not fill the silo's disk."""
 
-LAST_WORD = 3.0
-"""Seconds to ask after an update that was on its way when the job ended; the aggregator may be gone already."""
+OUTBOX_SECONDS = 3.0
+"""Time to settle an update that was on its way when the job ended; the aggregator may be gone already."""
 
-UNTRUSTED_PAUSE = 0.5
-"""Seconds before asking again after a task that was not the aggregator's."""
+UNTRUSTED_TASK_SECONDS = 0.5
+"""Pause before asking again after a task that was not the aggregator's."""
 
 
 class TrainerFailed(FedsiloError):
-    """The trainer says that it cannot answer."""
+    """The trainer reported that it cannot answer."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -52,8 +52,8 @@ class TrainerFailed(FedsiloError):
 
 
 @dataclass(frozen=True)
-class Given:
-    """A verified task and the digest of its sealed bytes."""
+class VerifiedTask:
+    """A task of the job's aggregator and the digest of its sealed bytes."""
 
     task: Task
     digest: bytes
@@ -79,23 +79,23 @@ class Guard:
             if path.suffix != ".update":  # what a crash left on the way to one
                 path.unlink()
         await self._settle_outbox()
-        next_task = asyncio.ensure_future(self._next(after=""))
+        next_task = asyncio.ensure_future(self._next_task(after=""))
         work: asyncio.Task[None] | None = None
         try:
             while True:
-                given = await next_task
+                verified = await next_task
                 if work is not None:
-                    await _cancelled(work)
-                finished = given.task.step == FINISH
-                # The answer to an upload may have been overtaken by the next task: what was accepted must count.
+                    await _cancel(work)
+                finished = verified.task.step == FINISH
+                # The next task may overtake the response to an upload, which must not count as lost then.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LAST_WORD if finished else None):
+                    async with asyncio.timeout(OUTBOX_SECONDS if finished else None):
                         await self._settle_outbox()
                 if finished:
-                    self._finish(given.task)
+                    self._finish(verified.task)
                     return
-                work = asyncio.create_task(self._answer(given))
-                next_task = asyncio.ensure_future(self._next(after=given.task.task))
+                work = asyncio.create_task(self._answer(verified))
+                next_task = asyncio.ensure_future(self._next_task(after=verified.task.task))
                 # A newer task ends the wait for an older one: the round was closed without this silo.
                 done, _ = await asyncio.wait({work, next_task}, return_when=asyncio.FIRST_COMPLETED)
                 if work in done:
@@ -105,36 +105,36 @@ class Guard:
             if work is not None:
                 work.cancel()
 
-    async def _next(self, after: str) -> Given:
+    async def _next_task(self, after: str) -> VerifiedTask:
         refused = ""
         while True:
-            sealed = await self._client.task(after, LONG_POLL)
+            sealed = await self._client.task(after, LONG_POLL_SECONDS)
             if sealed is None:
                 continue
             try:
-                return Given(self._admission.open(sealed), task_digest(sealed))
+                return VerifiedTask(self._admission.open(sealed), task_digest(sealed))
             except Problem as problem:
-                # Once, however often it is offered: whoever offers it must not fill the silo's disk.
+                # Logged once, however often it is offered, so that nobody can fill the silo's disk with refusals.
                 if str(problem) != refused:
                     log.error("refused a task: %s", problem)
                     self._audit.write("task-refused", code=problem.code, detail=problem.detail)
                 refused = str(problem)
-                await asyncio.sleep(UNTRUSTED_PAUSE)
+                await asyncio.sleep(UNTRUSTED_TASK_SECONDS)
 
-    async def _answer(self, given: Given) -> None:
-        with concerning(round=given.task.round):
-            await self._work(given)
+    async def _answer(self, verified: VerifiedTask) -> None:
+        with concerning(round=verified.task.round):
+            await self._work(verified)
 
-    async def _work(self, given: Given) -> None:
-        task = given.task
+    async def _work(self, verified: VerifiedTask) -> None:
+        task = verified.task
         update = self._volume.outbox / f"{task.task}.update"
         try:
             if not update.exists():
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
-                await self._give_to_trainer(task)
+                await self._put_into_inbox(task)
                 drop = await self._wait_for_drop(task)
-                await _whole(asyncio.to_thread(self._sign, given, contract, drop, update))
+                await _uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop, update))
             await self._send(update)
         except PolicyRefused as refusal:
             log.error("refused: %s", refusal)
@@ -156,24 +156,24 @@ class Guard:
             )
             await self._report(task, error.reason, str(error))
 
-    async def _give_to_trainer(self, task: Task) -> None:
-        wanted = {link.digest for link in task.blobs}
+    async def _put_into_inbox(self, task: Task) -> None:
+        digests = {link.digest for link in task.blobs}
         # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
-            if path.name.removeprefix(".").removesuffix(".part") not in wanted | self._fetched:
+            if path.name.removeprefix(".").removesuffix(".part") not in digests | self._fetched:
                 path.unlink()
-        self._fetched = wanted
+        self._fetched = digests
         missing = [link for link in task.blobs if not (self._volume.blobs / link.digest).exists()]
-        asked, free = sum(link.length for link in missing), shutil.disk_usage(self._volume.blobs).free
-        if asked > free * MAX_SHARE:
+        needed, free = sum(link.length for link in missing), shutil.disk_usage(self._volume.blobs).free
+        if needed > free * MAX_VOLUME_SHARE:
             raise PolicyRefused(
-                f"task {task.task}: its blobs have {asked} bytes, the silo's volume has {free} free"
+                f"task {task.task}: its blobs have {needed} bytes, the silo's volume has {free} free"
             )
         for link in missing:
             await self._client.download(link, self._volume.blobs / link.digest)
-        self._put(task)
+        self._write_task(task)
 
-    def _put(self, task: Task) -> None:
+    def _write_task(self, task: Task) -> None:
         document = {
             "task": task.task,
             "step": task.step,
@@ -189,7 +189,7 @@ class Guard:
         path = self._volume.drop / "signature.json"
         while not path.exists():
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
         document, isolation = read_signature(path)
         try:
             signature = ModelSignature.from_dict(document)
@@ -210,7 +210,7 @@ class Guard:
         while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
         return drop
 
     @staticmethod
@@ -218,26 +218,28 @@ class Guard:
         if os.path.lexists(path):
             raise TrainerFailed(*read_failure(path))
 
-    def _sign(self, given: Given, contract: Contract, drop: Path, update: Path) -> None:
-        task = given.task
+    def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path, update: Path) -> None:
+        task = verified.task
         # It becomes an update that may leave only once the log has it.
         signed = update.with_suffix(".signed")
-        leaving = sign_reply(drop, signed, task, given.digest, contract, self._admission.limits, self._key)
+        signed_update = sign_reply(
+            drop, signed, task, verified.digest, contract, self._admission.limits, self._key
+        )
         self._audit.write(
             "departure",
             task=task.task,
             round=task.round,
             step=task.step,
-            digest=leaving.digest,
-            bytes=leaving.bytes,
-            samples=leaving.samples,
-            metrics=dict(leaving.metrics),
-            kinds={kind: dict(count) for kind, count in leaving.kinds.items()},
+            digest=signed_update.digest,
+            bytes=signed_update.bytes,
+            samples=signed_update.samples,
+            metrics=dict(signed_update.metrics),
+            kinds={kind: dict(count) for kind, count in signed_update.kinds.items()},
         )
         signed.replace(update)
 
     async def _settle_outbox(self) -> None:
-        """Settle what was signed and not seen acknowledged: it was accepted, or is now, or its round is over."""
+        """Send what was signed and not seen acknowledged, or drop it when its round is over."""
         for update in sorted(self._volume.outbox.glob("*.update")):
             try:
                 await self._send(update)
@@ -261,15 +263,15 @@ class Guard:
             log.warning("the failure of task %s was not taken: %s", task.task, problem)
 
     def _finish(self, task: Task) -> None:
-        self._put(task)
+        self._write_task(task)
         self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
 
 
 async def decline(client: AggregatorClient, admission: Admission, why: FedsiloError) -> None:
-    """Say that this silo answers nothing, so that the round need not wait for it until its deadline."""
+    """Report a failure for every task, so that no round waits for this silo until its deadline."""
     after = ""
     while after != FINISH:
-        sealed = await client.task(after, LONG_POLL)
+        sealed = await client.task(after, LONG_POLL_SECONDS)
         if sealed is None:
             continue
         try:
@@ -278,11 +280,11 @@ async def decline(client: AggregatorClient, admission: Admission, why: FedsiloEr
                 await client.report_failure(after, why.reason, str(why))
         except Problem as problem:
             log.warning("the failure of task %s was not taken: %s", after, problem)
-            await asyncio.sleep(UNTRUSTED_PAUSE)
+            await asyncio.sleep(UNTRUSTED_TASK_SECONDS)
 
 
-async def _whole(work: Coroutine[Any, Any, T]) -> T:
-    """Await work in a thread to its end, even when nobody wants its result any more: a thread cannot be stopped."""
+async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await work in a thread to its end, also when cancelled: a thread cannot be stopped."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
@@ -291,6 +293,6 @@ async def _whole(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def _cancelled(work: asyncio.Task[Any]) -> None:
+async def _cancel(work: asyncio.Task[Any]) -> None:
     work.cancel()
     await asyncio.wait({work})

@@ -82,7 +82,8 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
     from fedsilo.methods.schedule import schedule
-    from fedsilo.silo.runner import TaskRunner, open_silo
+    from fedsilo.silo.context import open_context
+    from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
 
     mailbox = Mailbox(volume, ())
@@ -96,7 +97,7 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         config = registry.config_of(method, spec)
         exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
         prepare_torch(spec.training.threads)
-        return Mailbox(volume, exchanges), TaskRunner(open_silo(spec, silo, args.data_root))
+        return Mailbox(volume, exchanges), TaskRunner(open_context(spec, silo, args.data_root))
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise

@@ -1,8 +1,7 @@
-"""The trainer's side of the shared directory: receive tasks, keep private state, deliver replies."""
+"""The trainer's side of the shared directory: receive tasks, deliver replies."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 from fedsilo.durable import read_json, write_json
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
-from fedsilo.methods.state import State, StoredTree
-from fedsilo.silo.reply import as_document
+from fedsilo.methods.state import State
+from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
 
@@ -37,6 +37,7 @@ class Mailbox:
 
     def __init__(self, volume: Volume, exchanges: Iterable[Exchange]) -> None:
         self._volume = volume
+        self._private = PrivateStates(volume.state)
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     def clear_failures(self) -> None:
@@ -91,28 +92,18 @@ class Mailbox:
         return self.private_state(document["acknowledged"] if document else None)
 
     def private_state(self, acknowledged: str | None) -> State:
-        """The silo's state after its reply to this task; states after any other reply are dropped.
-
-        :param acknowledged: the last task whose reply the aggregator has accepted.
-        """
-        for path in self._volume.state.iterdir():
-            if path.name != acknowledged and path.is_dir():
-                shutil.rmtree(path)
-        if acknowledged is None:
-            return State()
-        directory = self._volume.state / acknowledged
-        document = read_json(directory / "state.json")
-        return State() if document is None else State.from_json(document, directory)
+        """The silo's state after its reply to this task; see `PrivateStates.load`."""
+        return self._private.load(acknowledged)
 
     def deliver(self, task: str, reply: Reply, before: State) -> None:
         """Store the private state, then the reply; `reply.json` is last and completes the drop.
 
         :param before: private state that the reply was computed with; it stays where the reply brings no new one.
         """
-        self._keep(task, before if reply.private is None else reply.private)
+        self._private.store(task, before if reply.private is None else reply.private)
         directory = self._empty_drop(task)
         write_tensors(reply.tensors, directory / "tensors")
-        write_json(directory / "reply.json", as_document(reply))
+        write_json(directory / "reply.json", reply_document(reply))
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Say why this task has no reply."""
@@ -125,17 +116,6 @@ class Mailbox:
     def _is_answered(self, task: str) -> bool:
         directory = self._volume.drop / task
         return (directory / "reply.json").exists() or (directory / "failed.json").exists()
-
-    def _keep(self, task: str, state: State) -> None:
-        if not state.trees and not state.values:
-            return
-        directory = self._volume.state / task
-        directory.mkdir(exist_ok=True)
-        for tree in state.trees.values():
-            # What did not change lies in the directory of an earlier task, which will be dropped.
-            if isinstance(tree, StoredTree) and not (directory / tree.path.name).exists():
-                os.link(tree.path, directory / tree.path.name)
-        write_json(directory / "state.json", state.store(directory).to_json())
 
     def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():

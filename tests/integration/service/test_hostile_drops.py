@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.silo.policy import Limits
+from fedsilo.silo.policy import ReplyLimits
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Tree, write_tensors
 from fedsilo_agent.guard.inspection import sign_reply
 from tests.integration.service.client import contents_of, header_of
@@ -227,7 +227,7 @@ def test_statistics_of_a_class_with_too_few_samples_do_not_leave(
             silo.task("r1"),
             bytes(32),
             COUNTS,
-            Limits(5),
+            ReplyLimits(5),
             SigningKey.generate(),
         )
     assert [path.name for path in tmp_path.iterdir()] == ["drop"]
@@ -241,7 +241,7 @@ def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp
         silo.task("r1"),
         bytes(32),
         COUNTS,
-        Limits(5),
+        ReplyLimits(5),
         SigningKey.generate(),
     )
     assert leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}

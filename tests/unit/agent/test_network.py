@@ -13,13 +13,13 @@ import pytest
 
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo_agent.network import (
-    PATIENCE,
-    PAUSE,
-    QUIET,
-    Place,
+    PATIENCE_SECONDS,
+    POLL_SECONDS,
+    QUIET_SECONDS,
+    Target,
     aggregator,
     await_closed,
-    tempting_places,
+    probe_targets,
 )
 
 URL = "https://digits-aggregator.federation.svc:8443"
@@ -56,12 +56,12 @@ def server() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def name_server() -> Iterator[Place]:
+def name_server() -> Iterator[Target]:
     """Answers every question over UDP."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answering:
         answering.bind(("127.0.0.1", 0))
         host, port = answering.getsockname()
-        place = Place(host, port, b"?")
+        target = Target(host, port, b"?")
 
         def answer() -> None:
             while True:
@@ -72,59 +72,59 @@ def name_server() -> Iterator[Place]:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        yield place
-        answering.sendto(b"end", place[:2])
+        yield target
+        answering.sendto(b"end", target[:2])
         thread.join()
 
 
-def place_of(server: socket.socket) -> Place:
-    return Place(*server.getsockname())
+def target_of(server: socket.socket) -> Target:
+    return Target(*server.getsockname())
 
 
 def test_a_network_that_closes_is_waited_for(server: socket.socket) -> None:
     clock = Clock()
     clock.events[7] = server
-    await_closed([Place("127.0.0.1", 9), place_of(server)], clock=clock, sleep=clock.sleep)
-    assert clock.now == pytest.approx(6 * PAUSE + QUIET, abs=PAUSE * 1.1)
+    await_closed([Target("127.0.0.1", 9), target_of(server)], clock=clock, sleep=clock.sleep)
+    assert clock.now == pytest.approx(6 * POLL_SECONDS + QUIET_SECONDS, abs=POLL_SECONDS * 1.1)
 
 
 def test_a_network_that_stays_open_is_refused_with_both_causes(
-    server: socket.socket, name_server: Place
+    server: socket.socket, name_server: Target
 ) -> None:
     clock = Clock()
     with pytest.raises(PolicyRefused) as refused:
-        await_closed([place_of(server), name_server], patience=3, clock=clock, sleep=clock.sleep)
-    assert clock.now == pytest.approx(3, abs=PAUSE * 1.1)
+        await_closed([target_of(server), name_server], patience=3, clock=clock, sleep=clock.sleep)
+    assert clock.now == pytest.approx(3, abs=POLL_SECONDS * 1.1)
     told = str(refused.value)
     assert (
-        f"127.0.0.1:{place_of(server).port} (TCP), 127.0.0.1:{name_server.port} (UDP) can be reached 3 s"
+        f"127.0.0.1:{target_of(server).port} (TCP), 127.0.0.1:{name_server.port} (UDP) can be reached 3 s"
         in told
     )
     assert "another NetworkPolicy of the namespace selects the trainer's pod" in told
     assert "plug-in enforces none" in told
 
 
-def test_one_name_server_that_answers_over_udp_is_an_open_network(name_server: Place) -> None:
+def test_one_name_server_that_answers_over_udp_is_an_open_network(name_server: Target) -> None:
     clock = Clock()
     with pytest.raises(PolicyRefused, match=r"\(UDP\) can be reached"):
-        await_closed([Place("127.0.0.1", 9), name_server], patience=1, clock=clock, sleep=clock.sleep)
+        await_closed([Target("127.0.0.1", 9), name_server], patience=1, clock=clock, sleep=clock.sleep)
 
 
-def test_without_a_place_to_try_nothing_is_known() -> None:
+def test_without_a_target_to_try_nothing_is_known() -> None:
     with pytest.raises(PolicyRefused, match="nothing shows that the network is closed"):
         await_closed([])
 
 
 def test_the_cluster_has_longer_to_close_than_silence_has_to_last() -> None:
-    assert PATIENCE > 10 * QUIET
+    assert PATIENCE_SECONDS > 10 * QUIET_SECONDS
 
 
-def test_the_places_are_those_that_every_pod_is_told(tmp_path: Path) -> None:
+def test_the_targets_are_those_that_every_pod_is_told(tmp_path: Path) -> None:
     resolver = tmp_path / "resolv.conf"
     resolver.write_text(RESOLVER)
     told = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    places = tempting_places(URL, "10.96.7.8", told, resolver)
-    assert [str(place) for place in places] == [
+    targets = probe_targets(URL, "10.96.7.8", told, resolver)
+    assert [str(target) for target in targets] == [
         "10.96.0.1:6443 (TCP)",
         "10.96.7.8:8443 (TCP)",
         "10.96.0.10:53 (TCP)",
@@ -132,14 +132,14 @@ def test_the_places_are_those_that_every_pod_is_told(tmp_path: Path) -> None:
         "fd00::10:53 (TCP)",
         "fd00::10:53 (UDP)",
     ]
-    assert tempting_places(URL, None, {}, tmp_path / "none") == []
+    assert probe_targets(URL, None, {}, tmp_path / "none") == []
 
 
 def test_a_name_server_is_asked_for_the_clusters_own_domain(tmp_path: Path) -> None:
     """RFC 1035, section 4: header with one question, and no wish for recursion withheld."""
     resolver = tmp_path / "resolv.conf"
     resolver.write_text("search svc.cluster.local\nnameserver 10.96.0.10")
-    *_, asked = tempting_places(URL, None, {}, resolver)
+    *_, asked = probe_targets(URL, None, {}, resolver)
     identity, flags, *counts = (int.from_bytes(asked.question[at : at + 2]) for at in range(0, 12, 2))
     assert (identity > 0, flags, counts) == (True, 0x0100, [1, 0, 0, 0])
     assert asked.question[12:] == b"\x03svc\x07cluster\x05local\0\0\x01\0\x01"

@@ -18,7 +18,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import Status
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
-from fedsilo.silo.policy import Limits
+from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.wire import open_update
 from tests.federate import LocalSilo, job_spec, open_engine, runners, skewed
@@ -78,7 +78,7 @@ def test_without_a_model_nothing_is_told() -> None:
 def test_the_policy_and_not_the_trainer_says_how_far_a_figure_goes(
     rule: PersonalAccuracy, stated: dict[str, float]
 ) -> None:
-    leaving = Limits(1, rule).metrics(stated)
+    leaving = ReplyLimits(1, rule).metrics(stated)
     others = {name: value for name, value in stated.items() if name in ("accuracy", "loss")}
     assert {name: leaving[name] for name in others} == others
     allowed = {"Withheld": None, "Mean": PERSONAL_ACCURACY, "PerSilo": NAMED_PERSONAL_ACCURACY}[rule]
@@ -106,7 +106,9 @@ def run(
     if left_out:
         answering[left_out] = AsRecorded(answering[left_out], np.array([False, False]))
     silos = [
-        LocalSilo(directory / silo.replace("/", "."), silo, runner, Limits(1, rules.get(silo[-1], "Mean")))
+        LocalSilo(
+            directory / silo.replace("/", "."), silo, runner, ReplyLimits(1, rules.get(silo[-1], "Mean"))
+        )
         for silo, runner in answering.items()
     ]
     engine = open_engine(directory / "aggregator", spec, evaluation=evaluation)

@@ -14,7 +14,7 @@ from fedsilo.errors import QuorumLost, SiloFailed
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.silo.runner import load_examples
+from fedsilo.silo.examples import load_examples
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.opening import open_simulation, simulate
 from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask

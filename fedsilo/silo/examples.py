@@ -1,0 +1,41 @@
+"""The silo's own examples for a job: read from its dataset, divided into training and validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import DatasetSpec, Silo
+from fedsilo.data.loaders import load
+from fedsilo.data.split import split_validation
+from fedsilo.learning.devices import pick_device
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.seeding import derive_seed
+
+
+def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
+    """The silo's training and validation examples, on the device that the job asks for.
+
+    :param root: directory that relative dataset paths start from.
+    :raises DataInvalid: naming dataset and item.
+    """
+    arrays = load(dataset_of(spec, silo), spec.data, root=root)
+    device = pick_device(spec.training.device)
+    train, validation = (
+        Examples.from_arrays(arrays.features[part], arrays.labels[part], device)
+        for part in split(spec, silo, arrays.labels)
+    )
+    return train, validation
+
+
+def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
+    """The silo's dataset of the job's name."""
+    return next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
+
+
+def split(spec: FederatedJobSpec, silo: Silo, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the silo's samples that it trains on, and of those that it sets aside for validation."""
+    seed = derive_seed(spec.training.seed, str(silo), "validation")
+    return split_validation(labels, spec.data.validation_fraction, seed)
