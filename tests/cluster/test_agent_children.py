@@ -68,7 +68,7 @@ def _sleeper(namespace: Namespace) -> Object:
     pod["containers"][0]["command"] = ["sh", "-c", "trap 'exit 143' TERM; sleep infinity & wait"]
     ref, labels = Ref(namespace.name, "sleeper"), {"app": "sleeper"}
     owner: Any = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "none", "uid": "none"}}
-    job = batch_job(ref, labels, pod, owner=owner, backoff_limit=0, final=(2,))
+    job = batch_job(ref, labels, pod, owner=owner, backoff_limit=0, permanent_exit_codes=(2,))
     del job["metadata"]["ownerReferences"]
     return job
 

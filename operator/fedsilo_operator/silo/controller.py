@@ -35,7 +35,7 @@ from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo import keys
 from fedsilo_operator.silo.observe import observe
-from fedsilo_operator.silo.plan import plan
+from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 
 CHILDREN = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
@@ -66,15 +66,15 @@ class SiloController:
         """What wakes it: agents, Silos, and whatever an agent consists of."""
         children = (JOB, POD, CONFIG_MAP, NETWORK_POLICY, CLAIM)
         return (
-            Watch(SILO_AGENT, "", _itself),
-            Watch(SILO_KIND, "", self._of_silo),
-            *(Watch(kind, CHILDREN, _agent_of) for kind in children),
+            Watch(SILO_AGENT, "", _agent_key),
+            Watch(SILO_KIND, "", self._keys_of_silo),
+            *(Watch(kind, CHILDREN, _owning_agent_key) for kind in children),
         )
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one agent, or one silo's key, to where it should be."""
         if key.kind == SILO_KIND:
-            return await self._key(key.ref)
+            return await self._reconcile_key(key.ref)
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
@@ -82,11 +82,11 @@ class SiloController:
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
         def decide(rejections: tuple[Rejection, ...]) -> Plan:
-            return plan(replace(seen, rejections=rejections), self._now(), self._settings)
+            return reconcile(replace(seen, rejections=rejections), self._now(), self._settings)
 
         return await carry_out(decide, seen.agent, self._cluster)
 
-    async def _key(self, ref: Ref) -> float | None:
+    async def _reconcile_key(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)
         if silo is None:
             return None
@@ -96,11 +96,13 @@ class SiloController:
             secret = None
 
         def decide(rejections: tuple[Rejection, ...]) -> Plan:
-            return keys.plan(keys.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate)
+            return keys.reconcile(
+                keys.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate
+            )
 
         return await carry_out(decide, silo, self._cluster)
 
-    def _of_silo(self, silo: Object) -> Iterator[Key]:
+    def _keys_of_silo(self, silo: Object) -> Iterator[Key]:
         ref = ref_of(silo)
         yield Key(SILO_KIND, ref)
         for agent in self._cache.select(SILO_AGENT, namespace=ref.namespace):
@@ -108,10 +110,10 @@ class SiloController:
                 yield Key(SILO_AGENT, ref_of(agent))
 
 
-def _itself(obj: Object) -> Iterable[Key]:
+def _agent_key(obj: Object) -> Iterable[Key]:
     return (Key(SILO_AGENT, ref_of(obj)),)
 
 
-def _agent_of(child: Object) -> Iterable[Key]:
+def _owning_agent_key(child: Object) -> Iterable[Key]:
     name = labels_of(child).get(AGENT)
     return () if name is None else (Key(SILO_AGENT, Ref(ref_of(child).namespace, name)),)

@@ -10,6 +10,7 @@ import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import condition, status_of
@@ -20,17 +21,15 @@ from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Object, Ref, is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Create, Plan
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 
 ENTRY = "key.pem"
 """Entry of the Secret: an Ed25519 key as PKCS #8 PEM."""
 
-AT_ONCE = 0.1
-"""Seconds after which a new Secret is read again: another may have been there first."""
-
-REPAIR, CHECK = 30.0, 600.0
-"""Seconds between looks at a Secret that is wrong, and at one that is right: Secrets are not watched."""
+CREATED_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
+"""Time until a Secret is read again that was just made (another may have been first), is invalid, or is as it should
+be: Secrets are not watched."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class KeyObservation:
     """A Silo and the Secret of its namespace.
 
     :param secret: None when there is none.
-    :param rejections: what the API server would not let this very reconcile do.
+    :param rejections: what the API server rejected in this very reconcile.
     """
 
     silo: Object
@@ -46,23 +45,70 @@ class KeyObservation:
     rejections: tuple[Rejection, ...] = ()
 
 
-def plan(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
-    """What to do about a silo's key, and what to say about it."""
-    silo = seen.silo
-    if is_deleted(silo):
+@dataclass(frozen=True)
+class KeyAssessment:
+    """How a silo's key stands.
+
+    :param silo: the Silo as observed.
+    :param public_key: the one that stays or becomes published; None while there is none.
+    :param valid: whether the Secret holds the published key.
+    :param diagnosis: why, or why not.
+    """
+
+    silo: Object
+    public_key: str | None
+    valid: bool
+    diagnosis: Diagnosis
+
+
+def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
+    """What to do about a silo's key, and what the Silo's status should say."""
+    # 1. A Silo that is being deleted keeps its Secret, which is the institution's.
+    if is_deleted(seen.silo):
         return Plan()
-    published = status_of(silo).get("publicKey")
-    if seen.secret is None and published is None and not seen.rejections:
-        return Plan((Create(secret(ref_of(silo).namespace, new_key())),), requeue_after=AT_ONCE)
-    key, found = _examine(seen, published)
-    status = {"publicKey": key, "conditions": as_status([found], silo, now)}
-    if key is None:
-        del status["publicKey"]
+
+    # 2. Interpret what was observed, once: everything below reads this value only.
+    found = assess(seen)
+
+    # 3. Make a key where none was ever published, and read it again before anything is said about it.
+    if found is None:
+        created = Create(secret(ref_of(seen.silo).namespace, new_key()))
+        return Plan((created,), requeue_after=CREATED_POLL_SECONDS)
+
+    # 4. Publish it, or say what is wrong with it; no watch tells when that changes.
     return Plan(
-        events=tuple(_events(silo, found)),
-        status=None if satisfies(silo.get("status"), status) else status,
-        requeue_after=CHECK if found.status == "True" else REPAIR,
+        events=tuple(_events(found)),
+        status=_status(found, now),
+        requeue_after=VALID_POLL_SECONDS if found.valid else INVALID_POLL_SECONDS,
     )
+
+
+def assess(seen: KeyObservation) -> KeyAssessment | None:
+    """How a silo's key stands; None while there has never been one."""
+    published: str | None = status_of(seen.silo).get("publicKey")
+    name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
+
+    def invalid(reason: Reason, text: str) -> KeyAssessment:
+        return KeyAssessment(seen.silo, published, False, Diagnosis(reason, text))
+
+    if (rejected := diagnosis_of(seen.rejections)) is not None:
+        return KeyAssessment(seen.silo, published, False, rejected)
+    if seen.secret is None and published is None:
+        return None
+    instead = "or delete the Silo and create it again, which ends its part in every job"
+    if seen.secret is None:
+        text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
+        return invalid(Reason.KEY_MISSING, text)
+    try:
+        stored = _read(seen.secret, name).verify_key.to_text()
+    except Problem as problem:
+        remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
+        return invalid(Reason.KEY_INVALID, f"{problem.detail.partition(';')[0]}. {remedy}.")
+    if published not in (None, stored):
+        text = f"Secret {name} holds the key of {stored}, and {published} is published. Restore the old one, {instead}."
+        return invalid(Reason.KEY_INVALID, text)
+    signs = Diagnosis(Reason.KEY_READY, f"The silo signs with {stored}.")
+    return KeyAssessment(seen.silo, stored, True, signs)
 
 
 def secret(namespace: str, key: SigningKey) -> Object:
@@ -76,27 +122,6 @@ def secret(namespace: str, key: SigningKey) -> Object:
     }
 
 
-def _examine(seen: KeyObservation, published: str | None) -> tuple[str | None, Condition]:
-    """The public key that stays or becomes published, and the condition `Ready`."""
-    name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
-    if (hindrance := diagnosis_of(seen.rejections)) is not None:
-        return published, Condition.of(ConditionType.READY, "False", hindrance)
-    instead = "or delete the Silo and create it again, which ends its part in every job"
-    if seen.secret is None:
-        text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
-        return published, Condition(ConditionType.READY, "False", Reason.KEY_MISSING, text)
-    try:
-        found = _read(seen.secret, name).verify_key.to_text()
-    except Problem as problem:
-        remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
-        text = f"{problem.detail.partition(';')[0]}. {remedy}."
-        return published, Condition(ConditionType.READY, "False", Reason.KEY_INVALID, text)
-    if published not in (None, found):
-        text = f"Secret {name} holds the key of {found}, and {published} is published. Restore the old one, {instead}."
-        return published, Condition(ConditionType.READY, "False", Reason.KEY_INVALID, text)
-    return found, Condition(ConditionType.READY, "True", Reason.KEY_READY, f"The silo signs with {found}.")
-
-
 def _read(observed: Object, name: Ref) -> SigningKey:
     text = (observed.get("data") or {}).get(ENTRY)
     if text is None:
@@ -108,7 +133,21 @@ def _read(observed: Object, name: Ref) -> SigningKey:
     return SigningKey.from_pem(pem, f"Secret {name}, entry {ENTRY}")
 
 
-def _events(silo: Object, found: Condition) -> Iterator[Event]:
-    before = condition(silo, found.type)
-    if before is None or (before["status"], before["reason"]) != (found.status, found.reason):
-        yield Event(silo, "Normal" if found.status == "True" else "Warning", str(found.reason), found.message)
+def _ready(found: KeyAssessment) -> Condition:
+    return Condition.of(ConditionType.READY, "True" if found.valid else "False", found.diagnosis)
+
+
+def _status(found: KeyAssessment, now: datetime) -> dict[str, Any] | None:
+    """The operator's part of the status; None where it is there already."""
+    status = {
+        **({} if found.public_key is None else {"publicKey": found.public_key}),
+        "conditions": as_status([_ready(found)], found.silo, now),
+    }
+    return None if satisfies(found.silo.get("status"), status) else status
+
+
+def _events(found: KeyAssessment) -> Iterator[Event]:
+    ready = _ready(found)
+    before = condition(found.silo, ready.type)
+    if before is None or (before["status"], before["reason"]) != (ready.status, ready.reason):
+        yield Event(found.silo, "Normal" if found.valid else "Warning", str(ready.reason), ready.message)

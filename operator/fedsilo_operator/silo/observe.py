@@ -1,4 +1,4 @@
-"""What the silo controller looks at, taken together at one moment."""
+"""What the silo controller observes of one SiloAgent, taken together at one moment and not interpreted yet."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class AgentObservation:
     """A SiloAgent and everything that decides what becomes of it.
 
     :param silo: None when there is no such Silo.
-    :param children: what the agent owns, and its claim, which nobody owns.
+    :param children: what the agent owns, and its claim, which has no owner.
     :param orphans: objects under a child's name that an earlier agent of this name has left, and that go with it.
     :param pods: by component, those that its Job made.
     :param previous_pods: components that have a pod of an earlier Job, which may still write to the volume.
     :param events: Events about Jobs and pods, as far as they matter.
-    :param rejections: what the API server would not let this very reconcile do.
+    :param rejections: what the API server rejected in this very reconcile.
     """
 
     agent: Object
@@ -65,7 +65,7 @@ class AgentObservation:
 
     @property
     def started(self) -> bool:
-        """Whether the agent has ever had more than a name."""
+        """Whether the agent has ever had more than a claim and network policies."""
         return any(kind in (CONFIG_MAP, JOB) for kind, _ in self.children)
 
     @property
@@ -92,7 +92,7 @@ def child_name(agent: Object, component: str) -> str:
 
 
 def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
-    """The agent as the caches have it, Events apart; None when there is no such agent."""
+    """The agent as the caches have it, without Events; None when there is no such agent."""
     agent = cache.get(SILO_AGENT, ref)
     if agent is None:
         return None
@@ -104,7 +104,7 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         for place in places
         if (child := cache.get(place[0], Ref(ref.namespace, place[1]))) is not None
     }
-    mine = {place: child for place, child in found.items() if _is_of(agent, child)}
+    mine = {place: child for place, child in found.items() if _is_child(agent, child)}
     pods = {component: _pods(cache, agent, component) for component in (TRAINER, GUARD)}
     made = {
         component: tuple(pod for pod in pods[component] if job is not None and owns(job, pod))
@@ -133,7 +133,7 @@ def _pods(cache: Cache, agent: Object, component: str) -> tuple[Object, ...]:
     return tuple(sorted(found, key=ref_of))
 
 
-def _is_of(agent: Object, child: Object) -> bool:
+def _is_child(agent: Object, child: Object) -> bool:
     """Whether the child is this agent's: a claim has no owner, and so is known by its labels."""
     if child["kind"] != CLAIM.name:
         return owns(agent, child)

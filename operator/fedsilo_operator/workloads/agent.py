@@ -43,22 +43,22 @@ from fedsilo_operator.workloads.pod import (
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
 
 ISOLATION = "isolation"
-"""Container that looks at the trainer's network before the trainer begins."""
+"""Init container that checks the trainer's network before the trainer begins."""
 
-FINAL = (2, 3, 5, 6, 7)
-"""Exit codes after which another try cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
+PERMANENT_EXIT_CODES = (2, 3, 5, 6, 7)
+"""Exit codes after which a retry cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
 
 GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
-"""It copies, hashes and sends; a limit of memory would count the pages of the files that it reads."""
+"""It copies, hashes and sends; a memory limit would count the pages of the files that it reads."""
 
-_PLACES = Volume(Path(VOLUME))
+_LAYOUT = Volume(Path(VOLUME))
 
 
 @dataclass(frozen=True)
-class Site:
-    """One silo's part in one job, and where its children belong.
+class ParsedAgent:
+    """A SiloAgent and its Silo in types: what the children are made from.
 
-    :param owner: the SiloAgent as observed.
+    :param owner: the SiloAgent as observed, which owns the children.
     """
 
     agent: SiloAgent
@@ -85,18 +85,18 @@ def trainer_image(agent: SiloAgent, settings: Settings) -> str:
     return agent.spec.job.spec.agents.image or settings.trainer_image
 
 
-def config_map(site: Site) -> Object:
+def config_map(parsed: ParsedAgent) -> Object:
     """SiloAgent and Silo as guard and trainer read them.
 
     Immutable: what holds for a job in a silo is what held when it began there.
     """
-    agent = site.agent.model_copy(update={"spec": site.agent.spec.model_copy(update={"suspend": False})})
+    agent = parsed.agent.model_copy(update={"spec": parsed.agent.spec.model_copy(update={"suspend": False})})
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(site.ref, site.labels(AGENT_COMPONENT), site.owner),
+        "metadata": metadata(parsed.ref, parsed.labels(AGENT_COMPONENT), parsed.owner),
         "immutable": True,
-        "data": {"agent.json": _document(agent), "silo.json": _document(site.silo)},
+        "data": {"agent.json": _document(agent), "silo.json": _document(parsed.silo)},
     }
 
 
@@ -105,9 +105,9 @@ def fingerprint(config: Object) -> str:
     return hashlib.sha256(json.dumps(config["data"], sort_keys=True).encode()).hexdigest()
 
 
-def claim(site: Site) -> Object:
+def claim(parsed: ParsedAgent) -> Object:
     """The volume of tasks, private state and the audit log. It has no owner: the institution deletes it."""
-    storage = site.silo.spec.agent.storage
+    storage = parsed.silo.spec.agent.storage
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": str(storage.size)}},
@@ -117,53 +117,53 @@ def claim(site: Site) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": metadata(site.ref, site.labels(AGENT_COMPONENT), None),
+        "metadata": metadata(parsed.ref, parsed.labels(AGENT_COMPONENT), None),
         "spec": spec,
     }
 
 
-def trainer_policy(site: Site) -> Object:
-    """Nothing in, nothing out, not even names."""
-    return _network_policy(site, TRAINER, [])
+def trainer_policy(parsed: ParsedAgent) -> Object:
+    """Nothing in, nothing out, not even DNS."""
+    return _network_policy(parsed, TRAINER, [])
 
 
-def guard_policy(site: Site) -> Object:
-    """Out to the job's aggregator; one outside the cluster has no labels to know it by: there, to its port.
+def guard_policy(parsed: ParsedAgent) -> Object:
+    """Out to the job's aggregator; one outside the cluster has no labels to select it by: there, to its port.
 
-    Nothing in: who may look at its metrics, the institution says by a policy of its own.
+    Nothing in: the institution decides by a policy of its own who may scrape its metrics.
     """
-    job, trust = site.agent.spec.job, site.agent.spec.trust
+    job, trust = parsed.agent.spec.job, parsed.agent.spec.trust
     if trust.address is not None:
         peer = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": job.namespace}},
             "podSelector": {"matchLabels": {COMPONENT: "aggregator", JOB_UID: job.uid}},
         }
-        return _network_policy(site, GUARD, [{"to": [peer], "ports": [_port("TCP", PORT)]}])
+        return _network_policy(parsed, GUARD, [{"to": [peer], "ports": [_port("TCP", PORT)]}])
     names = {"ports": [_port("UDP", 53), _port("TCP", 53)]}
-    return _network_policy(site, GUARD, [{"ports": [_port("TCP", urlsplit(trust.url).port or 443)]}, names])
+    return _network_policy(parsed, GUARD, [{"ports": [_port("TCP", urlsplit(trust.url).port or 443)]}, names])
 
 
-def trainer_job(site: Site, settings: Settings) -> Object:
-    """The job's image over the silo's data, on the silo's GPU, once the network is seen to be closed."""
-    template = site.silo.spec.agent
-    dataset = site.silo.dataset(site.agent.spec.job.spec.data.dataset)
+def trainer_job(parsed: ParsedAgent, settings: Settings) -> Object:
+    """The job's image over the silo's data, on the silo's GPU, once its network is seen to be closed."""
+    template = parsed.silo.spec.agent
+    dataset = parsed.silo.dataset(parsed.agent.spec.job.spec.data.dataset)
     container = Container(
         name=TRAINER,
-        image=trainer_image(site.agent, settings),
+        image=trainer_image(parsed.agent, settings),
         arguments=[*_arguments(), "--data-root", DATA],
         mounts=[
-            _config(site),
-            _place(site, _PLACES.inbox, read_only=True),
-            _place(site, _PLACES.drop),
-            _place(site, _PLACES.state),
+            _config(parsed),
+            _directory(parsed, _LAYOUT.inbox, read_only=True),
+            _directory(parsed, _LAYOUT.drop),
+            _directory(parsed, _LAYOUT.state),
             *dataset_mounts([dataset] if dataset else []),
         ],
-        resources={what: _amounts(amounts) for what, amounts in template.resources.items()},
+        resources={what: _quantities(amounts) for what, amounts in template.resources.items()},
     )
-    # A retry where the guard is finds their volume attached; scarce GPUs may still be elsewhere.
-    beside = {"podAffinityTerm": _with(site, GUARD), "weight": 100}
+    # A retry on the guard's node finds their volume attached; scarce GPUs may still be on another.
+    beside = {"podAffinityTerm": _same_node_as(parsed, GUARD), "weight": 100}
     affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}}
-    return _job(site, TRAINER, container, first=[_isolation(site, settings)], affinity=affinity)
+    return _job(parsed, TRAINER, container, init_containers=[_isolation(parsed, settings)], affinity=affinity)
 
 
 def guard_image(silo: Silo, settings: Settings) -> str:
@@ -171,70 +171,72 @@ def guard_image(silo: Silo, settings: Settings) -> str:
     return silo.spec.agent.guard_image or settings.guard_image
 
 
-def guard_job(site: Site, settings: Settings) -> Object:
+def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
     """The silo's image with the silo's key, on the trainer's node: they share a volume."""
     watched = settings.metrics_from is not None
     container = Container(
         name=GUARD,
-        image=guard_image(site.silo, settings),
+        image=guard_image(parsed.silo, settings),
         arguments=[
             *(*_arguments(), "--key", f"{SECRETS}/key.pem"),
             *(("--metrics-port", str(METRICS_PORT)) if watched else ()),
         ],
         mounts=[
-            _config(site),
-            _place(site, _PLACES.inbox),
-            _place(site, _PLACES.drop),
-            _place(site, _PLACES.guard),
-            _place(site, _PLACES.audit),
+            _config(parsed),
+            _directory(parsed, _LAYOUT.inbox),
+            _directory(parsed, _LAYOUT.drop),
+            _directory(parsed, _LAYOUT.guard),
+            _directory(parsed, _LAYOUT.audit),
             Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
         ],
         resources=GUARD_RESOURCES,
         ports=METRICS if watched else {},
     )
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_with(site, TRAINER)]}}
-    trust = site.agent.spec.trust
+    affinity = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_same_node_as(parsed, TRAINER)]}
+    }
+    trust = parsed.agent.spec.trust
     if trust.address is None:
-        return _job(site, GUARD, container, affinity=affinity)
+        return _job(parsed, GUARD, container, affinity=affinity)
     host = {"ip": trust.address, "hostnames": [urlsplit(trust.url).hostname]}
-    return _job(site, GUARD, container, affinity=affinity, hostAliases=[host])
+    return _job(parsed, GUARD, container, affinity=affinity, hostAliases=[host])
 
 
-def _isolation(site: Site, settings: Settings) -> Container:
-    """The look at the network, in the silo's own image: the job's could say anything.
+def _isolation(parsed: ParsedAgent, settings: Settings) -> Container:
+    """The check of the network, in the silo's own image: the job's could claim anything.
 
-    It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change where
-    the pod fits, and its quality of service.
+    It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change which
+    nodes the pod fits, and its quality of service.
     """
     resources = {
         what: {name: str(amount) for name, amount in amounts.items() if name in ("cpu", "memory")}
-        for what, amounts in site.silo.spec.agent.resources.items()
+        for what, amounts in parsed.silo.spec.agent.resources.items()
     }
     return Container(
         name=ISOLATION,
-        image=guard_image(site.silo, settings),
+        image=guard_image(parsed.silo, settings),
         command=["fedsilo-isolation"],
         arguments=["--agent", f"{CONFIG}/agent.json", *LOG_FORMAT],
-        mounts=[_config(site)],
+        mounts=[_config(parsed)],
         resources={what: amounts for what, amounts in resources.items() if amounts},
     )
 
 
-def _job(site: Site, component: str, container: Container, **more: Any) -> Object:
-    template = site.silo.spec.agent
+def _job(parsed: ParsedAgent, component: str, container: Container, **extra: Any) -> Object:
+    template = parsed.silo.spec.agent
     if template.node_selector:
-        more["nodeSelector"] = dict(template.node_selector)
+        extra["nodeSelector"] = dict(template.node_selector)
     if template.tolerations:
-        more["tolerations"] = [_plain(toleration) for toleration in template.tolerations]
+        extra["tolerations"] = [_as_json(toleration) for toleration in template.tolerations]
     if template.runtime_class_name is not None:
-        more["runtimeClassName"] = template.runtime_class_name
+        extra["runtimeClassName"] = template.runtime_class_name
     return batch_job(
-        site.child(component),
-        site.labels(component),
-        pod_spec(container, **more),
-        owner=site.owner,
-        backoff_limit=site.agent.spec.job.spec.backoff_limit,
-        final=FINAL,
+        parsed.child(component),
+        parsed.labels(component),
+        pod_spec(container, **extra),
+        owner=parsed.owner,
+        backoff_limit=parsed.agent.spec.job.spec.backoff_limit,
+        permanent_exit_codes=PERMANENT_EXIT_CODES,
     )
 
 
@@ -243,26 +245,26 @@ def _arguments() -> list[str]:
     return [*documents, "--volume", VOLUME, *LOG_FORMAT]
 
 
-def _config(site: Site) -> Mount:
-    return Mount("config", {"configMap": {"name": site.ref.name}}, CONFIG)
+def _config(parsed: ParsedAgent) -> Mount:
+    return Mount("config", {"configMap": {"name": parsed.ref.name}}, CONFIG)
 
 
-def _place(site: Site, path: Path, read_only: bool = False) -> Mount:
-    source = {"persistentVolumeClaim": {"claimName": site.ref.name}}
+def _directory(parsed: ParsedAgent, path: Path, read_only: bool = False) -> Mount:
+    source = {"persistentVolumeClaim": {"claimName": parsed.ref.name}}
     return Mount("volume", source, str(path), sub_path=path.name, read_only=read_only)
 
 
-def _with(site: Site, component: str) -> dict[str, Any]:
-    labels = {AGENT: site.labels(component)[AGENT], COMPONENT: component}
+def _same_node_as(parsed: ParsedAgent, component: str) -> dict[str, Any]:
+    labels = {AGENT: parsed.labels(component)[AGENT], COMPONENT: component}
     return {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
 
 
-def _network_policy(site: Site, component: str, egress: list[dict[str, Any]]) -> Object:
-    labels = {AGENT: site.labels(component)[AGENT], COMPONENT: component}
+def _network_policy(parsed: ParsedAgent, component: str, egress: list[dict[str, Any]]) -> Object:
+    labels = {AGENT: parsed.labels(component)[AGENT], COMPONENT: component}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(site.child(component), site.labels(component), site.owner),
+        "metadata": metadata(parsed.child(component), parsed.labels(component), parsed.owner),
         "spec": {
             "podSelector": {"matchLabels": labels},
             "policyTypes": ["Ingress", "Egress"],
@@ -278,15 +280,15 @@ def _port(protocol: str, port: int) -> dict[str, Any]:
 
 def _document(model: SiloAgent | Silo) -> str:
     """An object without what the API server and controllers write into it."""
-    content = _plain(model)
+    content = _as_json(model)
     content.pop("status", None)
     content["metadata"] = {key: content["metadata"][key] for key in ("name", "namespace")}
     return json.dumps(content, indent=1, sort_keys=True)
 
 
-def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+def _quantities(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def _plain(model: BaseModel) -> Any:
+def _as_json(model: BaseModel) -> Any:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)

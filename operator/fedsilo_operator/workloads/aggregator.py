@@ -1,4 +1,4 @@
-"""What belongs to a job's aggregator, as data."""
+"""The children of a job's aggregator, as data."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from fedsilo_operator.workloads.pod import (
 AGGREGATOR = "aggregator"
 CONFIG_FILE, TRUST_FILE = "config.json", "trust.json"
 
-FINAL = (2, 3, 4, 5, 6, 7)
-"""Exit codes after which another try cannot help (`fedsilo.errors`)."""
+PERMANENT_EXIT_CODES = (2, 3, 4, 5, 6, 7)
+"""Exit codes after which a retry cannot help, see `fedsilo.errors`."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def service(job: Object, address: str | None) -> Object:
     :param address: the cluster IP that agents were told; None lets the API server choose.
     """
     spec: dict[str, Any] = {
-        "selector": _pods(job),
+        "selector": _pod_labels(job),
         "ports": [{"name": "https", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
     }
     if address is not None:
@@ -138,7 +138,7 @@ def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> O
         source = {"namespaceSelector": {"matchLabels": dict(settings.metrics_from)}}
         watching = [{"from": [source], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}]
     spec = {
-        "podSelector": {"matchLabels": _pods(job)},
+        "podSelector": {"matchLabels": _pod_labels(job)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [incoming, *watching],
         "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in settings.api_server_ports]}],
@@ -250,7 +250,12 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
     )
     pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
     return batch_job(
-        _ref(job), _labels(job), pod, owner=job, backoff_limit=parsed.spec.backoff_limit, final=FINAL
+        _ref(job),
+        _labels(job),
+        pod,
+        owner=job,
+        backoff_limit=parsed.spec.backoff_limit,
+        permanent_exit_codes=PERMANENT_EXIT_CODES,
     )
 
 
@@ -276,5 +281,5 @@ def _labels(job: Object) -> dict[str, str]:
     return job_labels(ref_of(job), uid_of(job), AGGREGATOR)
 
 
-def _pods(job: Object) -> dict[str, str]:
+def _pod_labels(job: Object) -> dict[str, str]:
     return {COMPONENT: AGGREGATOR, JOB_UID: uid_of(job)}

@@ -1,4 +1,4 @@
-"""Datasets that lie on a volume: read-only, each under its own name, where relative paths of its loader begin."""
+"""Datasets on a volume: mounted read-only, each under its own name, where its loader's relative paths begin."""
 
 from __future__ import annotations
 

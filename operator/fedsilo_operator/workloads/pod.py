@@ -11,22 +11,22 @@ from fedsilo_operator.objects import JOB, Object, Ref
 USER = 65532
 """User and group of every process; the images know no other."""
 
-GRACE = 20
-"""Seconds between SIGTERM and SIGKILL: time to finish a write, not a round."""
+TERMINATION_GRACE_SECONDS = 20
+"""Between SIGTERM and SIGKILL: time to finish a write, not a round."""
 
 PORT = 8443
 """Where an aggregator serves."""
 
 LOG_FORMAT = ("--log-format", "json")
-"""On a cluster programs read the logs first."""
+"""On a cluster, programs read the logs before people do."""
 
 METRICS_PORT = 8080
-"""Where aggregators and guards answer who watches them."""
+"""Where aggregators and guards serve metrics."""
 
 METRICS = {"metrics": METRICS_PORT}
 
-SCRATCH = "1Gi"
-"""Size of `/tmp`: a pod that fills it is evicted, before it fills its node's disk."""
+TMP_SIZE = "1Gi"
+"""A pod that fills its `/tmp` is evicted before it fills its node's disk."""
 
 SUSPENDER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""
@@ -66,19 +66,21 @@ class Container:
     command: Sequence[str] = ()
 
 
-def pod_spec(container: Container, *, first: Sequence[Container] = (), **more: Any) -> dict[str, Any]:
-    """A pod under the restricted Pod Security level, without token or service links unless `more` says so.
+def pod_spec(
+    container: Container, *, init_containers: Sequence[Container] = (), **extra: Any
+) -> dict[str, Any]:
+    """A pod under the restricted Pod Security level, without token or service links unless `extra` has them.
 
-    :param first: containers that end, one after another, before the pod's own begins.
+    :param init_containers: each runs to its end, one after another, before the pod's own container begins.
     """
-    mounts = [mount for each in (*first, container) for mount in each.mounts]
+    mounts = [mount for each in (*init_containers, container) for mount in each.mounts]
     volumes = {mount.name: {"name": mount.name, **mount.source} for mount in mounts}
-    more |= {"initContainers": list(map(_container, first))} if first else {}
+    extra |= {"initContainers": list(map(_container, init_containers))} if init_containers else {}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE,
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,
@@ -88,8 +90,8 @@ def pod_spec(container: Container, *, first: Sequence[Container] = (), **more: A
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(container)],
-        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}}],
-        **more,
+        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+        **extra,
     }
 
 
@@ -129,14 +131,14 @@ def batch_job(
     *,
     owner: Object,
     backoff_limit: int,
-    final: Sequence[int],
+    permanent_exit_codes: Sequence[int],
 ) -> Object:
     """A Job that runs one pod to its end.
 
     A disruption (eviction, preemption, drained node) is no failure of the program, so it does not count; a pod is
     replaced only when it is gone, since two would write to one volume.
 
-    :param final: exit codes after which another try cannot help.
+    :param permanent_exit_codes: those after which a retry cannot help.
     """
     return {
         "apiVersion": "batch/v1",
@@ -150,7 +152,10 @@ def batch_job(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": sorted(final)}},
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {"operator": "In", "values": sorted(permanent_exit_codes)},
+                    },
                 ]
             },
             "template": {"metadata": {"labels": dict(labels)}, "spec": dict(pod)},
@@ -159,7 +164,7 @@ def batch_job(
 
 
 def suspension(job: Object, suspend: bool) -> Object:
-    """The body that suspends a Job or lets it go on, for the field manager `SUSPENDER`; nothing else is touched.
+    """The body that suspends or resumes a Job, for the field manager `SUSPENDER`; it touches nothing else.
 
     :param job: the Job as observed; its pod template stays what it was when the Job was made.
     """
@@ -173,12 +178,12 @@ def suspension(job: Object, suspend: bool) -> Object:
 
 
 def is_suspended(job: Object) -> bool:
-    """Whether a Job is meant to have no pods."""
+    """Whether a Job is suspended, so that it has no pods."""
     return bool(job["spec"].get("suspend", False))
 
 
 def metadata(ref: Ref, labels: Mapping[str, str], owner: Object | None) -> dict[str, Any]:
-    """Metadata of a child; the owner takes it along when it goes."""
+    """Metadata of a child, which is deleted with its owner."""
     content: dict[str, Any] = {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels)}
     if owner is not None:
         content["ownerReferences"] = [

@@ -30,7 +30,7 @@ from fedsilo_operator.objects import (
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import observe
-from fedsilo_operator.silo.plan import plan
+from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from fedsilo_operator.workloads.pod import SUSPENDER
 
@@ -187,7 +187,7 @@ class World:
         """The plan for the agent as everything is now."""
         seen = observe(self, AGENT_REF)
         assert seen is not None
-        return plan(replace(seen, events=tuple(self.kubernetes_events)), self.now, settings)
+        return reconcile(replace(seen, events=tuple(self.kubernetes_events)), self.now, settings)
 
     def reconcile(self, settings: Settings = SETTINGS) -> Plan:
         """Plan and carry out."""

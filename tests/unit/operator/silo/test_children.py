@@ -21,7 +21,7 @@ from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.objects import Object
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads import agent as children
-from fedsilo_operator.workloads.agent import FINAL, GUARD, TRAINER, Site
+from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
 from tests.unit.operator.silo.scene import SETTINGS, World, agent, job_spec, silo
 
 GOLDEN = Path(__file__).with_name("golden") / "children.yaml"
@@ -113,12 +113,12 @@ def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since(
 
 def test_a_guard_serves_metrics_only_where_they_are_wanted() -> None:
     owner = agent()
-    site = Site(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
+    parsed = ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
     for wanted in ({"a": "b"}, None):
-        made = children.guard_job(site, replace(SETTINGS, metrics_from=wanted))
+        made = children.guard_job(parsed, replace(SETTINGS, metrics_from=wanted))
         (container,) = made["spec"]["template"]["spec"]["containers"]
         assert ("ports" in container) == ("--metrics-port" in container["args"]) == (wanted is not None)
-        assert children.guard_policy(site)["spec"]["ingress"] == [], "whom it answers, the institution says"
+        assert children.guard_policy(parsed)["spec"]["ingress"] == [], "whom it answers, the institution says"
 
 
 @pytest.mark.parametrize("name", [TRAINER, GUARD, "isolation"])
@@ -250,7 +250,7 @@ def test_jobs_end_at_once_with_codes_that_no_retry_mends(component: str) -> None
         if obj["metadata"]["name"].endswith(f"-{component}") and obj["kind"] == "Job"
     )
     assert job["spec"]["backoffLimit"] == 2
-    assert job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == list(FINAL)
+    assert job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == list(PERMANENT_EXIT_CODES)
     assert "suspend" not in job["spec"]
 
 
@@ -296,6 +296,6 @@ def test_the_trainer_has_no_key_and_the_guard_no_data() -> None:
 def test_names_leave_room_for_what_a_job_adds_to_its_pods() -> None:
     long = agent()
     long["spec"]["job"]["name"] = "j" * 40
-    site = Site(SiloAgent.model_validate(long), Silo.model_validate(silo()), long)
-    for job in (children.trainer_job(site, SETTINGS), children.guard_job(site, SETTINGS)):
+    parsed = ParsedAgent(SiloAgent.model_validate(long), Silo.model_validate(silo()), long)
+    for job in (children.trainer_job(parsed, SETTINGS), children.guard_job(parsed, SETTINGS)):
         assert len(job["metadata"]["name"]) + len("-abcde") <= 63

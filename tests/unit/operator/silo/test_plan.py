@@ -21,7 +21,7 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.plan import Apply, Plan
-from fedsilo_operator.silo.plan import LEAVE
+from fedsilo_operator.silo.component import TRAINER_EXIT_SECONDS
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.scene import (
     AGENT_REF,
@@ -389,7 +389,7 @@ def test_a_trainer_whose_guard_is_done_may_end_by_itself() -> None:
     scene = started()
     scene.end(GUARD, "Complete")
     scene.suspend(True)
-    assert scene.reconcile().requeue_after == LEAVE
+    assert scene.reconcile().requeue_after == TRAINER_EXIT_SECONDS
     assert not suspended(scene, TRAINER)
     scene.end(TRAINER, "Complete")
     assert scene.reconcile().requeue_after is None
@@ -401,7 +401,7 @@ def test_a_silo_is_finished_when_its_guard_is_though_the_trainer_was_stopped() -
     scene = started()
     scene.end(GUARD, "Complete")
     scene.suspend(True)
-    scene.pass_time(LEAVE - 1)
+    scene.pass_time(TRAINER_EXIT_SECONDS - 1)
     assert scene.reconcile().requeue_after == 1
     assert not suspended(scene, TRAINER)
     scene.pass_time(1)

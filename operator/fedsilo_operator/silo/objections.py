@@ -37,7 +37,7 @@ def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Diagnos
     return [Diagnosis(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
 
 
-def admitted(agent: SiloAgent, silo: Silo) -> str:
+def admission_note(agent: SiloAgent, silo: Silo) -> str:
     """What holds for a job that the silo admits, in words."""
     spec, name = agent.spec.job.spec, silo.metadata.name
     least = policy.min_samples_per_class(spec, silo)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.silo import Silo
-from fedsilo_operator.admission import admitted, objections
 from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Diagnosis
+from fedsilo_operator.silo.objections import admission_note, objections
 from tests.unit.operator.golden import sentences
 from tests.unit.operator.silo.scene import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
 
@@ -208,4 +208,4 @@ def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[st
     ],
 )
 def test_an_admission_says_what_holds(edits: tuple[Edit, ...], words: str) -> None:
-    assert words in admitted(*parsed(edits))
+    assert words in admission_note(*parsed(edits))

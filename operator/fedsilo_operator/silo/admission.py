@@ -1,0 +1,126 @@
+"""Whether a silo admits its part in a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.observed import condition, status_of
+from fedsilo.api.silo import Silo
+from fedsilo.api.words import faults_of
+from fedsilo.process import version
+from fedsilo_operator.conditions import Status
+from fedsilo_operator.objects import Object, silo_of
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.silo.objections import admission_note, objections
+from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.workloads.agent import ParsedAgent, config_map, fingerprint, trainer_image
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class AdmissionDecision:
+    """What the silo decided about the job.
+
+    :param status: of the condition `Admitted`.
+    :param phase: of an agent that does not run because of it.
+    :param parsed: what the children are made from; None unless the job is admitted.
+    :param unreadable: whether this version of the operator cannot tell, so that pods of another stay as they are.
+    """
+
+    status: Status
+    diagnosis: Diagnosis
+    phase: AgentPhase = AgentPhase.REFUSED
+    parsed: ParsedAgent | None = None
+    unreadable: bool = False
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the silo admits the job now; it may change its mind."""
+        return self.parsed is not None
+
+
+def decide(seen: AgentObservation, settings: Settings) -> AdmissionDecision:
+    """The decision on an agent, from its frozen job and the Silo as it is now."""
+    agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
+    # Silo and agent have to be there and understood.
+    if silo is None:
+        remedy = "create it, or delete the job and create it again without this silo"
+        text = f"Silo {where} does not exist; {remedy}."
+        return _pending("False", Reason.SILO_NOT_FOUND, text)
+    typed_agent, fault = _parse(SiloAgent, agent)
+    if typed_agent is None:
+        return _unreadable(fault)
+    typed_silo, fault = _parse(Silo, silo)
+    if typed_silo is None:
+        return _unreadable(fault)
+    # Without a published key, nothing that the silo signs could be checked.
+    if typed_silo.status.public_key is None:
+        ready = condition(silo, ConditionType.READY) or {"message": "The operator is about to publish it."}
+        text = f"Silo {where} has published no key, so nothing that it signs could be checked. {ready['message']}"
+        return _pending("Unknown", Reason.SILO_NOT_READY, text)
+    # The policy, and what else the silo objects to.
+    found = objections(typed_agent, typed_silo, seen.trainer_image or trainer_image(typed_agent, settings))
+    if found:
+        return _refused(found)
+    # What guard and trainer read must be what they began with.
+    parsed = ParsedAgent(typed_agent, typed_silo, agent)
+    if (changed := _changed_configuration(seen, parsed)) is not None:
+        return AdmissionDecision("False", Diagnosis(Reason.TRUST_BROKEN, changed))
+    note = Diagnosis(Reason.ADMITTED, admission_note(typed_agent, typed_silo))
+    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed)
+
+
+def _pending(status: Status, reason: Reason, text: str) -> AdmissionDecision:
+    return AdmissionDecision(status, Diagnosis(reason, text), AgentPhase.PENDING)
+
+
+def _unreadable(fault: str) -> AdmissionDecision:
+    text = (
+        f"{version()} of the operator cannot read it: {fault} Correct it if it is wrong; if it was made for another"
+        " version, run that one. Pods that run go on as they are."
+    )
+    found = Diagnosis(Reason.UNREADABLE, text)
+    return AdmissionDecision("Unknown", found, AgentPhase.PENDING, unreadable=True)
+
+
+def _refused(found: Sequence[Diagnosis]) -> AdmissionDecision:
+    waits = all(objection.reason == Reason.APPROVAL_PENDING for objection in found)
+    message = " ".join(objection.message for objection in found)
+    phase = AgentPhase.APPROVAL_PENDING if waits else AgentPhase.REFUSED
+    return AdmissionDecision("False", Diagnosis(found[0].reason, message), phase)
+
+
+def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str | None:
+    """What is wrong when guard and trainer would read something else than they began with.
+
+    What a guard checks must not change under it, neither by an edited Silo nor by whoever may make ConfigMaps.
+    """
+    began = status_of(seen.agent).get("configuration")
+    observed = seen.configuration
+    if began in (None, fingerprint(observed or config_map(parsed))):
+        return None
+    where = f"Silo {parsed.silo.metadata.name}: ConfigMap {parsed.ref}"
+    if observed is not None:
+        return f"{where} is not the one with which guard and trainer began. Delete it, and the operator makes it again."
+    return (
+        f"{where} is gone, and the Silo is not any more what guard and trainer began with. Undo its change, and the"
+        " operator makes it again; or delete this SiloAgent, and the silo's part begins anew with the Silo as it is."
+    )
+
+
+def _parse(model: type[Model], observed: Object) -> tuple[Model | None, str]:
+    """The object in types; else all that this version of fedsilo does not understand of it."""
+    try:
+        return model.model_validate(observed), ""
+    except ValidationError as error:
+        document = f"{model.__name__} {observed['metadata']['name']}"
+        faults = faults_of(error, model, file="", document=document)
+        return None, " ".join(f"{fault.line()}." for fault in faults)

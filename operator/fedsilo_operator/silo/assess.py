@@ -1,0 +1,206 @@
+"""What an observation of a SiloAgent amounts to: interpreted here, once, for actions, conditions and status alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.observed import condition, holds, status_of
+from fedsilo_operator.diagnosis.events import backoff
+from fedsilo_operator.diagnosis.outcome import Outcome
+from fedsilo_operator.objects import JOB, Object
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.rejections import diagnosis_of
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.silo.admission import AdmissionDecision, decide
+from fedsilo_operator.silo.component import Component, components, trainer_exit_seconds
+from fedsilo_operator.silo.observe import AgentObservation, Child
+from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent, config_map, fingerprint
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """How far an agent is, and what has to be done about it.
+
+    :param agent: the SiloAgent as observed.
+    :param phase: how far it is.
+    :param message: what matters most about it.
+    :param ready: why guard and trainer run, or what blocks them.
+    :param outcome: how the silo's part ended; None while it has not.
+    :param admission: the silo's decision; None once the end is recorded, which is never taken back.
+    :param suspend: by component, whether its Job is to be suspended; a component that is missing stays as it is.
+    :param children: those that exist, as far as any are to be made.
+    :param children_from: what the missing ones are made from; None when none are to be made.
+    :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
+    :param requeue_after: seconds after which to look again although nothing changed.
+    """
+
+    agent: Object
+    trainer: Component
+    guard: Component
+    phase: AgentPhase
+    message: str
+    ready: Diagnosis
+    outcome: Outcome | None = None
+    admission: AdmissionDecision | None = None
+    suspend: Mapping[str, bool] = field(default_factory=dict)
+    children: frozenset[Child] = frozenset()
+    children_from: ParsedAgent | None = None
+    configuration: str | None = None
+    requeue_after: float | None = None
+
+
+def assess(seen: AgentObservation, now: datetime, settings: Settings) -> Assessment:
+    """The assessment of an agent that is not being deleted."""
+    trainer, guard = components(seen, now)
+    recorded = _recorded_outcome(seen.agent)
+    if recorded is not None:
+        return Assessment(
+            agent=seen.agent,
+            trainer=trainer,
+            guard=guard,
+            phase=_final_phase(recorded),
+            message=seen.agent["status"]["message"],
+            ready=recorded.diagnosis,
+            outcome=recorded,
+            suspend=_suspend_at_the_end(seen),
+            configuration=_configuration(seen, None),
+        )
+    admission = decide(seen, settings)
+    outcome = _outcome(trainer, guard)
+    phase, ready = _progress(seen, admission, outcome, trainer, guard)
+    exit_seconds = 0.0 if outcome else trainer_exit_seconds(trainer, guard, now)
+    starting = admission.admitted and phase == AgentPhase.STARTING
+    may_make_children = outcome is None and not seen.suspended and not seen.orphans
+    children_from = admission.parsed if may_make_children else None
+    return Assessment(
+        agent=seen.agent,
+        trainer=trainer,
+        guard=guard,
+        phase=phase,
+        message=_message(admission, outcome, phase, ready),
+        ready=ready,
+        outcome=outcome,
+        admission=admission,
+        suspend=_suspend_at_the_end(seen) if outcome else _suspend(seen, admission, exit_seconds),
+        children=frozenset(seen.children),
+        children_from=children_from,
+        configuration=_configuration(seen, children_from),
+        requeue_after=backoff(_jobs_and_pods(seen), now) if starting else exit_seconds or None,
+    )
+
+
+def _recorded_outcome(agent: Object) -> Outcome | None:
+    """The end that the agent's status says already."""
+    for end in (ConditionType.FINISHED, ConditionType.FAILED):
+        if holds(agent, end):
+            found = condition(agent, end) or {}
+            diagnosis = Diagnosis(found["reason"], found.get("message", ""))
+            return Outcome(end == ConditionType.FINISHED, diagnosis)
+    return None
+
+
+def _outcome(trainer: Component, guard: Component) -> Outcome | None:
+    """How the silo's part ended: it fails with either component, and is finished when its guard is."""
+    ends = [component.outcome for component in (trainer, guard) if component.outcome is not None]
+    failed = [end.diagnosis for end in ends if not end.succeeded]
+    if failed:
+        message = " ".join(diagnosis.message for diagnosis in failed)
+        return Outcome(False, Diagnosis(failed[0].reason, message))
+    if guard.outcome is not None and (trainer.outcome is not None or trainer.stopped):
+        text = "The job is over for this silo: guard and trainer are done."
+        return Outcome(True, Diagnosis(Reason.FINISHED, text))
+    return None
+
+
+def _final_phase(outcome: Outcome) -> AgentPhase:
+    return AgentPhase.FINISHED if outcome.succeeded else AgentPhase.FAILED
+
+
+def _progress(
+    seen: AgentObservation,
+    admission: AdmissionDecision,
+    outcome: Outcome | None,
+    trainer: Component,
+    guard: Component,
+) -> tuple[AgentPhase, Diagnosis]:
+    """How far the agent is, and why guard and trainer run or do not."""
+    if outcome is not None:
+        return _final_phase(outcome), outcome.diagnosis
+    if not admission.admitted and not (admission.unreadable and seen.started):
+        phase = admission.phase
+        ready = Diagnosis(Reason.ADMITTING, "No pods: the silo does not admit the job.")
+    elif not seen.suspended:
+        blocked = _blocked(seen, trainer, guard)
+        phase = AgentPhase.STARTING if blocked else AgentPhase.RUNNING
+        ready = blocked or Diagnosis(Reason.RUNNING, "Guard and trainer run.")
+    else:
+        phase = AgentPhase.SUSPENDED if seen.started else AgentPhase.ADMITTED
+        ready = Diagnosis(Reason.SUSPENDED, _suspended_message(seen, trainer, guard))
+    return phase, diagnosis_of(seen.rejections) or ready
+
+
+def _blocked(seen: AgentObservation, trainer: Component, guard: Component) -> Diagnosis | None:
+    """What guard and trainer wait for; None when they run."""
+    waiting = [component for component in (trainer, guard) if component.waiting]
+    if not waiting:
+        return None
+    known = next((component.diagnosis for component in waiting if component.diagnosis), None)
+    if known is not None:
+        return known
+    if seen.orphans:
+        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.orphans)
+        text = f"Waiting until {names} is gone, which an earlier agent of this name has left."
+    elif seen.previous_pods:
+        text = f"Waiting for the end of an earlier pod ({', '.join(sorted(seen.previous_pods))})."
+    else:
+        text = f"Waiting for {' and '.join(f'the {component.name}' for component in waiting)} to run."
+    return Diagnosis(Reason.STARTING, text)
+
+
+def _suspended_message(seen: AgentObservation, trainer: Component, guard: Component) -> str:
+    if not seen.started:
+        return "No pods yet: the job starts when enough silos have admitted it."
+    if trainer.alive or guard.alive:
+        return "The pods are being stopped."
+    return "No pods: the job is suspended or over."
+
+
+def _message(
+    admission: AdmissionDecision, outcome: Outcome | None, phase: AgentPhase, ready: Diagnosis
+) -> str:
+    decided = not admission.admitted or phase == AgentPhase.ADMITTED
+    return admission.diagnosis.message if outcome is None and decided else ready.message
+
+
+def _suspend_at_the_end(seen: AgentObservation) -> dict[str, bool]:
+    """Nothing computes any more. A guard stays until the job is over: it tells why there is no answer."""
+    return {TRAINER: True, GUARD: seen.suspended}
+
+
+def _suspend(seen: AgentObservation, admission: AdmissionDecision, exit_seconds: float) -> dict[str, bool]:
+    """Which Jobs are to be suspended, and which to go on, before the end."""
+    if not seen.suspended and admission.unreadable:
+        return {}
+    if not seen.suspended and admission.admitted:
+        return {TRAINER: False, GUARD: False}
+    return {GUARD: True} if exit_seconds else {TRAINER: True, GUARD: True}
+
+
+def _configuration(seen: AgentObservation, children_from: ParsedAgent | None) -> str | None:
+    """Fingerprint of the configuration with which guard and trainer began, or begin now."""
+    recorded: str | None = status_of(seen.agent).get("configuration")
+    if recorded:
+        return recorded
+    if seen.configuration is not None:
+        return fingerprint(seen.configuration)
+    if children_from is not None and not seen.rejections:
+        return fingerprint(config_map(children_from))
+    return None
+
+
+def _jobs_and_pods(seen: AgentObservation) -> list[Object]:
+    jobs = [child for (kind, _), child in seen.children.items() if kind == JOB]
+    return [*jobs, *seen.pods[TRAINER], *seen.pods[GUARD]]

@@ -1,0 +1,106 @@
+"""Guard and trainer, each interpreted from its Job and the pods that the Job made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from fedsilo.api.observed import condition, holds
+from fedsilo_operator.conditions import moment
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.outcome import Outcome, outcome
+from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
+from fedsilo_operator.objects import Object, is_deleted
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from fedsilo_operator.workloads.pod import is_suspended
+
+GUARD_PLACEMENT = timedelta(seconds=15)
+"""A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely next."""
+
+TRAINER_EXIT_SECONDS = 30.0
+"""Time in which a trainer whose guard is done may end by itself: it puts the silo's own model into its place, and a
+pod that is stopped takes its log along."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """Guard or trainer.
+
+    :param job: its Job; None where there is none.
+    :param job_ended: whether the Job says that it has ended; its last pod may not have yet.
+    :param alive: whether a pod may still write to the volume.
+    :param previous_pod: whether a pod of an earlier Job may.
+    :param running: whether a pod runs or is done.
+    :param ready_since: since when a pod has been ready.
+    :param outcome: how it ended; None until Job and pods have.
+    :param diagnosis: what keeps it from running, where that is known.
+    """
+
+    name: str
+    job: Object | None
+    job_ended: bool
+    alive: bool
+    previous_pod: bool
+    running: bool
+    ready_since: datetime | None
+    outcome: Outcome | None
+    diagnosis: Diagnosis | None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has still to run."""
+        return self.outcome is None and not self.running
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its Job is suspended and its pods are gone."""
+        return self.job is not None and is_suspended(self.job) and not self.alive
+
+    def differs(self, suspend: bool) -> bool:
+        """Whether its Job can be suspended or resumed so, and is not."""
+        changeable = self.job is not None and not is_deleted(self.job) and not self.job_ended
+        return changeable and self.job is not None and is_suspended(self.job) != suspend
+
+
+def components(seen: AgentObservation, now: datetime) -> tuple[Component, Component]:
+    """Trainer and guard."""
+    trainer, guard = _component(seen, TRAINER), _component(seen, GUARD)
+    if guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE:
+        due = trainer.ready_since is not None and trainer.ready_since + GUARD_PLACEMENT <= now
+        if not due and not trainer.job_ended:
+            guard = replace(guard, diagnosis=None)
+    return trainer, guard
+
+
+def _component(seen: AgentObservation, name: str) -> Component:
+    job, pods = seen.job(name), seen.pods.get(name, ())
+    ended, runs = outcome(job, pods), running(pods)
+    return Component(
+        name=name,
+        job=job,
+        job_ended=outcome(job, ()) is not None,
+        alive=alive(pods),
+        previous_pod=name in seen.previous_pods,
+        running=runs,
+        ready_since=_ready_since(pods),
+        outcome=ended,
+        diagnosis=None if ended or runs else diagnose(job, pods, seen.events),
+    )
+
+
+def _ready_since(pods: Sequence[Object]) -> datetime | None:
+    ready = [condition(pod, PodCondition.READY) or {} for pod in pods if holds(pod, PodCondition.READY)]
+    return min((moment(found["lastTransitionTime"]) for found in ready), default=None)
+
+
+def trainer_exit_seconds(trainer: Component, guard: Component, now: datetime) -> float:
+    """Seconds that a trainer whose guard is done has left to end by itself; 0 when it may be stopped."""
+    if guard.job is None or not holds(guard.job, JobCondition.COMPLETE):
+        return 0.0
+    if trainer.job is None or trainer.job_ended:
+        return 0.0
+    done = (condition(guard.job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
+    return max(0.0, TRAINER_EXIT_SECONDS - (now - moment(done)).total_seconds()) if done else 0.0

@@ -1,0 +1,41 @@
+"""What becomes of a SiloAgent: a pure function of what was observed.
+
+Children are made where they are missing and are not changed afterwards, but for the suspension of the Jobs: an operator
+that is upgraded, or a Silo that is edited, changes nothing under a job that runs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fedsilo_operator.objects import is_deleted
+from fedsilo_operator.plan import Plan
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.silo import children, status
+from fedsilo_operator.silo.assess import assess
+from fedsilo_operator.silo.observe import AgentObservation
+
+
+def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
+    """What to do about an agent, and what its status should say."""
+    # 1. An agent that is being deleted takes its children along, by their owner references.
+    if is_deleted(seen.agent):
+        return Plan()
+
+    # 2. Interpret what was observed, once: everything below reads this value only.
+    found = assess(seen, now, settings)
+
+    # 3. Make the children that are missing, once the silo admits the job and the job wants pods.
+    actions = [*children.missing(found, settings)]
+
+    # 4. Suspend or resume the Jobs, whatever became of the children.
+    actions += children.suspensions(found)
+
+    # 5. Say so: the status where it changes, and an Event for each transition.
+    # 6. Look again where no watch would tell: at what is only in Events, and at a trainer that is about to end.
+    return Plan(
+        actions=tuple(actions),
+        events=tuple(status.events(found)),
+        status=status.document(found, now),
+        requeue_after=found.requeue_after,
+    )

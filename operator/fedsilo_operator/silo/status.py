@@ -1,0 +1,86 @@
+"""The status of a SiloAgent, from its assessment: conditions, what is written, and the Events about what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.observed import condition
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.conditions import MAX_MESSAGE, Condition, as_status
+from fedsilo_operator.objects import Object, satisfies
+from fedsilo_operator.reasons import ALARMING, Reason
+from fedsilo_operator.silo.assess import Assessment
+
+_TOLD_ELSEWHERE = frozenset({Reason.ADMITTING, Reason.FINISHED})
+"""Reasons of `Ready` that another condition explains better."""
+
+
+def conditions(found: Assessment) -> list[Condition]:
+    """`Admitted`, `Ready`, and at the end `Finished` or `Failed`."""
+    if found.admission is None:
+        return _recorded(found.agent)
+    admitted = Condition.of(ConditionType.ADMITTED, found.admission.status, found.admission.diagnosis)
+    runs = found.phase == AgentPhase.RUNNING
+    ready = Condition.of(ConditionType.READY, "True" if runs else "False", found.ready)
+    if found.outcome is None:
+        return [admitted, ready]
+    end = ConditionType.FINISHED if found.outcome.succeeded else ConditionType.FAILED
+    return [admitted, ready, Condition.of(end, "True", found.outcome.diagnosis)]
+
+
+def _recorded(agent: Object) -> list[Condition]:
+    """Conditions as they were written: an end is never taken back, whatever is observed after it."""
+    return [
+        Condition(found["type"], found["status"], found["reason"], found.get("message", ""))
+        for found in agent["status"]["conditions"]
+    ]
+
+
+def document(found: Assessment, now: datetime) -> dict[str, Any] | None:
+    """The operator's part of the status; None where it is there already."""
+    status = {
+        "observedGeneration": found.agent["metadata"].get("generation", 0),
+        "phase": str(found.phase),
+        "message": found.message[:MAX_MESSAGE],
+        "conditions": as_status(conditions(found), found.agent, now),
+        **({"configuration": found.configuration} if found.configuration else {}),
+    }
+    return None if satisfies(found.agent.get("status"), status) else status
+
+
+def events(found: Assessment) -> Iterator[Event]:
+    """One for each transition that a person would want to know of; Warning where one must act.
+
+    A failure is told by `Failed`, and not once more by `Ready`, which has the same words.
+    """
+    stated = conditions(found)
+    failures = [one.message for one in stated if one.type == ConditionType.FAILED]
+    for one in stated:
+        if one.type == ConditionType.READY and one.message in failures:
+            continue
+        if _is_transition(found.agent, one):
+            yield Event(
+                found.agent, "Warning" if _is_alarming(one) else "Normal", str(one.reason), one.message
+            )
+
+
+def _is_transition(agent: Object, stated: Condition) -> bool:
+    """Whether status or reason are new, and worth an Event."""
+    before = condition(agent, stated.type)
+    if before is not None and (before["status"], before["reason"]) == (stated.status, stated.reason):
+        return False
+    if stated.type != ConditionType.READY:
+        return True
+    first_suspension = before is None and stated.reason == Reason.SUSPENDED
+    return stated.reason not in _TOLD_ELSEWHERE and not first_suspension
+
+
+def _is_alarming(stated: Condition) -> bool:
+    if stated.reason in ALARMING:
+        return True
+    if stated.type == ConditionType.READY:
+        return stated.status != "True" and stated.reason not in (Reason.STARTING, Reason.SUSPENDED)
+    return stated.type == ConditionType.FAILED or stated.status == "False"
