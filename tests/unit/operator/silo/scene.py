@@ -15,7 +15,10 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import (
+    CLAIM,
+    CONFIG_MAP,
     JOB,
+    NETWORK_POLICY,
     POD,
     SILO_AGENT,
     SILO_KIND,
@@ -51,6 +54,15 @@ SETTINGS = Settings(
 NAME = agent_name(JOB_REF, UID, SILO_REF)
 AGENT_REF = Ref(SILO_REF.namespace, NAME)
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+CHILDREN = [
+    (CLAIM, NAME),
+    (CONFIG_MAP, NAME),
+    (NETWORK_POLICY, f"{NAME}-trainer"),
+    (NETWORK_POLICY, f"{NAME}-guard"),
+    (JOB, f"{NAME}-trainer"),
+    (JOB, f"{NAME}-guard"),
+]
+"""In the order in which they are made."""
 
 
 def job_spec(**changes: Any) -> dict[str, Any]:
@@ -315,3 +327,41 @@ def ended(code: int, message: str = "", **more: Any) -> dict[str, Any]:
 def world(policy: Mapping[str, Any] | None = None, *, suspend: bool = False, **changes: Any) -> World:
     """An agent in its silo, nothing reconciled yet."""
     return World(agent(job_spec(**changes), suspend=suspend), silo(policy))
+
+
+def started() -> World:
+    """An agent whose pods run."""
+    scene = world()
+    scene.reconcile()
+    scene.run_all()
+    scene.reconcile()
+    return scene
+
+
+def applied(plan: Plan) -> list[tuple[Kind, str]]:
+    """Kind and name of what the plan applies."""
+    actions = [action for action in plan.actions if isinstance(action, Apply)]
+    return [(kind_of(action.object), action.object["metadata"]["name"]) for action in actions]
+
+
+def recorded(scene: World) -> list[tuple[str, str]]:
+    """Type and reason of the events so far."""
+    return [(event.type, event.reason) for event in scene.events]
+
+
+def suspended(scene: World, component: str) -> bool:
+    """Whether the component's Job is suspended."""
+    job = scene.job(component)
+    assert job is not None
+    return bool(job["spec"].get("suspend"))
+
+
+def stated(name: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    """A condition in a status."""
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-03-01T12:00:00Z",
+    }

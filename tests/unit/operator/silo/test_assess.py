@@ -1,0 +1,100 @@
+"""One value says what an agent's observation amounts to; nothing else is read to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fedsilo.api.conditions import AgentPhase
+from fedsilo_operator.objects import SILO_KIND
+from fedsilo_operator.silo.assess import Assessment, assess
+from fedsilo_operator.silo.observe import observe
+from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from tests.unit.operator.silo.scene import AGENT_REF, SETTINGS, SILO_REF, World, agent, silo, started, world
+
+RESUME, STOP = {TRAINER: False, GUARD: False}, {TRAINER: True, GUARD: True}
+KEEP: dict[str, bool] = {}
+
+
+def assessed(scene: World) -> Assessment:
+    seen = observe(scene, AGENT_REF)
+    assert seen is not None
+    return assess(replace(seen, events=tuple(scene.kubernetes_events)), scene.now, SETTINGS)
+
+
+def refused() -> World:
+    scene = started()
+    scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]["methods"] = ["creff"]
+    return scene
+
+
+def unreadable() -> World:
+    scene = started()
+    scene.agent["spec"]["telepathy"] = True
+    return scene
+
+
+def suspended() -> World:
+    scene = started()
+    scene.suspend(True)
+    return scene
+
+
+def ending(component: str, condition: str) -> Callable[[], World]:
+    def scene() -> World:
+        found = started()
+        found.end(component, condition, reason="BackoffLimitExceeded", message="no more")
+        return found
+
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("scene", "phase", "suspend", "makes_children"),
+    [
+        (lambda: World(agent()), AgentPhase.PENDING, STOP, False),
+        (lambda: World(agent(), silo({"methods": ["creff"]})), AgentPhase.REFUSED, STOP, False),
+        (lambda: World(agent(), silo({"manualApproval": True})), AgentPhase.APPROVAL_PENDING, STOP, False),
+        (lambda: world(suspend=True), AgentPhase.ADMITTED, STOP, False),
+        (world, AgentPhase.STARTING, RESUME, True),
+        (started, AgentPhase.RUNNING, RESUME, True),
+        (refused, AgentPhase.REFUSED, STOP, False),
+        (unreadable, AgentPhase.RUNNING, KEEP, False),
+        (suspended, AgentPhase.SUSPENDED, STOP, False),
+        (ending(TRAINER, "Complete"), AgentPhase.RUNNING, RESUME, True),
+        (ending(TRAINER, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
+        (ending(GUARD, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
+    ],
+)
+def test_an_observation_is_one_value(
+    scene: Callable[[], World], phase: AgentPhase, suspend: dict[str, bool], makes_children: bool
+) -> None:
+    found = assessed(scene())
+    assert found.phase == phase
+    assert found.suspend == suspend
+    assert (found.children_from is not None) == makes_children
+
+
+def test_a_recorded_end_is_not_decided_about_again() -> None:
+    scene = started()
+    scene.end(TRAINER, "Failed", reason="BackoffLimitExceeded", message="no more")
+    scene.reconcile()
+    before = assessed(scene)
+    scene.objects[SILO_KIND] = {}
+    after = assessed(scene)
+    assert after.admission is None
+    assert (after.phase, after.message, after.outcome) == (before.phase, before.message, before.outcome)
+
+
+def test_what_blocks_is_said_of_the_component_that_it_blocks() -> None:
+    scene = world()
+    scene.reconcile()
+    waiting = {"ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    scene.pod(GUARD, phase="Pending", containerStatuses=[waiting])
+    found = assessed(scene)
+    assert found.trainer.diagnosis is None
+    assert found.guard.diagnosis is not None
+    assert found.ready == found.guard.diagnosis
+    assert found.requeue_after == 5

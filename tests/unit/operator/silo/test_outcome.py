@@ -1,0 +1,121 @@
+"""How a silo's part ends: with its guard, or with the failure of either component, once and for all."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsilo.api.observed import condition
+from fedsilo_operator.objects import POD, SILO_AGENT
+from fedsilo_operator.silo.component import TRAINER_EXIT_SECONDS
+from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from tests.unit.operator.silo.scene import ended, recorded, started, suspended
+
+
+@pytest.mark.parametrize("component", [TRAINER, GUARD])
+def test_a_job_that_failed_fails_the_agent_in_its_own_words(component: str) -> None:
+    scene = started()
+    job = scene.job(component)
+    assert job is not None
+    (pod,) = scene.owned(job)
+    words = (
+        '{"reason": "DataInvalid", "message": "scans/train.npz: holds no array images; name it in config"}'
+    )
+    pod["status"] = ended(3, words)
+    scene.end(component, "Failed", reason="PodFailurePolicy", message="exit code 3 matched")
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Failed"]) == ("Failed", ("True", "DataInvalid"))
+    assert recorded(scene).count(("Warning", "DataInvalid")) == 1
+    told = {
+        GUARD: ": scans/train.npz: holds no array images; name it in config.",
+        TRAINER: "; its log says more: kubectl fedsilo logs digits -n federation --silo north --component trainer.",
+    }
+    assert scene.message == f"The {component} ended with exit code 3 (DataInvalid){told[component]}"
+    assert recorded(scene)[-1] == ("Warning", "DataInvalid")
+
+
+def test_the_look_at_the_network_is_the_trainers_start_and_may_be_its_end() -> None:
+    scene = started()
+    job = scene.job(TRAINER)
+    assert job is not None
+    (pod,) = scene.owned(job)
+    waits = {"ready": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+    looks = {"ready": False, "state": {"running": {}}}
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [looks], "containerStatuses": [waits]}
+    scene.reconcile()
+    assert (scene.phase, scene.message) == ("Starting", "Waiting for the trainer to run.")
+    words = '{"reason": "PolicyRefused", "message": "isolation: 10.96.0.1:443 (TCP) can be reached"}'
+    looked = ended(5, words)["containerStatuses"]
+    pod["status"] = {"phase": "Failed", "initContainerStatuses": looked, "containerStatuses": [waits]}
+    scene.end(TRAINER, "Failed", reason="PodFailurePolicy", message="exit code 5 matched")
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Failed"]) == ("Failed", ("True", "PolicyRefused"))
+    assert scene.message == (
+        "The trainer did not begin, since the look at its network ended with exit code 5 (PolicyRefused): "
+        "isolation: 10.96.0.1:443 (TCP) can be reached."
+    )
+
+
+def test_a_guard_outlives_its_trainer_to_tell_the_aggregator_until_the_job_is_over() -> None:
+    scene = started()
+    scene.end(
+        TRAINER, "Failed", reason="BackoffLimitExceeded", message="has reached the specified backoff limit"
+    )
+    scene.reconcile()
+    assert not suspended(scene, GUARD)
+    scene.suspend(True)
+    scene.reconcile()
+    assert suspended(scene, GUARD)
+    assert scene.phase == "Failed"
+
+
+def test_a_trainer_without_a_guard_gives_its_gpu_back() -> None:
+    scene = started()
+    scene.end(GUARD, "Failed", reason="PodFailurePolicy", message="exit code 5 matched")
+    scene.reconcile()
+    assert suspended(scene, TRAINER)
+
+
+def test_a_trainer_whose_guard_is_done_may_end_by_itself() -> None:
+    scene = started()
+    scene.end(GUARD, "Complete")
+    scene.suspend(True)
+    assert scene.reconcile().requeue_after == TRAINER_EXIT_SECONDS
+    assert not suspended(scene, TRAINER)
+    scene.end(TRAINER, "Complete")
+    assert scene.reconcile().requeue_after is None
+    assert scene.phase == "Finished"
+    assert not suspended(scene, TRAINER)
+
+
+def test_a_silo_is_finished_when_its_guard_is_though_the_trainer_was_stopped() -> None:
+    scene = started()
+    scene.end(GUARD, "Complete")
+    scene.suspend(True)
+    scene.pass_time(TRAINER_EXIT_SECONDS - 1)
+    assert scene.reconcile().requeue_after == 1
+    assert not suspended(scene, TRAINER)
+    scene.pass_time(1)
+    scene.reconcile()
+    assert suspended(scene, TRAINER)
+    assert scene.phase == "Suspended"
+    scene.objects[POD] = {}
+    scene.reconcile()
+    assert scene.phase == "Finished"
+
+
+def test_an_end_is_never_taken_back() -> None:
+    scene = started()
+    scene.end(TRAINER, "Complete")
+    scene.end(GUARD, "Complete")
+    scene.reconcile()
+    before = condition(scene.agent, "Finished")
+    scene.objects = {SILO_AGENT: scene.objects[SILO_AGENT]}
+    scene.suspend(True)
+    scene.pass_time(3600)
+    plan = scene.reconcile()
+    assert plan.actions == ()
+    assert plan.events == ()
+    after = condition(scene.agent, "Finished")
+    assert scene.phase == "Finished"
+    assert before is not None
+    assert after == {**before, "observedGeneration": 2}

@@ -1,0 +1,153 @@
+"""From admission to the end: what a reconcile makes of each step, and that it settles."""
+
+from __future__ import annotations
+
+from fedsilo_operator.objects import KINDS, POD
+from fedsilo_operator.plan import Apply, Plan
+from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from tests.unit.operator.silo.scene import (
+    CHILDREN,
+    RUNNING,
+    World,
+    agent,
+    applied,
+    recorded,
+    silo,
+    started,
+    stated,
+    suspended,
+    world,
+)
+
+
+def test_an_admitted_agent_that_is_suspended_has_no_children() -> None:
+    scene = world(suspend=True)
+    assert scene.reconcile().actions == ()
+    assert scene.phase == "Admitted"
+    assert scene.conditions == {"Admitted": ("True", "Admitted"), "Ready": ("False", "Suspended")}
+    assert recorded(scene) == [("Normal", "Admitted")]
+
+
+def test_network_policies_come_before_pods() -> None:
+    assert applied(world().reconcile()) == CHILDREN
+
+
+def test_a_job_runs_from_admission_to_its_end() -> None:
+    scene = world(suspend=True)
+    scene.reconcile()
+    scene.suspend(False)
+    scene.reconcile()
+    assert scene.phase == "Starting"
+    scene.run_all()
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Ready"]) == ("Running", ("True", "Running"))
+    scene.end(TRAINER, "Complete")
+    scene.reconcile()
+    assert scene.phase == "Running"
+    scene.end(GUARD, "Complete")
+    scene.reconcile()
+    assert scene.phase == "Finished"
+    assert scene.conditions["Finished"] == ("True", "Finished")
+    assert recorded(scene) == [
+        ("Normal", "Admitted"),
+        ("Normal", "Starting"),
+        ("Normal", "Running"),
+        ("Normal", "Finished"),
+    ]
+
+
+def test_suspending_stops_the_pods_and_resuming_starts_them() -> None:
+    scene = started()
+    scene.suspend(True)
+    scene.reconcile()
+    assert suspended(scene, TRAINER)
+    assert suspended(scene, GUARD)
+    assert (scene.phase, scene.message) == ("Suspended", "The pods are being stopped.")
+    scene.objects[POD] = {}
+    scene.reconcile()
+    assert (scene.phase, scene.message) == ("Suspended", "No pods: the job is suspended or over.")
+    scene.suspend(False)
+    scene.reconcile()
+    assert not suspended(scene, TRAINER)
+    assert not suspended(scene, GUARD)
+    assert scene.phase == "Starting"
+
+
+def test_an_agent_that_is_on_its_way_out_is_left_alone() -> None:
+    scene = started()
+    scene.agent["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    assert scene.plan() == Plan()
+
+
+def test_the_trouble_of_a_pod_is_told() -> None:
+    scene = world()
+    scene.reconcile()
+    scene.pod(
+        TRAINER, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "no GPU")]
+    )
+    scene.pod(
+        GUARD, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "affinity")]
+    )
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Ready"]) == ("Starting", ("False", "Unschedulable"))
+    assert "no GPU" in scene.message
+    assert recorded(scene)[-1] == ("Warning", "Unschedulable")
+
+
+def test_a_guard_may_wait_a_moment_for_the_place_of_its_trainer() -> None:
+    scene = world()
+    scene.reconcile()
+    scene.pod(TRAINER, **RUNNING)
+    scene.pod(
+        GUARD, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "affinity")]
+    )
+    scene.pass_time(5)
+    scene.reconcile()
+    assert scene.conditions["Ready"] == ("False", "Starting")
+    scene.pass_time(15)
+    scene.reconcile()
+    assert scene.conditions["Ready"] == ("False", "Unschedulable")
+
+
+def test_an_agent_that_does_not_run_is_looked_at_again_ever_more_rarely() -> None:
+    scene = world()
+    scene.reconcile()
+    waits = []
+    for _ in range(9):
+        pause = scene.reconcile().requeue_after
+        assert pause is not None
+        waits.append(pause)
+        scene.pass_time(pause)
+    assert waits == [5, 5, 10, 20, 40, 80, 160, 300, 300]
+    scene.run_all()
+    assert scene.reconcile().requeue_after is None
+
+
+def test_every_phase_settles() -> None:
+    """A second reconcile writes nothing, whatever the phase."""
+    scenes: dict[str, World] = {
+        "Pending": World(agent()),
+        "Refused": World(agent(), silo({"methods": ["creff"]})),
+        "ApprovalPending": World(agent(), silo({"manualApproval": True})),
+        "Admitted": world(suspend=True),
+        "Starting": world(),
+        "Running": started(),
+        "Suspended": started(),
+        "Finished": started(),
+        "Failed": started(),
+    }
+    scenes["Suspended"].suspend(True)
+    for component in (TRAINER, GUARD):
+        scenes["Finished"].end(component, "Complete")
+        scenes["Failed"].end(component, "Failed", reason="BackoffLimitExceeded", message="no more")
+    for phase, scene in scenes.items():
+        scene.reconcile()
+        scene.pass_time(100)
+        assert scene.phase == phase
+        assert scene.plan().settled, phase
+
+
+def test_every_kind_that_is_applied_is_one_the_operator_knows() -> None:
+    for action in world().plan().actions:
+        assert isinstance(action, Apply)
+        assert (action.object["apiVersion"], action.object["kind"]) in KINDS
