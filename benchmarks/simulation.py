@@ -158,14 +158,14 @@ def measure(way: str, job: Job, directory: Path) -> list[float]:
     return _simulation(job, directory, Execution(workers, job.batch if way.endswith("batches") else 0))
 
 
-def _simulation(job: Job, directory: Path, means: Execution) -> list[float]:
+def _simulation(job: Job, directory: Path, execution: Execution) -> list[float]:
     from contextlib import closing
 
-    from fedsilo.simulation.opening import open_simulation
+    from fedsilo.simulation.simulate import open_simulation
 
     times: list[float] = []
-    with closing(open_simulation(federation(job), Path.cwd(), directory, means)) as simulation:
-        for _ in simulation.play():
+    with closing(open_simulation(federation(job), Path.cwd(), directory, execution)) as simulation:
+        for _ in simulation.run():
             if len(simulation.history()) > len(times):
                 times.append(time.time())
         if simulation.failure is not None:

@@ -143,15 +143,15 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
 def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, Any]], list[float]]:
     """The job's records of rounds, and the final model's accuracy by class."""
     from fedsilo.simulation.execution import Execution
-    from fedsilo.simulation.opening import open_simulation
+    from fedsilo.simulation.simulate import open_simulation
 
-    federation, means = cell.federation(place.data, place.device), Execution(workers=place.workers)
+    federation, execution = cell.federation(place.data, place.device), Execution(workers=place.workers)
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
-        closing(open_simulation(federation, Path.cwd(), Path(directory), means)) as simulation,
+        closing(open_simulation(federation, Path.cwd(), Path(directory), execution)) as simulation,
     ):
         told = 0
-        for _ in simulation.play():
+        for _ in simulation.run():
             if len(simulation.history()) > told:
                 told = len(simulation.history())
                 progress.round(cell, told, simulation.rounds)

@@ -31,7 +31,7 @@ LOOK = 0.25
 
 
 def run_in_process(
-    federation: JobManifest, workdir: Workdir, data_root: Path, display: Display, means: Execution
+    federation: JobManifest, workdir: Workdir, data_root: Path, display: Display, execution: Execution
 ) -> Outcome:
     """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run`."""
     began = time.monotonic()
@@ -42,18 +42,18 @@ def run_in_process(
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
         progress = Progress(federation, workdir, starting=starting)
         with display.showing(progress):
-            error = _run(lambda: _open(progress, uid, data_root, means), progress, display, check)
+            error = _run(lambda: _open(progress, uid, data_root, execution), progress, display, check)
         workdir.collect()
         document = progress.outcome(time.monotonic() - began)
         sent = [silo.get("bytes", 0) for silo in progress.silos]
         return Outcome(document, error.exit_code if error else 0, sum(sent) / len(sent))
 
 
-def _open(progress: Progress, uid: str, data_root: Path, means: Execution) -> Simulation:
+def _open(progress: Progress, uid: str, data_root: Path, execution: Execution) -> Simulation:
     # Importing torch takes a second or two, in which a person should already see something.
-    from fedsilo.simulation.opening import open_simulation
+    from fedsilo.simulation.simulate import open_simulation
 
-    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, means, uid)
+    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, execution, uid)
 
 
 def _run(
@@ -104,7 +104,7 @@ def _play(
         progress.tell(document, simulation.history())
         display.update(progress)
 
-    for _ in simulation.play():
+    for _ in simulation.run():
         check()
         if time.monotonic() >= due:
             tell()

@@ -250,7 +250,7 @@ class BatchedStep(Protocol):
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
         """The reply of one silo."""
 
-    def together(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
+    def batched(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
         """The replies of several, equal to their own up to rounding; such a step keeps nothing between rounds."""
 
 

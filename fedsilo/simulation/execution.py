@@ -1,4 +1,4 @@
-"""What a simulation computes with, free of torch."""
+"""How a simulation executes the silos' tasks; free of torch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Execution:
-    """How the silos' work is done.
+    """How the silos' tasks are executed.
 
-    :param workers: processes that share it, one silo each at a time; 0: the simulation's own does all of it.
-    :param batch: silos that are trained at once, where the method permits it; 0: one at a time. The result then agrees
-        up to rounding.
+    :param workers: processes that share them, one silo each at a time; 0: the simulation's own does all of them.
+    :param batch: silos that are trained at once, where the method permits it, with results that agree up to rounding;
+        0: one at a time.
     """
 
     workers: int = 0
     batch: int = 0
 
 
-ALONE = Execution()
+SEQUENTIAL = Execution()
 """One process, one silo at a time."""

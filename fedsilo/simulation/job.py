@@ -1,17 +1,17 @@
-"""One job in memory: for every exchange, ask the silos, wait for all of them, fold.
+"""One job in memory: for every exchange, run the silos' tasks, wait for all of them, fold.
 
 Left out are transport, signatures, and every file but the result. What decides the result is the engine's own: the
-exchanges, the samples of silos, quorum, the contract of every answer, each silo's policy, the order of the sum. Nobody
-is late here, so that no deadline passes. What a simulation holds is gone with its process; it cannot be resumed.
+exchanges, the samples of silos, quorum, the contract of every update, each silo's policy, the order of the sum. No silo
+is late here, so that no deadline passes. A simulation's state is lost with its process; it cannot be resumed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.record import round_record, with_figures
@@ -23,59 +23,50 @@ from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State
-from fedsilo.simulation.silos import Failure, SimulatedTask, SimulatedUpdate
+from fedsilo.simulation.backend import Backend
+from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
 from fedsilo.simulation.updates import InMemoryUpdates
 
 HISTORY = "history.jsonl"
 
 
-class Answering(Protocol):
-    """What answers questions: this process, or others."""
-
-    def answers(self, questions: Sequence[SimulatedTask]) -> Iterable[tuple[str, SimulatedUpdate | Failure]]:
-        """Silo and answer, in whatever order they come."""
-
-    def close(self) -> None:
-        """End what answers."""
-
-
 @dataclass(frozen=True)
-class AskedExchange:
-    """The exchange that waits for answers."""
+class SimulatedExchange:
+    """The open exchange."""
 
     exchange: Exchange
     round: OpenRound
 
 
 class Simulation:
-    """One job's rounds, from the first question to the model.
+    """One job's rounds, from the first task to the model.
 
     :param directory: of model, description and history.
     :ivar current: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
-    :ivar private: what each silo keeps since its last answer that counted.
+    :ivar private: what each silo keeps since its last update that counted.
     """
 
     def __init__(
         self,
-        course: Workflow,
+        workflow: Workflow,
         identity: JobIdentity,
         spec: FederatedJobSpec,
         directory: Path,
-        answering: Answering,
+        backend: Backend,
     ) -> None:
         self.identity = identity
-        self.rounds = course.rounds
-        self.parameters = course.parameters
-        self.current: AskedExchange | None = None
+        self.rounds = workflow.rounds
+        self.parameters = workflow.parameters
+        self.current: SimulatedExchange | None = None
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
-        self._course = course
+        self._workflow = workflow
         self._spec = spec
         self._directory = directory
-        self._answering = answering
+        self._backend = backend
         self._history: list[dict[str, Any]] = []
 
     def history(self) -> list[dict[str, Any]]:
@@ -83,80 +74,80 @@ class Simulation:
         return self._history
 
     def close(self) -> None:
-        """End what the silos run in; a simulation that was left before its end must not leave it behind."""
-        self._answering.close()
+        """Release the backend, also when the simulation has not come to its end."""
+        self._backend.close()
 
-    def play(self) -> Iterator[None]:
-        """Go to the end of the job, with a pause after every answer and every exchange."""
+    def run(self) -> Iterator[None]:
+        """Run the job to its end, with a pause after every silo's update and every exchange."""
         try:
-            yield from self._play()
+            yield from self._run()
         except FedsiloError as error:
             self.failure = error
 
-    def _play(self) -> Iterator[None]:
-        state, record = self._course.start().held(), dict[str, Any]()
-        for position, exchange in enumerate(self._course.exchanges):
-            answers = yield from self._ask(state, exchange)
-            state, record = self._fold(state, record, answers)
-            if self._course.is_last_of_round(position):
+    def _run(self) -> Iterator[None]:
+        state, record = self._workflow.start().held(), dict[str, Any]()
+        for position, exchange in enumerate(self._workflow.exchanges):
+            updates = yield from self._collect(state, exchange)
+            state, record = self._fold(state, record, updates)
+            if self._workflow.is_last_of_round(position):
                 self._complete(record)
                 record = {}
             yield
         self.current = None
-        snapshot = self._course.model(state)
-        architecture = self._course.architecture(snapshot)
+        snapshot = self._workflow.model(state)
+        architecture = self._workflow.architecture(snapshot)
         self.result = write_result(
             self._directory, snapshot.tree, architecture, self._spec, self.identity, self._history
         )
 
-    def _ask(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
-        """The answers of one exchange, as many as there are when its round closes."""
-        round = self._course.round(exchange)
-        offered, assignments = self._course.ask(state, exchange, round.silos)
-        questions = [self._question(offered, exchange, silo, assignments[silo]) for silo in round.silos]
-        answers: dict[str, SimulatedUpdate] = {}
-        self.current = AskedExchange(exchange, round)
-        for silo, answer in self._answering.answers(questions):
-            if isinstance(answer, SimulatedUpdate):
-                answers[silo] = answer
+    def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
+        """The updates of one exchange, as many as there are when its round closes."""
+        round = self._workflow.round(exchange)
+        offered, assignments = self._workflow.ask(state, exchange, round.silos)
+        tasks = [self._task(offered, exchange, silo, assignments[silo]) for silo in round.silos]
+        updates: dict[str, SimulatedUpdate] = {}
+        self.current = SimulatedExchange(exchange, round)
+        for silo, found in self._backend.run(tasks):
+            if isinstance(found, SimulatedUpdate):
+                updates[silo] = found
                 round = round.answer(silo)
             else:
-                round = round.fail(silo, f"{answer.reason}: {answer.message}")
-                if failure := fatal_failure(silo, answer.reason, answer.message):
+                round = round.fail(silo, f"{found.reason}: {found.message}")
+                if failure := fatal_failure(silo, found.reason, found.message):
                     raise failure
                 if round.outcome is RoundOutcome.QUORUM_LOST:
                     raise round.loss()
             self.current = replace(self.current, round=round)
             yield
-        return answers
+        return updates
 
-    def _question(self, offered: State, exchange: Exchange, silo: str, given: Assignment) -> SimulatedTask:
-        settings, step = dict(given.settings), exchange.phase.step
+    def _task(self, offered: State, exchange: Exchange, silo: str, assignment: Assignment) -> SimulatedTask:
+        settings, step = dict(assignment.settings), exchange.phase.step
         task = SiloTask(
             step=step,
             phase=exchange.phase.name,
             round=exchange.round,
             phase_round=exchange.phase_round,
             phase_rounds=exchange.phase_rounds,
-            trees={name: offered.tree(tree) for name, tree in given.trees.items()},
+            trees={name: offered.tree(tree) for name, tree in assignment.trees.items()},
             settings=settings,
         )
-        contract = self._course.contract(step, settings)
+        contract = self._workflow.contract(step, settings)
         return SimulatedTask(silo, task_id(exchange, silo), task, contract, self.private.get(silo, State()))
 
     def _fold(
-        self, state: State, before: Mapping[str, Any], answers: Mapping[str, SimulatedUpdate]
+        self, state: State, before: Mapping[str, Any], updates: Mapping[str, SimulatedUpdate]
     ) -> tuple[State, dict[str, Any]]:
         assert self.current is not None
         exchange, closed = self.current.exchange, self.current.round
-        counted = {silo: answers[silo] for silo in self.identity.silos if silo in answers}
-        kept = {silo: answer.private for silo, answer in counted.items() if answer.private is not None}
+        counted = {silo: updates[silo] for silo in self.identity.silos if silo in updates}
+        kept = {silo: update.private for silo, update in counted.items() if update.private is not None}
         self.private |= kept
-        sizes = {silo: answer.size for silo, answer in counted.items()}
+        sizes = {silo: update.size for silo, update in counted.items()}
         record = round_record(before, exchange, closed, {}, sizes)
-        folded, found = self._course.fold(state, exchange, InMemoryUpdates(counted))
+        folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted))
         folded = folded.held()
-        return folded, with_figures(record, found, self._course.score(folded, exchange))
+        return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:
         self._history.append(record)

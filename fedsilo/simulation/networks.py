@@ -1,4 +1,4 @@
-"""Copies of a job's networks: a new one for each answer of each silo, without building it anew."""
+"""Copies of a job's networks: a new one for each task of each silo, without building it anew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.learning.models import Model, build_model
 
 SHARED = (type, FunctionType, BuiltinFunctionType)
-"""What copies have in common, as deep copies have."""
+"""Types whose instances copies share, as deep copies do."""
 
 
 class Networks:
@@ -25,7 +25,7 @@ class Networks:
         self._copiers: dict[str, Callable[[], Model]] = {}
 
     def new(self, architecture: ModelSpec) -> Model:
-        """A network of this architecture, whose weights are of no account."""
+        """A network of this architecture with arbitrary weights."""
         key = architecture.model_dump_json()
         if key not in self._copiers:
             self._copiers[key] = copier(build_model(architecture, self._data, seed=0))
@@ -33,10 +33,10 @@ class Networks:
 
 
 def copier(network: Model) -> Callable[[], Model]:
-    """What makes copies of a network, each a deep copy of what it is now.
+    """A function that makes copies of a network, each a deep copy of what it is now.
 
     `copy.deepcopy` walks through some hundred dictionaries of hooks that every network has; pickling does so in C, in
-    a fifth of the time. A network that cannot be pickled, or not be read again, is copied in the slow way.
+    a fifth of the time. A network that cannot be pickled and read again is copied in the slow way.
     """
     try:
         pickled = _Pickled(network)

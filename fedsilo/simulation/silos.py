@@ -29,13 +29,13 @@ log = logging.getLogger("fedsilo.simulation")
 class SimulatedTask:
     """What one silo is asked.
 
-    :param name: of the task, for messages.
+    :param id: of the task, for messages.
     :param contract: what may come back.
-    :param private: what the silo has kept from its last answer.
+    :param private: what the silo keeps since its last accepted update.
     """
 
     silo: str
-    name: str
+    id: str
     task: SiloTask
     contract: Contract
     private: State
@@ -43,7 +43,7 @@ class SimulatedTask:
 
 @dataclass(frozen=True)
 class SimulatedUpdate:
-    """What came back: checked, and nothing else than the contract allows.
+    """What a silo sends back: checked, with nothing but what the contract allows.
 
     :param blocks: payload kind -> tensors, in the contract's order.
     :param private: what the silo keeps; None where that is what it had.
@@ -61,8 +61,8 @@ class SimulatedUpdate:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why there is no answer, in the words in which a guard would report it."""
+class SimulatedFailure:
+    """Why there is no update, as a guard would report it."""
 
     reason: str
     message: str
@@ -70,12 +70,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class SharedContext(LocalContext):
-    """What a silo half may use where many silos share a process."""
+    """The silo half's view where many silos share a process: networks are copied, not built anew."""
 
     networks: Networks = field(kw_only=True)
 
     def network(self, architecture: ModelSpec) -> Model:
-        """A new network, whose weights are of no account."""
+        """A new network with arbitrary weights."""
         return self.networks.new(architecture)
 
 
@@ -85,7 +85,7 @@ class SimulatedSilo:
     :param runner: what answers its tasks, or why nothing does.
     """
 
-    def __init__(self, silo: Silo, job: FrozenJob, runner: TaskRunner | Failure) -> None:
+    def __init__(self, silo: Silo, job: FrozenJob, runner: TaskRunner | SimulatedFailure) -> None:
         self.runner = runner
         self._silo = silo
         self._job = job
@@ -95,25 +95,27 @@ class SimulatedSilo:
     @property
     def samples(self) -> int:
         """Examples that it trains on."""
-        return 0 if isinstance(self.runner, Failure) else len(self.runner.context.train)
+        return 0 if isinstance(self.runner, SimulatedFailure) else len(self.runner.context.train)
 
-    def answer(self, question: SimulatedTask) -> SimulatedUpdate | Failure:
-        """Have the method answer, and let go only what contract and policy allow."""
+    def answer(self, task: SimulatedTask) -> SimulatedUpdate | SimulatedFailure:
+        """Run the task, and release what contract and policy allow."""
         runner = self.runner
-        if isinstance(runner, Failure):
+        if isinstance(runner, SimulatedFailure):
             return runner
-        return self.let_go(question, lambda: runner.run(question.task, question.private))
+        return self.release(task, lambda: runner.run(task.task, task.private))
 
-    def let_go(self, question: SimulatedTask, reply: Callable[[], Reply]) -> SimulatedUpdate | Failure:
-        """What contract and policy allow of a reply, which is computed only where they allow anything."""
+    def release(
+        self, task: SimulatedTask, compute: Callable[[], Reply]
+    ) -> SimulatedUpdate | SimulatedFailure:
+        """What contract and policy allow of a reply, which is computed only where the policy admits the contract."""
         try:
-            self.admit(question.contract)
-            return self.checked(question, reply())
+            self._require_permitted(task.contract)
+            return self._checked(task, compute())
         except Exception as error:
-            return failure_of(error, question.name)
+            return failure_of(error, task.id)
 
-    def admit(self, contract: Contract) -> None:
-        """Ask the silo's policy, once for each contract.
+    def _require_permitted(self, contract: Contract) -> None:
+        """Check the contract against the silo's policy, once.
 
         :raises PolicyRefused: with everything that forbids it.
         """
@@ -121,36 +123,36 @@ class SimulatedSilo:
             policy.require(self._silo, self._job, policy.Departure.of(contract))
             self._admitted.append(contract)
 
-    def checked(self, question: SimulatedTask, reply: Reply) -> SimulatedUpdate:
-        """The reply as an answer.
+    def _checked(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
+        """The reply as an update.
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        said, contract = ReplyMetadata.parse(reply_document(reply)), question.contract
+        metadata, contract = ReplyMetadata.parse(reply_document(reply)), task.contract
         try:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}
-            blocks = released_blocks(contract, found, said.support, self._limits.min_samples_per_class)
-            metrics = self._limits.metrics(said.metrics)
+            blocks = released_blocks(contract, found, metadata.support, self._limits.min_samples_per_class)
+            metrics = self._limits.metrics(metadata.metrics)
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
         except Problem as problem:
-            text = f"task {question.name}: the trainer's reply breaks the contract: {problem}"
+            text = f"task {task.id}: the trainer's reply breaks the contract: {problem}"
             raise PolicyRefused(text) from problem
         kinds = {
             kind: {block.name: tensors[block.name] for block in blocks if block.kind == kind}
             for kind in contract.kinds()
         }
         private = None if reply.private is None else reply.private.held()
-        return SimulatedUpdate(said.samples, metrics, kinds, private)
+        return SimulatedUpdate(metadata.samples, metrics, kinds, private)
 
 
 def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[str, SimulatedSilo]:
-    """Every silo with its examples, by reference; one whose data are wrong says so when it is asked."""
+    """Every silo with its examples, by reference; one whose data are wrong fails its tasks."""
     networks = Networks(job.spec.data)
     model = signature(networks.new(job.spec.model))
 
-    def runner(silo: Silo) -> TaskRunner | Failure:
+    def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
         try:
             train, validation = data.examples(silo)
         except Exception as error:
@@ -162,9 +164,9 @@ def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[
     return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
 
 
-def failure_of(error: Exception, task: str) -> Failure:
-    """What a trainer or guard would report; what is no error of ours is logged whole."""
+def failure_of(error: Exception, task: str) -> SimulatedFailure:
+    """What a trainer or guard would report; an error that is not fedsilo's is logged with its traceback."""
     if isinstance(error, FedsiloError):
-        return Failure(error.reason, str(error))
+        return SimulatedFailure(error.reason, str(error))
     log.error("task %s", task, exc_info=error)
-    return Failure("TrainerError", f"{type(error).__name__}: {error}"[:2000])
+    return SimulatedFailure("TrainerError", f"{type(error).__name__}: {error}"[:2000])

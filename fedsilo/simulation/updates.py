@@ -1,4 +1,4 @@
-"""A round's answers, held in memory, as the server half reads them."""
+"""A round's updates in memory, as the server half reads them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from fedsilo.simulation.silos import SimulatedUpdate
 
 
 class InMemoryUpdates(FoldedUpdates):
-    """The answers that count.
+    """The updates that count.
 
-    :param answers: silo -> answer, in the order of the job's references.
+    :param updates: silo -> update, in the order of the job's references.
     """
 
-    def __init__(self, answers: Mapping[str, SimulatedUpdate]) -> None:
-        self.silos = tuple(answers)
-        self._answers = answers
+    def __init__(self, updates: Mapping[str, SimulatedUpdate]) -> None:
+        self.silos = tuple(updates)
+        self._updates = updates
 
     def samples(self, silo: str) -> int:
         """Sample count that the silo states."""
-        return self._answers[silo].samples
+        return self._updates[silo].samples
 
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo."""
-        return self._answers[silo].metrics
+        return self._updates[silo].metrics
 
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind."""
-        return tuple(self._answers[silo].blocks.get(kind, ()))
+        return tuple(self._updates[silo].blocks.get(kind, ()))
 
     def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
         """Names and tensors of that kind."""
-        yield from self._answers[silo].blocks.get(kind, {}).items()
+        yield from self._updates[silo].blocks.get(kind, {}).items()

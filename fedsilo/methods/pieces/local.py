@@ -43,7 +43,7 @@ class PlainTraining:
         """w_k, as `train_model`."""
         return train_model(silo, task, private)
 
-    def together(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
+    def batched(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
         """w_k of every silo, equal to that of each by itself up to rounding."""
         from fedsilo.learning.batched import Client, fit_batched
 

@@ -1,4 +1,4 @@
-"""Small federations over the digits, as a manifest would give them."""
+"""Manifests of small jobs over the digits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedsilo.wire.contract import KINDS
 from tests.integration.local.manifest import job, silo
 
 
-def federation(members: list[dict[str, Any]], **spec: Any) -> JobManifest:
+def manifest_of(silos: list[dict[str, Any]], **spec: Any) -> JobManifest:
     """These silos and one job; keyword arguments are merged into its spec."""
-    parsed = FederatedJob.model_validate(job(members, **spec))
-    return JobManifest("job.yaml", parsed, tuple(Silo.model_validate(member) for member in members))
+    parsed = FederatedJob.model_validate(job(silos, **spec))
+    return JobManifest("job.yaml", parsed, tuple(Silo.model_validate(one) for one in silos))
 
 
 def sharing(count: int, scheme: str = "dirichlet", **policy: Any) -> list[dict[str, Any]]:

@@ -10,33 +10,33 @@ import pytest
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
-from fedsilo.simulation.opening import simulate
+from fedsilo.simulation.simulate import simulate
 from tests.federate import drive, local_silos, open_engine, runners
 from tests.unit.methods.forms import FORMS, ROUNDS
-from tests.unit.simulation.digits import federation, sharing
+from tests.unit.simulation.digits import manifest_of, sharing
 
 FORM_OF = {method: (form, config) for form, (method, config) in reversed(FORMS.items())}
 
 
 def both(tmp_path: Path, count: int, **spec: Any) -> None:
     """Run a job both ways and compare models, histories, and what the silos keep."""
-    members = federation(sharing(count), training={"rounds": ROUNDS}, **spec)
-    job = members.job.spec
+    manifest = manifest_of(sharing(count), training={"rounds": ROUNDS}, **spec)
+    job = manifest.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
-    apart = open_engine(tmp_path / "apart" / "aggregator", job, evaluation=evaluation)
-    silos = local_silos(tmp_path / "apart", runners(job, members.silos, tmp_path))
-    drive(apart, silos)
-    together = simulate(members, tmp_path, tmp_path / "together")
-    assert apart.result is not None and together.result is not None
-    assert together.result.sha256 == apart.result.sha256
-    assert together.result.path.read_bytes() == apart.result.path.read_bytes()
+    engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation)
+    silos = local_silos(tmp_path / "signed", runners(job, manifest.silos, tmp_path))
+    drive(engine, silos)
+    simulation = simulate(manifest, tmp_path, tmp_path / "simulated")
+    assert engine.result is not None and simulation.result is not None
+    assert simulation.result.sha256 == engine.result.sha256
+    assert simulation.result.path.read_bytes() == engine.result.path.read_bytes()
     differing = {"updates", "bytes"}  # nothing is signed, and updates have no headers
-    for one, other in zip(together.history(), apart.history(), strict=True):
+    for one, other in zip(simulation.history(), engine.history(), strict=True):
         assert one.keys() == other.keys()
         assert {k: one[k] for k in one.keys() - differing} == {k: other[k] for k in other.keys() - differing}
         assert one["bytes"].keys() == other["bytes"].keys()
     assert {silo.reference: content(silo.private) for silo in silos if silo.private != State()} == {
-        silo: content(private) for silo, private in together.private.items()
+        silo: content(private) for silo, private in simulation.private.items()
     }
 
 

@@ -16,11 +16,11 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.examples import load_examples
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.opening import open_simulation, simulate
-from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask
+from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
+from fedsilo.simulation.simulate import open_simulation, simulate
 from fedsilo.wire import Contract, ExpectedBlock
 from tests.integration.local.manifest import python
-from tests.unit.simulation.digits import federation, sharing
+from tests.unit.simulation.digits import manifest_of, sharing
 
 CONTRACT = Contract(
     (
@@ -46,9 +46,9 @@ class Replying:
 
 def checked(tmp_path: Path, reply: Any, **policy: Any) -> Any:
     """What a silo with this policy makes of a reply."""
-    members = federation(sharing(1, "iid", **policy))
-    opened: Any = open_simulation(members, tmp_path, tmp_path)
-    silo: SimulatedSilo = opened._answering._silos["silo-s0/s0"]
+    manifest = manifest_of(sharing(1, "iid", **policy))
+    opened: Any = open_simulation(manifest, tmp_path, tmp_path)
+    silo: SimulatedSilo = opened._backend._silos["silo-s0/s0"]
     silo.runner = Replying(reply)  # type: ignore[assignment]
     task = SiloTask("train", "train", 1, 1, 1, {}, {})
     return silo.answer(SimulatedTask("silo-s0/s0", "r00001-train-s0", task, CONTRACT, State()))
@@ -82,54 +82,54 @@ def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> Non
 )
 def test_what_a_guard_refuses_is_refused_here(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     failure = checked(tmp_path, replace(GOOD, **change), minSamplesPerClass=5)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, SimulatedFailure)
     assert failure.reason == "PolicyRefused"
     assert said in failure.message
 
 
 def test_what_a_method_raises_is_a_failure_of_the_silo(tmp_path: Path) -> None:
-    assert checked(tmp_path, KeyError("w")) == Failure("TrainerError", "KeyError: 'w'")
+    assert checked(tmp_path, KeyError("w")) == SimulatedFailure("TrainerError", "KeyError: 'w'")
 
 
 def test_a_policy_forbids_here_in_the_words_of_a_guard(tmp_path: Path) -> None:
-    members = sharing(2, "iid")
-    members[1]["spec"]["policy"]["methods"] = ["fedprox"]
+    silos = sharing(2, "iid")
+    silos[1]["spec"]["policy"]["methods"] = ["fedprox"]
     with pytest.raises(
         QuorumLost, match=r"silo-s1/s1 failed: PolicyRefused: silo s1: policy\.methods allows fedprox"
     ):
-        simulate(federation(members), tmp_path, tmp_path)
-    done = simulate(federation(members, participation={"minSilos": 1}), tmp_path, tmp_path)
+        simulate(manifest_of(silos), tmp_path, tmp_path)
+    done = simulate(manifest_of(silos, participation={"minSilos": 1}), tmp_path, tmp_path)
     assert [sorted(line["samples"]) for line in done.history()] == [["silo-s0/s0"]] * 2
     assert "policy.methods" in done.history()[0]["failed"]["silo-s1/s1"]
 
 
 def test_wrong_data_of_a_silo_fail_the_job(tmp_path: Path) -> None:
-    members = sharing(2, "iid")
-    members[0]["spec"]["datasets"][0] |= python("nothing") | {"partition": None}
+    silos = sharing(2, "iid")
+    silos[0]["spec"]["datasets"][0] |= python("nothing") | {"partition": None}
     with pytest.raises(SiloFailed, match="silo silo-s0/s0: dataset 'digits'") as raised:
-        simulate(federation(members, participation={"minSilos": 1}), tmp_path, tmp_path)
+        simulate(manifest_of(silos, participation={"minSilos": 1}), tmp_path, tmp_path)
     assert raised.value.reason == "DataInvalid"
 
 
 def test_silos_that_divide_a_dataset_hold_it_once_and_see_their_own(tmp_path: Path) -> None:
-    members = federation(sharing(3), data={"validationFraction": 0.2})
-    data = SharedData(members.job.spec, tmp_path)
-    for silo in members.silos:
+    manifest = manifest_of(sharing(3), data={"validationFraction": 0.2})
+    data = SharedData(manifest.job.spec, tmp_path)
+    for silo in manifest.silos:
         for shared, own in zip(
-            data.examples(silo), load_examples(members.job.spec, silo, tmp_path), strict=True
+            data.examples(silo), load_examples(manifest.job.spec, silo, tmp_path), strict=True
         ):
             assert shared.features.equal(own.features)
             assert shared.labels.equal(own.labels)
-    pools = {data.examples(silo)[part].pool.data_ptr() for silo in members.silos for part in (0, 1)}
+    pools = {data.examples(silo)[part].pool.data_ptr() for silo in manifest.silos for part in (0, 1)}
     assert len(pools) == 1
 
 
 def test_the_result_is_that_of_any_run(tmp_path: Path) -> None:
-    done = simulate(federation(sharing(2)), tmp_path, tmp_path / "run")
+    done = simulate(manifest_of(sharing(2)), tmp_path, tmp_path / "run")
     assert done.result is not None
     assert load_model(done.result.path).classifier.out_features == 10
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.history()
-    again = simulate(federation(sharing(2)), tmp_path, tmp_path / "run")
+    again = simulate(manifest_of(sharing(2)), tmp_path, tmp_path / "run")
     assert again.result is not None and again.result.sha256 == done.result.sha256
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2

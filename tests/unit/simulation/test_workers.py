@@ -10,55 +10,55 @@ from typing import Any
 import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, QuorumLost
-from fedsilo.simulation import opening
+from fedsilo.simulation import simulate as simulate_module
 from fedsilo.simulation.execution import Execution
-from fedsilo.simulation.opening import open_simulation, simulate
+from fedsilo.simulation.simulate import open_simulation, simulate
 from tests.unit.methods.forms import FORMS
-from tests.unit.simulation.digits import federation, sharing
+from tests.unit.simulation.digits import manifest_of, sharing
 
 
 @pytest.mark.parametrize("form", ["fedavg", "scaffold", "fedconcat", "creff"])
 def test_workers_change_no_byte(tmp_path: Path, form: str) -> None:
     method, config = FORMS[form]
-    members = federation(sharing(5), training={"rounds": 3}, method={"name": method, "config": config})
-    alone = simulate(members, tmp_path, tmp_path / "alone")
-    shared = simulate(members, tmp_path, tmp_path / "shared", Execution(workers=2))
-    assert alone.result is not None and shared.result is not None
-    assert shared.result.sha256 == alone.result.sha256
-    assert shared.history() == alone.history()
+    manifest = manifest_of(sharing(5), training={"rounds": 3}, method={"name": method, "config": config})
+    sequential = simulate(manifest, tmp_path, tmp_path / "sequential")
+    shared = simulate(manifest, tmp_path, tmp_path / "shared", Execution(workers=2))
+    assert sequential.result is not None and shared.result is not None
+    assert shared.result.sha256 == sequential.result.sha256
+    assert shared.history() == sequential.history()
 
 
 def processes(simulation: Any) -> list[Any]:
     """Its worker processes."""
-    return [worker.process for worker in simulation._answering._workers]
+    return [worker.process for worker in simulation._backend._workers]
 
 
 def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_path: Path) -> None:
-    members = federation(sharing(3), participation={"minSilos": 1})
-    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=2))
+    manifest = manifest_of(sharing(3), participation={"minSilos": 1})
+    simulation = open_simulation(manifest, tmp_path, tmp_path, Execution(workers=2))
     first, second = processes(simulation)
     os.kill(first.pid, signal.SIGKILL)
     first.join()
-    for _ in simulation.play():
+    for _ in simulation.run():
         pass
     assert simulation.failure is None
     said = [why for line in simulation.history() for why in line["failed"].values()]
     assert said == ["TrainerLost: its worker ended with exit code -9"]
     simulation.close()
     assert not second.is_alive()
-    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=1))
+    simulation = open_simulation(manifest, tmp_path, tmp_path, Execution(workers=1))
     os.kill(processes(simulation)[0].pid, signal.SIGKILL)
-    for _ in simulation.play():
+    for _ in simulation.run():
         pass
     assert isinstance(simulation.failure, FedsiloError)
     assert "every worker process has ended" in str(simulation.failure)
 
 
 def test_a_job_that_fails_leaves_no_process(tmp_path: Path) -> None:
-    members = federation(sharing(2, maxRounds=1))
-    simulation = open_simulation(members, tmp_path, tmp_path, Execution(workers=2))
+    manifest = manifest_of(sharing(2, maxRounds=1))
+    simulation = open_simulation(manifest, tmp_path, tmp_path, Execution(workers=2))
     started = processes(simulation)
-    for _ in simulation.play():
+    for _ in simulation.run():
         pass
     assert isinstance(simulation.failure, QuorumLost)
     simulation.close()
@@ -68,6 +68,6 @@ def test_a_job_that_fails_leaves_no_process(tmp_path: Path) -> None:
 def test_workers_on_a_gpu_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(opening, "pick_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(simulate_module, "pick_device", lambda _: torch.device("cuda"))
     with pytest.raises(ManifestInvalid, match="share the cores of a CPU"):
-        simulate(federation(sharing(1)), tmp_path, tmp_path, Execution(workers=2))
+        simulate(manifest_of(sharing(1)), tmp_path, tmp_path, Execution(workers=2))

@@ -1,4 +1,4 @@
-"""Several silos' training at once, batched: sooner where one silo leaves the device idle, equal up to rounding."""
+"""Training several silos at once: faster where one silo leaves the device idle, equal up to rounding."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fedsilo.learning.batched import require_independent
 from fedsilo.learning.models import build_model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import BatchedStep, Reply
-from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask, SimulatedUpdate
+from fedsilo.simulation.backend import Outcome
+from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 
 
-class Batches:
-    """The silos of this process, so many at once in the steps that permit it.
+class BatchedBackend:
+    """The silos of this process, several at once in the steps that permit it.
 
     :param size: silos of one batch.
     :raises ManifestInvalid: when no step of the method permits it.
@@ -34,37 +35,37 @@ class Batches:
             )
         require_independent(build_model(spec.model, spec.data, seed=0))
 
-    def answers(self, questions: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
-        """Silo and answer; silos of like size come together, so that few wait for others of their batch."""
-        by_size = sorted(questions, key=lambda question: -self._silos[question.silo].samples)
+    def run(self, tasks: Sequence[SimulatedTask]) -> Iterator[Outcome]:
+        """The outcome of each task; silos of like size share a batch, so that few wait for others."""
+        by_size = sorted(tasks, key=lambda task: -self._silos[task.silo].samples)
         for start in range(0, len(by_size), self._size):
-            yield from self._answers(by_size[start : start + self._size])
+            yield from self._run_batch(by_size[start : start + self._size])
 
     def close(self) -> None:
-        """Nothing to end."""
+        """There is nothing to release."""
 
-    def _answers(self, batch: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
-        runners = [self._silos[question.silo].runner for question in batch]
-        able = [runner for runner in runners if not isinstance(runner, Failure)]
+    def _run_batch(self, batch: Sequence[SimulatedTask]) -> Iterator[Outcome]:
+        runners = [self._silos[task.silo].runner for task in batch]
+        able = [runner for runner in runners if not isinstance(runner, SimulatedFailure)]
         step = able[0].batched_step(batch[0].task.step) if able else None
         if step is not None and len(able) == len(batch) > 1:
             try:
                 contexts = [runner.context for runner in able]
-                replies = step.together(contexts, [question.task for question in batch])
+                replies = step.batched(contexts, [task.task for task in batch])
             except FedsiloError:
-                pass  # whose fault it is shows when each is asked by itself
+                pass  # which silo caused it shows when each runs by itself
             except Exception as error:
                 raise MethodError(
                     f"batches of {self._size} silos: {type(error).__name__}: {error}; the network cannot be trained "
                     "so; train one silo at a time"
                 ) from error
             else:
-                for question, reply in zip(batch, replies, strict=True):
-                    yield question.silo, self._silos[question.silo].let_go(question, partial(_given, reply))
+                for task, reply in zip(batch, replies, strict=True):
+                    yield task.silo, self._silos[task.silo].release(task, partial(_computed, reply))
                 return
-        for question in batch:
-            yield question.silo, self._silos[question.silo].answer(question)
+        for task in batch:
+            yield task.silo, self._silos[task.silo].answer(task)
 
 
-def _given(reply: Reply) -> Reply:
+def _computed(reply: Reply) -> Reply:
     return reply

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.simulation.execution import ALONE, Execution
-from fedsilo.simulation.opening import simulate
+from fedsilo.simulation.execution import SEQUENTIAL, Execution
+from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
 from tests.unit.methods.forms import CLUSTERED
-from tests.unit.simulation.digits import federation, sharing
+from tests.unit.simulation.digits import manifest_of, sharing
 
 TOLERANCE = 1e-5
 """Largest difference of a weight after a round or two; from round to round rounding grows, as between two machines."""
 
 
-def weights(directory: Path, means: Execution, **spec: Any) -> dict[str, np.ndarray]:
+def weights(directory: Path, execution: Execution, **spec: Any) -> dict[str, np.ndarray]:
     """The model of a job whose silos have parts of very different sizes."""
-    members = federation(sharing(5), **({"training": {"rounds": 2}} | spec))
-    done = simulate(members, directory, directory / f"{means}", means)
+    manifest = manifest_of(sharing(5), **({"training": {"rounds": 2}} | spec))
+    done = simulate(manifest, directory, directory / f"{execution}", execution)
     assert done.result is not None
     return open_blob(done.result.path).tree()
 
@@ -55,14 +55,16 @@ def weights(directory: Path, means: Execution, **spec: Any) -> dict[str, np.ndar
     ],
 )
 def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str, Any]) -> None:
-    alone, batched = (weights(tmp_path, means, **spec) for means in (ALONE, Execution(batch=3)))
-    assert alone.keys() == batched.keys()
-    for name in alone:
-        assert np.abs(alone[name] - batched[name]).max() <= TOLERANCE, name
+    one_by_one, batched = (
+        weights(tmp_path, execution, **spec) for execution in (SEQUENTIAL, Execution(batch=3))
+    )
+    assert one_by_one.keys() == batched.keys()
+    for name in one_by_one:
+        assert np.abs(one_by_one[name] - batched[name]).max() <= TOLERANCE, name
 
 
 @pytest.mark.parametrize(
-    ("spec", "means", "error", "said"),
+    ("spec", "execution", "error", "said"),
     [
         ({"method": {"name": "scaffold"}}, Execution(batch=2), ManifestInvalid, "trains one silo at a time"),
         (
@@ -75,16 +77,16 @@ def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str,
     ],
 )
 def test_what_cannot_be_batched_says_so(
-    tmp_path: Path, spec: dict[str, Any], means: Execution, error: type[Exception], said: str
+    tmp_path: Path, spec: dict[str, Any], execution: Execution, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        simulate(federation(sharing(2), **spec), tmp_path, tmp_path, means)
+        simulate(manifest_of(sharing(2), **spec), tmp_path, tmp_path, execution)
 
 
 def test_the_silo_whose_fault_it_is_fails(tmp_path: Path) -> None:
-    members = sharing(3)
-    members[1]["spec"]["policy"]["maxRounds"] = 1
-    job = federation(members, participation={"minSilos": 1})
+    silos = sharing(3)
+    silos[1]["spec"]["policy"]["maxRounds"] = 1
+    job = manifest_of(silos, participation={"minSilos": 1})
     done = simulate(job, tmp_path, tmp_path, Execution(batch=3))
     assert [list(line["failed"]) for line in done.history()] == [["silo-s1/s1"]] * 2
     assert all(len(line["samples"]) == 2 for line in done.history())

@@ -1,9 +1,9 @@
-"""From a manifest to its simulation."""
+"""Simulating the job of a manifest in this process."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -19,16 +19,17 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
-from fedsilo.simulation.batches import Batches
+from fedsilo.simulation.backend import Backend, SequentialBackend
+from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.execution import ALONE, Execution
-from fedsilo.simulation.job import HISTORY, Answering, Simulation
-from fedsilo.simulation.silos import Failure, SimulatedSilo, SimulatedTask, SimulatedUpdate, open_silos
-from fedsilo.simulation.workers import Workers
+from fedsilo.simulation.execution import SEQUENTIAL, Execution
+from fedsilo.simulation.job import HISTORY, Simulation
+from fedsilo.simulation.silos import SimulatedSilo, open_silos
+from fedsilo.simulation.workers import ProcessBackend
 
 
 def simulate(
-    federation: JobManifest, data_root: Path, directory: Path, means: Execution = ALONE
+    manifest: JobManifest, data_root: Path, directory: Path, execution: Execution = SEQUENTIAL
 ) -> Simulation:
     """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
 
@@ -37,11 +38,11 @@ def simulate(
 
     :param data_root: directory that relative dataset paths start from.
     :param directory: where `model.safetensors`, `model.json` and `history.jsonl` go.
-    :param means: what the silos' work is done with; this process alone by default.
+    :param execution: how the silos' tasks are executed; one after the other in this process by default.
     :raises FedsiloError: the job's failure.
     """
-    with closing(open_simulation(federation, data_root, directory, means)) as simulation:
-        for _ in simulation.play():
+    with closing(open_simulation(manifest, data_root, directory, execution)) as simulation:
+        for _ in simulation.run():
             pass
     if simulation.failure is not None:
         raise simulation.failure
@@ -49,25 +50,25 @@ def simulate(
 
 
 def open_simulation(
-    federation: JobManifest,
+    manifest: JobManifest,
     data_root: Path,
     directory: Path,
-    means: Execution = ALONE,
+    execution: Execution = SEQUENTIAL,
     uid: str | None = None,
 ) -> Simulation:
     """A job that has not begun, to be closed in the end; arguments as for `simulate`.
 
     :param uid: the job's identity; a new one by default.
-    :raises ManifestInvalid: means that the job does not permit.
+    :raises ManifestInvalid: an execution that the job does not permit.
     :raises DataInvalid: when the test set cannot be read.
     """
-    job, spec = federation.job, federation.job.spec
-    # Workers come of a fork, which threads of PyTorch's do not survive: until then there is one.
-    prepare_torch(1 if means.workers else spec.training.threads)
+    job, spec = manifest.job, manifest.job.spec
+    # Workers are forked, which threads of PyTorch's do not survive: until then there is one.
+    prepare_torch(1 if execution.workers else spec.training.threads)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.get(spec.method.name)
-    references = tuple(str(silo) for silo in federation.silos)
+    references = tuple(str(silo) for silo in manifest.silos)
     context = JobContext(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
@@ -80,40 +81,25 @@ def open_simulation(
     frozen = FrozenJob(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
-    silos = open_silos(federation.silos, frozen, SharedData(spec, data_root))
-    answering = _answering(spec, silos, means)
-    return Simulation(Workflow(method, context, evaluation), identity, spec, directory, answering)
+    silos = open_silos(manifest.silos, frozen, SharedData(spec, data_root))
+    backend = _backend(spec, silos, execution)
+    return Simulation(Workflow(method, context, evaluation), identity, spec, directory, backend)
 
 
-def _answering(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], means: Execution) -> Answering:
-    if means.workers and means.batch:
+def _backend(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:
+    if execution.workers and execution.batch:
         raise ManifestInvalid("workers and batches of silos exclude each other; leave one of the two out")
-    if means.batch:
-        return Batches(silos, spec, means.batch)
-    return _workers(spec, silos, means.workers) if means.workers else OneByOne(silos)
+    if execution.batch:
+        return BatchedBackend(silos, spec, execution.batch)
+    return _workers(spec, silos, execution.workers) if execution.workers else SequentialBackend(silos)
 
 
-def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: int) -> Workers:
+def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: int) -> ProcessBackend:
     if pick_device(spec.training.device).type != "cpu":
         raise ManifestInvalid(
             f"workers: {count}: share the cores of a CPU, and this job trains on a GPU; leave them out, or set "
             "spec.training.device: cpu"
         )
-    workers = Workers(silos, count, spec.training.threads)
+    workers = ProcessBackend(silos, count, spec.training.threads)
     prepare_torch(spec.training.threads)
     return workers
-
-
-class OneByOne:
-    """The silos of this process, one after the other."""
-
-    def __init__(self, silos: Mapping[str, SimulatedSilo]) -> None:
-        self._silos = silos
-
-    def answers(self, questions: Sequence[SimulatedTask]) -> Iterator[tuple[str, SimulatedUpdate | Failure]]:
-        """Silo and answer, in the order of the questions."""
-        for question in questions:
-            yield question.silo, self._silos[question.silo].answer(question)
-
-    def close(self) -> None:
-        """Nothing to end."""
