@@ -16,7 +16,6 @@ from fedsilo.data.partitions import partition
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
 from fedsilo.methods.schedule import participants as draw
-from fedsilo.methods.schedule import schedule
 from fedsilo.wire import write_tensors
 
 Weights = dict[str, Tensor]
@@ -85,8 +84,7 @@ class Clients:
         self.features, self.labels = torch.tensor(arrays.features), torch.tensor(arrays.labels)
         parts = partition(arrays.labels, dataset.partition)
         self.parts = {name: torch.tensor(part) for name, part in zip(self.names, parts, strict=True)}
-        method = registry.get(spec.method.name)
-        exchanges = schedule(spec, method.phases(spec, registry.config_of(method, spec)))
+        exchanges = registry.bind(spec).exchanges()
         self.rounds = [draw(spec, exchange, self.names) for exchange in exchanges]
 
     def initial(self) -> nn.Module:

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read
-from fedsilo.api.words import closest, faults_of
+from fedsilo.api.words import closest
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
@@ -38,26 +36,22 @@ def validate(federation: JobManifest) -> list[Fault]:
 
 def _method_faults(federation: JobManifest) -> Iterator[Fault]:
     job = federation.job
-    name, settings = job.spec.method.name, job.spec.method.config
+    name = job.spec.method.name
     if name not in registry.names():
         remedy = f"{closest(name, registry.names())} `fedsilo methods` describes them"
         yield federation.fault(job, "spec.method.name", name, "is not a known method", remedy)
         return
     try:
-        method = registry.get(name)
-        config = method.Config.model_validate(settings)
-    except ValidationError as error:
+        method = registry.bind(job.spec)
+    except ManifestFaults as error:
         # `document` and `file` come from the federation, so that both kinds of faults look alike.
-        place = federation.fault(job, "", None, "", "")
-        yield from faults_of(
-            error, method.Config, file=place.file, document=place.document, under=("spec", "method", "config")
-        )
+        yield from (federation.fault(job, f.path, f.value, f.problem, f.remedy) for f in error.faults)
         return
     except FedsiloError as error:
         remedy = "reinstall or remove the package that offers it"
         yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
         return
-    for fault in method.check(job.spec, config):
+    for fault in method.check():
         yield federation.fault(job, *fault)
 
 

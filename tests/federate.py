@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsilo.api.digest import spec_digest
-from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.api.silo import Silo
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
@@ -27,7 +27,8 @@ from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Method, Reply, SiloTask
+from fedsilo.methods.interface import Reply, SiloTask
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import open_context
 from fedsilo.silo.policy import ReplyLimits
@@ -69,6 +70,14 @@ def job_spec(
     for name, section in sections.items():
         spec[name] = spec.get(name, {}) | section
     return FederatedJobSpec.model_validate(spec)
+
+
+def bound(
+    method: str, /, silos: int = 2, rounds: int = 1, config: Mapping[str, Any] | None = None, **sections: Any
+) -> Method:
+    """The method of such a job; its configuration is taken as it is, also where no manifest could say it."""
+    settings = MethodSpec.model_construct(name=method, config=dict(config or {}))
+    return registry.bind(job_spec(method, silos, rounds, **sections).model_copy(update={"method": settings}))
 
 
 def references(spec: FederatedJobSpec) -> tuple[str, ...]:
@@ -117,7 +126,7 @@ def open_engine(
     directory: Path,
     spec: FederatedJobSpec,
     *,
-    method: Method | None = None,
+    method: type[Method] | None = None,
     evaluation: GlobalEvaluation | None = None,
 ) -> RoundEngine:
     """The aggregator's half over `directory`, new or as an earlier one left it.
@@ -125,15 +134,15 @@ def open_engine(
     :param method: a declaration that is not installed; otherwise the one that the job names.
     """
     prepare_torch(spec.training.threads)  # as every program that computes does first
-    method = method or registry.get(spec.method.name)
+    bound = registry.bind(spec) if method is None else method(spec, method.Config())
     context = JobContext(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=references(spec),
-        weights=registry.averaging_of(method, spec),
+        weights=bound.averaging,
     )
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
-    return RoundEngine(JobStore(directory), identity, method, context, TASK_KEY, evaluation)
+    return RoundEngine(JobStore(directory), identity, bound, context, TASK_KEY, evaluation)
 
 
 class LocalSilo:
@@ -229,7 +238,7 @@ def federate(
     spec: FederatedJobSpec,
     answering: Mapping[str, Runner],
     *,
-    method: Method | None = None,
+    method: type[Method] | None = None,
     evaluation: GlobalEvaluation | None = None,
 ) -> RoundEngine:
     """Run a job to its end and return its round engine.

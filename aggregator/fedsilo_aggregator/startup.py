@@ -72,13 +72,13 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     if job.metadata.uid is None:
         raise ManifestInvalid(f"job {job.metadata.name}: metadata.uid is missing; the API server sets it")
     prepare_torch(spec.training.threads)
-    method = registry.get(spec.method.name)
+    method = registry.bind(spec)
     silos = tuple(silo.reference for silo in config.silos)
     context = JobContext(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=silos,
-        weights=registry.averaging_of(method, spec),
+        weights=method.averaging,
     )
     evaluation = None
     if spec.evaluation.test_dataset is not None:

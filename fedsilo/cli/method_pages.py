@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 def sections() -> str:
     """One section for each method, by name."""
     methods = [registry.get(name) for name in registry.names()]
-    built_in = [method for method in methods if type(method).__module__.startswith(PACKAGE)]
+    built_in = [method for method in methods if method.__module__.startswith(PACKAGE)]
     return "".join(f"\n### {method.name}\n\n```text\n{describe(method)}\n```\n" for method in built_in)
 
 

@@ -18,8 +18,8 @@ from fedsilo.api.reference import type_words
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.methods import registry
-from fedsilo.methods.contract import EVALUATION, evaluation
-from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
+from fedsilo.methods.method import Method
 from fedsilo.wire.tensors import DTYPES
 
 ROUNDS = 10
@@ -73,25 +73,26 @@ def _summary(name: str) -> tuple[str, str, str]:
         method = registry.get(name)
     except FedsiloError as error:
         return name, f"cannot be used: {error}", ""
-    steps = _steps(method, _default_config(method))
+    steps = _steps(_by_default(method))
     kinds = dict.fromkeys(payload.kind for step in steps.values() for payload in step.payloads)
     return name, method.title, ", ".join(kinds)
 
 
-def describe(method: Method) -> str:
+def describe(method: type[Method]) -> str:
     """Everything that a declaration says, for a person."""
-    config = _default_config(method)
+    bound = _by_default(method)
+    steps = _steps(bound)
     sections = (
         [f"{method.name}: {method.title}", "", textwrap.fill(method.citation, WIDTH)],
-        ["phases", *_phases(method, config)],
-        ["what a silo sends, by step", *_sends(_steps(method, config))],
-        ["bytes of an update, beside header and signature", *_bytes(_steps(method, config))],
-        ["what that says of a silo's classes", *_disclosure(_steps(method, config))],
+        ["phases", *_phases(bound)],
+        ["what a silo sends, by step", *_sends(steps)],
+        ["bytes of an update, beside header and signature", *_bytes(steps)],
+        ["what that says of a silo's classes", *_disclosure(steps)],
         [
             "what is kept between rounds",
             f"  at the aggregator  {method.at_aggregator}",
             f"  in the silo        {method.in_silo}",
-            *_own_model(method, config),
+            *_own_model(bound),
         ],
         ["data needed at the aggregator, beside a test set", f"  {method.aggregator_data}"],
         ["spec.method.config", *_fields(method.Config)],
@@ -99,28 +100,28 @@ def describe(method: Method) -> str:
     return "\n\n".join("\n".join(section) for section in sections)
 
 
-def _own_model(method: Method, config: BaseModel | None) -> Iterator[str]:
-    if config is not None and method.personalises(config):
+def _own_model(method: Method | None) -> Iterator[str]:
+    if method is not None and method.personalises:
         yield "  A silo's own model never leaves it; the silo finds it as personal.safetensors in its storage."
         yield "  Its accuracy is told as the silo's policy.personalAccuracy says."
 
 
-def _default_config(method: Method) -> BaseModel | None:
-    """The configuration where a job writes none; None where it must write one."""
+def _by_default(method: type[Method]) -> Method | None:
+    """The method in a small job without a configuration; None where a job must write one."""
     try:
-        return method.Config()
+        return method(_example(method), method.Config())
     except ValidationError:
         return None
 
 
-def _steps(method: Method, config: BaseModel | None) -> Mapping[str, Step]:
-    if config is None:
+def _steps(method: Method | None) -> Mapping[str, Step]:
+    if method is None:
         return {EVALUATE: EVALUATION}
-    return {EVALUATE: evaluation(method, config), **method.steps(config)}
+    return {EVALUATE: method.evaluation(), **method.steps()}
 
 
-def _phases(method: Method, config: BaseModel | None) -> Iterator[str]:
-    if config is None:
+def _phases(method: Method | None) -> Iterator[str]:
+    if method is None:
         yield "  as the configuration says, which has no default"
         return
     yield f"  with training.rounds: {ROUNDS} and the default configuration:"
@@ -131,15 +132,15 @@ def _phases(method: Method, config: BaseModel | None) -> Iterator[str]:
             f"of step {phase.step}",
             "all silos" if phase.everyone else "the silos drawn",
         )
-        for phase in method.phases(_example(method), config)
+        for phase in method.phases()
     ]
     yield textwrap.indent(columns(rows), "  ")
-    always = method.personalises(config)
+    always = method.personalises
     when = "after a round, always" if always else "after a round, in a job without evaluation.testDataset"
     yield f"  and an exchange of step evaluate {when}"
 
 
-def _example(method: Method) -> FederatedJobSpec:
+def _example(method: type[Method]) -> FederatedJobSpec:
     """A small job, since the phases of most methods follow from the job's rounds."""
     return FederatedJobSpec.model_validate(
         {
@@ -220,7 +221,7 @@ def _job(name: str, file: Path) -> str:
         raise ManifestInvalid(
             f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
         )
-    played = estimate_traffic(spec, [str(silo) for silo in federation.silos], registry.get(name))
+    played = estimate_traffic(registry.bind(spec), [str(silo) for silo in federation.silos])
     tensors = played.signature.tensors
     parameters = sum(math.prod(tensor.shape) for tensor in tensors)
     size = sum(tensor.nbytes for tensor in tensors)

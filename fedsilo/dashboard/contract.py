@@ -11,7 +11,6 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples, describe_kind
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
-from fedsilo.methods.contract import evaluation
 from fedsilo.methods.interface import EVALUATE, Payload, Step
 
 
@@ -22,9 +21,8 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     """
     try:
         job = FederatedJobSpec.model_validate(spec)
-        method = registry.get(job.method.name)
-        config = registry.config_of(method, job)
-        steps, phases = method.steps(config), method.phases(job, config)
+        method = registry.bind(job)
+        steps, phases = method.steps(), method.phases()
     except (FedsiloError, ValidationError):
         name = (spec.get("method") or {}).get("name", "of this job")
         return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
@@ -39,14 +37,14 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         }
         for phase in phases
     ]
-    if job.evaluation.test_dataset is None or method.personalises(config):
+    if job.evaluation.test_dataset is None or method.personalises:
         rows.append(
             {
                 "phase": EVALUATE,
                 "rounds": -(-sum(phase.rounds for phase in phases) // job.evaluation.every),
                 "silos": "all silos",
                 "receives": [],
-                "figures": list(evaluation(method, config).metrics),
+                "figures": list(method.evaluation().metrics),
             }
         )
     received = dict.fromkeys(words for phase in phases for words in said[phase.step])

@@ -22,7 +22,8 @@ from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobStore, Progress
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, Problem
-from fedsilo.methods.interface import Exchange, Method
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, task_id
 from fedsilo.methods.state import State
 from fedsilo.wire import AcceptedUpdate, Expected, SigningKey

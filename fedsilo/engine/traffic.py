@@ -12,14 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.context import JobContext
 from fedsilo.learning.models import build_model, signature
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method
-from fedsilo.methods.schedule import schedule
+from fedsilo.methods.interface import EVALUATE, Assignment, Exchange
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import Contract, ModelSignature, write_blob
 
@@ -55,15 +52,15 @@ class TrafficEstimate:
     down: int
 
 
-def estimate_traffic(spec: FederatedJobSpec, silos: Sequence[str], method: Method) -> TrafficEstimate:
+def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
     """Play the server half of a job.
 
     :param silos: references `namespace/name`, in the job's order.
     """
+    spec = method.spec
     model = signature(build_model(spec.model, spec.data, seed=0))
-    job = JobContext(spec, model, tuple(silos), registry.averaging_of(method, spec))
-    config = registry.config_of(method, spec)
-    exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
+    job = JobContext(spec, model, tuple(silos), method.averaging)
+    exchanges = method.exchanges()
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0
     with tempfile.TemporaryDirectory() as blobs:
@@ -95,8 +92,7 @@ class _SyntheticServer:
 
     def __init__(self, job: JobContext, method: Method, blobs: Path) -> None:
         self._job, self._method, self._blobs = job, method, blobs
-        self._config = registry.config_of(method, job.spec)
-        self._half = method.server(self._config)
+        self._half = method.server()
         self._initial = job.initial_model()
         self._state = self._half.start(job).store(blobs)
         self._held: Mapping[str, set[str]] = {}
@@ -115,7 +111,7 @@ class _SyntheticServer:
         assigned = self._half.assign(self._job, state, exchange, self._job.silos)
         self._note_blobs(state, assigned, traffic)
         contracts = {
-            silo: derive_contract(self._method, step, self._job.signature, self._config, given.settings)
+            silo: self._method.contract(step, self._job.signature, given.settings)
             for silo, given in assigned.items()
         }
         traffic.up = max(traffic.up, *(contract.max_bytes() for contract in contracts.values()))

@@ -20,10 +20,9 @@ from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
-from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Method, Snapshot, Updates
-from fedsilo.methods.schedule import is_evaluated, participants, schedule
+from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Snapshot, Updates
+from fedsilo.methods.method import Method
+from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.methods.state import Scalar, State, StoredTree
 from fedsilo.wire import Contract
 
@@ -36,20 +35,17 @@ class Workflow:
     :param evaluation: the test set, where the aggregator holds one.
     :ivar exchanges: all of them, in order.
     :ivar rounds: number of the last round.
-    :raises ManifestFaults: when the method does not take its configuration.
     """
 
     def __init__(
         self, method: Method, context: JobContext, evaluation: GlobalEvaluation | None = None
     ) -> None:
         self._method = method
-        self._config = registry.config_of(method, context.spec)
-        self._half = method.server(self._config)
+        self._half = method.server()
         self._context = context
         self._evaluation = evaluation
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
-        phases, personal = method.phases(context.spec, self._config), method.personalises(self._config)
-        self.exchanges = schedule(context.spec, phases, personal)
+        self.exchanges = method.exchanges()
         self.rounds = self.exchanges[-1].round
 
     @property
@@ -88,10 +84,10 @@ class Workflow:
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
         signature = self._context.signature
-        dimensions = self._method.dimensions(signature, self._config, settings)
+        dimensions = self._method.dimensions(signature, settings)
         key = step, tuple(sorted(dimensions.items()))
         if key not in self._contracts:
-            self._contracts[key] = derive_contract(self._method, step, signature, self._config, settings)
+            self._contracts[key] = self._method.contract(step, signature, settings)
         return self._contracts[key]
 
     def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
@@ -125,7 +121,7 @@ class Workflow:
 
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
         """Architecture of that model."""
-        return self._method.architecture(self._context.spec, self._config, snapshot.settings)
+        return self._method.architecture(snapshot.settings)
 
     def is_last_of_round(self, position: int) -> bool:
         """Whether the exchange at this place completes its round."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import Field
 
-from fedsilo.api.job import FederatedJobSpec, MethodSpec
+from fedsilo.api.job import MethodSpec
+from fedsilo.errors import ManifestInvalid
+from fedsilo.methods import registry
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     Phase,
     Reply,
     ServerContext,
@@ -28,10 +30,14 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces import preceding, statistics
+from fedsilo.methods.method import Method
+from fedsilo.methods.pieces import statistics
 from fedsilo.methods.pieces.calibration import CalibrationConfig, calibrate
 from fedsilo.methods.state import Scalar, State
 from fedsilo.wire import ModelSignature
+
+AFTER = "spec.method.config.after"
+"""Where a job names the method before."""
 
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""
@@ -48,10 +54,14 @@ class CCVRConfig(CalibrationConfig):
 
 @dataclass(frozen=True)
 class CCVRServer:
-    """The other method's server half, then the calibration. Tree: `calibrated`."""
+    """The other method's server half, then the calibration. Tree: `calibrated`.
+
+    :param last: the other method's last phase, after which its model is trained.
+    """
 
     config: CCVRConfig
     before: ServerHalf
+    last: Phase
 
     def start(self, job: ServerContext) -> State:
         """As the method before."""
@@ -71,7 +81,7 @@ class CCVRServer:
             pooled = statistics.pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
         state = self.before.aggregate(job, state, exchange, updates)
-        if not preceding.is_its_last(job.spec, self.config.after, exchange):
+        if exchange.phase.name != self.last.name or exchange.phase_round < exchange.phase_rounds:
             return state
         return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
 
@@ -94,51 +104,66 @@ class CCVR(Method):
     at_aggregator = "what the method before keeps, and the calibrated model"
     in_silo = "what the method before keeps"
     Config = CCVRConfig
+    config: CCVRConfig
 
-    def steps(self, config: CCVRConfig) -> Mapping[str, Step]:
+    @cached_property
+    def before(self) -> Method:
+        """The method that trains the model, bound to this job with the settings that `after` gives it.
+
+        :raises ManifestInvalid: when there is none of the name, or it does not take the settings.
+        """
+        return registry.bind(self.spec.model_copy(update={"method": self.config.after}))
+
+    def steps(self) -> Mapping[str, Step]:
         """Those of the method before, and the statistics."""
-        method, before = preceding.of(config.after)
-        return {**method.steps(before), STATISTICS: Step(statistics.payloads(config.covariance))}
+        return {**self.before.steps(), STATISTICS: Step(statistics.payloads(self.config.covariance))}
 
-    def phases(self, spec: FederatedJobSpec, config: CCVRConfig) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """Those of the method before, and one exchange with all silos."""
-        method, before = preceding.of(config.after)
-        return (*method.phases(spec, before), Phase("calibration", 1, STATISTICS, everyone=True))
+        return (*self.before.phases(), Phase("calibration", 1, STATISTICS, everyone=True))
 
-    def server(self, config: CCVRConfig) -> CCVRServer:
+    def server(self) -> CCVRServer:
         """The method before, then the calibration."""
-        method, before = preceding.of(config.after)
-        return CCVRServer(config, method.server(before))
+        return CCVRServer(self.config, self.before.server(), self.before.phases()[-1])
 
-    def silo(self, config: CCVRConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
-        method, before = preceding.of(config.after)
 
         def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             del private
-            return statistics.disclose(silo, task, config.covariance)
+            return statistics.disclose(silo, task, self.config.covariance)
 
-        return {**method.silo(before), STATISTICS: disclose}
+        return {**self.before.silo(), STATISTICS: disclose}
 
-    def personalises(self, config: CCVRConfig) -> bool:
+    @property
+    def personalises(self) -> bool:
         """As the method before."""
-        method, before = preceding.of(config.after)
-        return method.personalises(before)
+        return self.before.personalises
 
-    def dimensions(
-        self, signature: ModelSignature, config: CCVRConfig, settings: Mapping[str, Scalar]
-    ) -> Mapping[str, int]:
+    def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""
-        method, before = preceding.of(config.after)
-        return method.dimensions(signature, before, settings)
+        return self.before.dimensions(signature, settings)
 
-    def check(self, spec: FederatedJobSpec, config: CCVRConfig) -> list[tuple[str, object, str, str]]:
-        """What holds of the method before, and no power of negative features."""
-        faults = preceding.check(spec, self, config.after)
-        if config.tukey_beta is not None and not config.relu:
-            problem = "transforms features that may be negative"
-            faults.append(("spec.method.config.tukeyBeta", config.tukey_beta, problem, "set relu: true"))
+    def _check_before(self) -> list[tuple[str, object, str, str]]:
+        """It exists, takes its settings, yields one model of the job's architecture, and averages as the job does."""
+        try:
+            before = self.before
+        except ManifestInvalid as error:
+            return [(AFTER, self.config.after.name, str(error), "name a method and settings that it knows")]
+        faults = [(fault[0].replace("spec.method", AFTER), *fault[1:]) for fault in before.check()]
+        if type(before).architecture is not Method.architecture or before.name == self.name:
+            remedy = "use fedavg or a method like it"
+            faults.append((f"{AFTER}.name", before.name, "does not yield one model", remedy))
+        rule = before.default_averaging
+        if rule != self.default_averaging and self.spec.aggregation.weights is None:
+            problem = f"is not set, and {before.name} averages by the rule {rule}"
+            faults.append(("spec.aggregation.weights", None, problem, f"write {rule} here"))
         return faults
 
-
-METHOD = CCVR()
+    def check(self) -> list[tuple[str, object, str, str]]:
+        """What holds of the method before, and no power of negative features."""
+        faults = self._check_before()
+        if self.config.tukey_beta is not None and not self.config.relu:
+            problem = "transforms features that may be negative"
+            faults.append(("spec.method.config.tukeyBeta", self.config.tukey_beta, problem, "set relu: true"))
+        return faults

@@ -7,7 +7,7 @@ Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Lear
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,11 +46,11 @@ class ClsNorm(FedAvg):
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
 
-    def server(self, config: Any) -> ClsNormServer:
+    def server(self) -> ClsNormServer:
         """The averaging half."""
         return ClsNormServer()
 
-    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of the normalised logits."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
@@ -66,6 +66,3 @@ def normalised_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
     weight = functional.normalize(model.classifier.weight, dim=1, eps=LEAST)
     logits = functional.linear(model.features(features), weight, model.classifier.bias)
     return functional.cross_entropy(logits, labels)
-
-
-METHOD = ClsNorm()

@@ -33,15 +33,13 @@ class ClsProx(FedAvg):
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
     Config = ClsProxConfig
+    config: ClsProxConfig
 
-    def silo(self, config: ClsProxConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and (mu / 2) ||phi_k - phi||^2, phi being the classifier."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            loss = proximal_loss(silo, task.trees["model"], config.mu, part="classifier.")
+            loss = proximal_loss(silo, task.trees["model"], self.config.mu, part="classifier.")
             return train_model(silo, task, private, loss=loss)
 
         return {"train": train}
-
-
-METHOD = ClsProx()

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     Payload,
     Phase,
     ServerContext,
@@ -25,6 +23,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.pieces import gradients
 from fedsilo.methods.pieces.classifiers import new_classifier
 from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retrain
@@ -79,28 +78,26 @@ class CReFF(Method):
     at_aggregator = "the model, the re-trained classifier and the federated features"
     in_silo = "nothing"
     Config = CReFFConfig
+    config: CReFFConfig
 
-    def steps(self, config: CReFFConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""
-        return {"train": Step((Payload("model"), *gradients.payloads(config.released)), ("loss",))}
+        return {"train": Step((Payload("model"), *gradients.payloads(self.config.released)), ("loss",))}
 
-    def phases(self, spec: FederatedJobSpec, config: CReFFConfig) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
-        return (Phase("train", spec.training.rounds, "train"),)
+        return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self, config: CReFFConfig) -> CReFFServer:
+    def server(self) -> CReFFServer:
         """Features and head at the aggregator."""
-        return CReFFServer(config)
+        return CReFFServer(self.config)
 
-    def silo(self, config: CReFFConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """Gradients of the head first, then local training of the model."""
-        return {"train": gradients.TrainWithGradients(config.released)}
+        return {"train": gradients.TrainWithGradients(self.config.released)}
 
 
 def _new_head(job: ServerContext, round: int) -> Tree:
     """A random linear layer, with a bias where the job's model has one."""
     bias = any(tensor.name == "classifier.bias" for tensor in job.signature.tensors)
     return new_classifier(job.signature.feature, job.signature.classes, job.seed("head", round), bias)
-
-
-METHOD = CReFF()

@@ -7,13 +7,10 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     MethodConfig,
     Payload,
     Phase,
@@ -23,6 +20,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import State
 
@@ -62,21 +60,18 @@ class FedAvg(Method):
     in_silo = "nothing"
     Config = MethodConfig
 
-    def steps(self, config: Any) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""
         return {"train": Step((Payload("model"),), ("loss",))}
 
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
-        return (Phase("train", spec.training.rounds, "train"),)
+        return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self, config: Any) -> FedAvgServer:
+    def server(self) -> FedAvgServer:
         """The averaging half."""
         return FedAvgServer()
 
-    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
         return {"train": PlainTraining()}
-
-
-METHOD = FedAvg()

@@ -87,30 +87,26 @@ class FedBR(FedAvg):
     at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
     in_silo = "nothing; its pseudo-data follow from its examples and its seed"
     Config = FedBRConfig
-    weights = "uniform"
+    default_averaging = "uniform"
+    config: FedBRConfig
 
-    def steps(self, config: FedBRConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""
         theta = tuple(Payload("model", THETA + name, shape) for name, shape in LAYERS.items())
-        return {"train": Step((Payload("model"), *(theta if config.contrast_weight else ())), ("loss",))}
+        return {"train": Step((Payload("model"), *(theta if self.config.contrast_weight else ())), ("loss",))}
 
-    def dimensions(
-        self, signature: ModelSignature, config: FedBRConfig, settings: Mapping[str, Scalar]
-    ) -> Mapping[str, int]:
+    def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`projected` = 2 d, width of the projection's hidden layers."""
-        return {**super().dimensions(signature, config, settings), "projected": 2 * signature.feature}
+        return {**super().dimensions(signature, settings), "projected": 2 * signature.feature}
 
-    def server(self, config: FedBRConfig) -> FedBRServer:
+    def server(self) -> FedBRServer:
         """Model and projection."""
-        return FedBRServer(config)
+        return FedBRServer(self.config)
 
-    def silo(self, config: FedBRConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """Steps of theta up and of phi and omega down."""
 
         def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            return train(silo, task, config)
+            return train(silo, task, self.config)
 
         return {"train": step}
-
-
-METHOD = FedBR()

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     Payload,
     Phase,
     ServerContext,
@@ -27,6 +25,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.pieces import clusters, concatenation, distributions, linear_probe
 from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.pieces.local import PlainTraining
@@ -98,8 +97,9 @@ class FedConcat(Method):
     at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
     in_silo = "features of its examples under the fixed encoders, in stage 3"
     Config = ConcatenationConfig
+    config: ConcatenationConfig
 
-    def steps(self, config: ConcatenationConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """Counts once, whole models in stage 2, the large classifier in stage 3."""
         return {
             "distribution": Step((Payload("class_counts", "count", (), "int64", per_class=True),)),
@@ -107,42 +107,35 @@ class FedConcat(Method):
             "classify": linear_probe.STEP,
         }
 
-    def phases(self, spec: FederatedJobSpec, config: ConcatenationConfig) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """One exchange of counts, then T_e and T_c rounds."""
         return (
             Phase("distribution", 1, "distribution", everyone=True),
-            Phase("encoders", config.encoder_rounds, "train"),
-            Phase("classifier", config.classifier_rounds, "classify"),
+            Phase("encoders", self.config.encoder_rounds, "train"),
+            Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
-    def server(self, config: ConcatenationConfig) -> ServerHalf:
+    def server(self) -> ServerHalf:
         """Stages 1 to 3."""
-        return FedConcatServer(config)
+        return FedConcatServer(self.config)
 
-    def silo(self, config: ConcatenationConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """Counts, the cluster's model, the classifier on the fixed encoders' features."""
         return {
             "distribution": distributions.disclose,
             "train": PlainTraining(),
-            "classify": linear_probe.LinearProbe(config.variant, config.classifier_weight_decay),
+            "classify": linear_probe.LinearProbe(self.config.variant, self.config.classifier_weight_decay),
         }
 
-    def dimensions(
-        self, signature: ModelSignature, config: ConcatenationConfig, settings: Mapping[str, Scalar]
-    ) -> Mapping[str, int]:
+    def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`stacked`, the width of the concatenated features, beside the usual ones."""
-        stacked = concatenation.dimensions(signature, config, settings)
-        return {**super().dimensions(signature, config, settings), **stacked}
+        stacked = concatenation.dimensions(signature, self.config, settings)
+        return {**super().dimensions(signature, settings), **stacked}
 
-    def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
+    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
         """K encoders of the job's architecture side by side, one classifier."""
-        return concatenation.architecture(spec, settings)
+        return concatenation.architecture(self.spec, settings)
 
-    def check(
-        self, spec: FederatedJobSpec, config: ConcatenationConfig
-    ) -> list[tuple[str, object, str, str]]:
+    def check(self) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""
-        return concatenation.check(spec, config)
-
-
-METHOD = FedConcat()
+        return concatenation.check(self.spec, self.config)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.fedconcat import FedConcat, FedConcatServer
 from fedsilo.methods.interface import Assignment, Exchange, Phase, ServerContext, Step, Updates
 from fedsilo.methods.pieces import distributions
-from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.state import State
 
 
@@ -43,25 +41,22 @@ class FedConcatID(FedConcat):
     name = "fedconcat-id"
     title = "FedConcat with label distributions inferred from models"
 
-    def steps(self, config: ConcatenationConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """As FedConcat, without the counts."""
-        return {name: step for name, step in super().steps(config).items() if name != "distribution"}
+        return {name: step for name, step in super().steps().items() if name != "distribution"}
 
-    def phases(self, spec: FederatedJobSpec, config: ConcatenationConfig) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The round from which distributions are inferred, then T_e and T_c rounds.
 
         Algorithm 1 begins the clusters anew after it (paper); the released code counts it as the first of T_e.
         """
-        first = 1 if config.variant == "released" else 0
+        first = 1 if self.config.variant == "released" else 0
         return (
             Phase("encoders" if first else "inference", 1, "train", everyone=True),
-            Phase("encoders", config.encoder_rounds - first, "train"),
-            Phase("classifier", config.classifier_rounds, "classify"),
+            Phase("encoders", self.config.encoder_rounds - first, "train"),
+            Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
-    def server(self, config: ConcatenationConfig) -> FedConcatIDServer:
+    def server(self) -> FedConcatIDServer:
         """Stages 1 to 3 without counts."""
-        return FedConcatIDServer(config)
-
-
-METHOD = FedConcatID()
+        return FedConcatIDServer(self.config)

@@ -46,12 +46,13 @@ class FedLC(FedAvg):
         "Logits Calibration. ICML 2022."
     )
     Config = FedLCConfig
+    config: FedLCConfig
 
-    def silo(self, config: FedLCConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of z_c - m_c."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            margin = margins(class_counts(silo), config)
+            margin = margins(class_counts(silo), self.config)
             return train_model(silo, task, private, loss=shifted_loss(silo, -margin))
 
         return {"train": train}
@@ -65,6 +66,3 @@ def margins(counts: np.ndarray, config: FedLCConfig) -> np.ndarray:
     margin = np.full(len(counts), np.inf)
     margin[held] = config.tau * counts[held] ** -0.25
     return margin.astype(np.float32)
-
-
-METHOD = FedLC()

@@ -46,23 +46,18 @@ class FedPHP(FedAvg):
     )
     in_silo = "its private model and how many rounds it took part in"
     Config = FedPHPConfig
+    personalises = True
+    config: FedPHPConfig
 
-    def server(self, config: FedPHPConfig) -> InheritingServer:
+    def server(self) -> InheritingServer:
         """The averaging half, with Q."""
         return InheritingServer()
 
-    def personalises(self, config: FedPHPConfig) -> bool:
-        """Every silo that took part has its private model."""
-        return True
-
-    def silo(self, config: FedPHPConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w under (1 - lambda) CE + lambda L_kt(p_k), then p_k from w_k."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            reply = train_model(silo, task, private, loss=transfer_loss(silo, private, config))
-            return replace(reply, private=inherit(silo, task, private, reply.tensors, config))
+            reply = train_model(silo, task, private, loss=transfer_loss(silo, private, self.config))
+            return replace(reply, private=inherit(silo, task, private, reply.tensors, self.config))
 
         return {"train": train}
-
-
-METHOD = FedPHP()

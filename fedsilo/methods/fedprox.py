@@ -41,20 +41,19 @@ class FedProx(FedAvg):
         "Networks. MLSys 2020."
     )
     Config = FedProxConfig
+    config: FedProxConfig
 
-    def averaging(self, config: FedProxConfig) -> str:
+    @property
+    def default_averaging(self) -> str:
         """By samples as printed, uniform in MAP's code."""
-        return self.weights if config.variant == "paper" else "uniform"
+        return "samples" if self.config.variant == "paper" else "uniform"
 
-    def silo(self, config: FedProxConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and the proximal term."""
-        distance: Literal["squared", "huber"] = "squared" if config.variant == "paper" else "huber"
+        distance: Literal["squared", "huber"] = "squared" if self.config.variant == "paper" else "huber"
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            loss = proximal_loss(silo, task.trees["model"], config.mu, distance=distance)
+            loss = proximal_loss(silo, task.trees["model"], self.config.mu, distance=distance)
             return train_model(silo, task, private, loss=loss)
 
         return {"train": train}
-
-
-METHOD = FedProx()

@@ -47,15 +47,13 @@ class FedRS(FedAvg):
         "KDD 2021."
     )
     Config = FedRSConfig
+    config: FedRSConfig
 
-    def silo(self, config: FedRSConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of s_c z_c."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            scales = class_scales(class_counts(silo), config.alpha, SCALINGS[config.variant])
+            scales = class_scales(class_counts(silo), self.config.alpha, SCALINGS[self.config.variant])
             return train_model(silo, task, private, loss=restricted_loss(silo, scales))
 
         return {"train": train}
-
-
-METHOD = FedRS()

@@ -1,4 +1,4 @@
-"""What a method is: a declaration that imports no torch, a server half and a silo half.
+"""What a method is made of: what it declares (method.py), and what its two halves are given and give back.
 
 The declaration says what the method does to the outside: its configuration, its phases, and for each step what a
 silo may send. Guard and aggregator derive the payload contract from it, the command line and the operator check
@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -74,6 +74,10 @@ class Step:
 
     payloads: tuple[Payload, ...] = ()
     metrics: tuple[str, ...] = ()
+
+
+EVALUATION = Step(metrics=("accuracy", "loss"))
+"""What a silo may say of a model that it scores, in every method."""
 
 
 @dataclass(frozen=True)
@@ -282,75 +286,3 @@ class ServerHalf(Protocol):
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """The model as it would be used now."""
-
-
-class Method(ABC):
-    """Declaration of a method; importable without torch.
-
-    :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
-    :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
-    :cvar aggregator_data: data that the aggregator must hold beside a test set, likewise.
-    :cvar weights: rule of averaging, `samples` or `uniform`, unless the job names one; see `averaging`.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    citation: ClassVar[str]
-    at_aggregator: ClassVar[str]
-    in_silo: ClassVar[str]
-    aggregator_data: ClassVar[str] = "none"
-    Config: ClassVar[type[BaseModel]]
-    weights: ClassVar[str] = "samples"
-
-    @abstractmethod
-    def steps(self, config: Any) -> Mapping[str, Step]:
-        """What silos may be asked to do, and what they may send in answer."""
-
-    @abstractmethod
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
-        """The job's phases in order: `spec.training.rounds` of training, and what the method needs beside them."""
-
-    @abstractmethod
-    def server(self, config: Any) -> ServerHalf:
-        """The server half."""
-
-    @abstractmethod
-    def silo(self, config: Any) -> Mapping[str, SiloStep]:
-        """The silo half: a function for each step."""
-
-    def averaging(self, config: Any) -> str:
-        """Rule of averaging where the job names none: `weights`, unless it follows from the configuration."""
-        del config
-        return self.weights
-
-    def personalises(self, config: Any) -> bool:
-        """Whether silos come to hold models of their own, of the job's architecture, in the private tree `PERSONAL`.
-
-        The engine scores them in the silos and never asks for them.
-        """
-        del config
-        return False
-
-    def dimensions(
-        self, signature: ModelSignature, config: Any, settings: Mapping[str, Scalar]
-    ) -> Mapping[str, int]:
-        """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
-
-        :param settings: those of the signed task. A dimension may follow from them only within bounds that the
-            configuration sets, since they come from the aggregator.
-        """
-        del config, settings
-        return {"classes": signature.classes, "feature": signature.feature}
-
-    def architecture(self, spec: FederatedJobSpec, config: Any, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """Architecture of the model that the method yields; the job's own unless the method builds another.
-
-        :param settings: those of the snapshot.
-        """
-        del config, settings
-        return spec.model
-
-    def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
-        """Faults of the job that concern the method, as (path, value, problem, remedy)."""
-        del spec, config
-        return []

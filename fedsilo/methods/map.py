@@ -34,29 +34,26 @@ class MAP(FedAvg):
     citation = CITATION
     in_silo = "its private model and how many rounds it took part in"
     Config = TwoStageConfig
-    weights = "uniform"
+    personalises = True
+    config: TwoStageConfig
 
-    def averaging(self, config: TwoStageConfig) -> str:
+    @property
+    def default_averaging(self) -> str:
         """Uniform as printed, by samples in the released code."""
-        return "samples" if config.released else self.weights
+        return "samples" if self.config.released else "uniform"
 
-    def server(self, config: TwoStageConfig) -> InheritingServer:
+    def server(self) -> InheritingServer:
         """The averaging half, with Q."""
         return InheritingServer()
 
-    def personalises(self, config: TwoStageConfig) -> bool:
-        """Every silo that took part has its private model."""
-        return True
-
-    def silo(self, config: TwoStageConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w under restricted softmax, which is sent; from w_k the silo's own under plain softmax."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            first, second = stages(silo, task, config, RELEASED)
-            reply = train_model(silo, task, private, loss=first_loss(silo, config), plan=first)
-            return replace(reply, private=personalise(silo, task, private, reply.tensors, second, config))
+            first, second = stages(silo, task, self.config, RELEASED)
+            reply = train_model(silo, task, private, loss=first_loss(silo, self.config), plan=first)
+            return replace(
+                reply, private=personalise(silo, task, private, reply.tensors, second, self.config)
+            )
 
         return {"train": train}
-
-
-METHOD = MAP()

@@ -48,14 +48,15 @@ class Moon(FedAvg):
     citation = "Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021."
     in_silo = "the model of its last training"
     Config = MoonConfig
+    config: MoonConfig
 
-    def silo(self, config: MoonConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and mu times the contrastive loss; w_k is kept."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             previous = private.tree("model") if "model" in private.trees else None
-            loss = contrastive_loss(silo, config, task.trees["model"], previous)
-            plan = replace(silo.local_training(task), drop_last=config.variant == "released")
+            loss = contrastive_loss(silo, self.config, task.trees["model"], previous)
+            plan = replace(silo.local_training(task), drop_last=self.config.variant == "released")
             reply = train_model(silo, task, private, loss=loss, plan=plan)
             return replace(reply, private=State({"model": reply.tensors}))
 
@@ -95,6 +96,3 @@ def contrastive_loss(
         return functional.cross_entropy(model.classifier(z), labels) + config.mu * contrast
 
     return loss
-
-
-METHOD = Moon()

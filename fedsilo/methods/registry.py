@@ -7,18 +7,16 @@ A package adds a method with an entry point in the group `fedsilo.methods`; its 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.words import faults_of
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.methods.interface import Method
+from fedsilo.methods.method import Method
 
 GROUP = "fedsilo.methods"
 
@@ -33,8 +31,8 @@ def names() -> list[str]:
     return sorted(_entry_points())
 
 
-def get(name: str) -> Method:
-    """The declaration of a method.
+def get(name: str) -> type[Method]:
+    """The declaration of a method, for listings; `bind` makes the method of a job.
 
     :raises ManifestInvalid: when no installed package offers it.
     :raises MethodError: when a third party's entry point does not load or is not a declaration.
@@ -45,40 +43,32 @@ def get(name: str) -> Method:
         hint = f"did you mean {close[0]}? " if close else ""
         raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
     try:
-        method = point.load()
+        declaration = point.load()
     except Exception as error:
         raise MethodError(f"method {name!r}: entry point {point.value} does not load: {error}") from error
-    if not isinstance(method, Method):
+    if not (isinstance(declaration, type) and issubclass(declaration, Method)):
         raise MethodError(
-            f"method {name!r}: entry point {point.value} is a {type(method).__name__}, not a Method"
+            f"method {name!r}: entry point {point.value} is a {type(declaration).__name__}, not a Method"
         )
-    return method
+    if missing := sorted(declaration.__abstractmethods__):
+        raise MethodError(f"method {name!r}: entry point {point.value} does not define {', '.join(missing)}")
+    return declaration
 
 
-def parse(method: Method, config: Mapping[str, Any]) -> BaseModel:
-    """A configuration of the method, parsed.
+def bind(spec: FederatedJobSpec) -> Method:
+    """The method of a job, with its configuration parsed.
 
+    :raises ManifestInvalid: when no installed package offers it.
     :raises ManifestFaults: with one line for each field that does not fit the method's `Config`.
+    :raises MethodError: when a third party's entry point does not load or is not a declaration.
     """
+    declaration = get(spec.method.name)
     try:
-        return method.Config.model_validate(dict(config))
+        config = declaration.Config.model_validate(dict(spec.method.config))
     except ValidationError as error:
         where = ("spec", "method", "config")
-        faults = faults_of(error, method.Config, file="", document=f"method {method.name}", under=where)
+        faults = faults_of(
+            error, declaration.Config, file="", document=f"method {declaration.name}", under=where
+        )
         raise ManifestFaults(faults) from error
-
-
-def config_of(method: Method, spec: FederatedJobSpec) -> BaseModel:
-    """The job's method configuration, parsed.
-
-    :raises ManifestFaults: as `parse`.
-    """
-    return parse(method, spec.method.config)
-
-
-def averaging_of(method: Method, spec: FederatedJobSpec) -> str:
-    """The job's rule of averaging: the one that it names, or else the method's own for its configuration.
-
-    :raises ManifestFaults: as `parse`.
-    """
-    return spec.aggregation.weights or method.averaging(config_of(method, spec))
+    return declaration(spec, config)

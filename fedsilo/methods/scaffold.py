@@ -11,7 +11,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     MethodConfig,
@@ -66,36 +65,34 @@ class Scaffold(FedAvg):
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
     Config = ScaffoldConfig
-    weights = "uniform"
+    config: ScaffoldConfig
 
-    def averaging(self, config: ScaffoldConfig) -> str:
+    @property
+    def default_averaging(self) -> str:
         """By samples in NIID-Bench's code, uniform in the others."""
-        return "samples" if config.variant == "niid-bench" else self.weights
+        return "samples" if self.config.variant == "niid-bench" else "uniform"
 
-    def steps(self, config: ScaffoldConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
         train = Step((Payload("model"),), ("loss", "steps"))
-        return {SIZES: Step(), "train": train} if config.rule.by_size else {"train": train}
+        return {SIZES: Step(), "train": train} if self.config.rule.by_size else {"train": train}
 
-    def phases(self, spec: FederatedJobSpec, config: ScaffoldConfig) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
-        sizes = (Phase(SIZES, 1, SIZES, everyone=True),) if config.rule.by_size else ()
-        return (*sizes, *super().phases(spec, config))
+        sizes = (Phase(SIZES, 1, SIZES, everyone=True),) if self.config.rule.by_size else ()
+        return (*sizes, *super().phases())
 
-    def server(self, config: ScaffoldConfig) -> ControlledServer:
+    def server(self) -> ControlledServer:
         """Model and control variate."""
-        return ControlledServer(config.rule, config.server_learning_rate)
+        return ControlledServer(self.config.rule, self.config.server_learning_rate)
 
-    def silo(self, config: ScaffoldConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """Corrected local steps, and the new c_k."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            return train_controlled(silo, task, private, config.rule)
+            return train_controlled(silo, task, private, self.config.rule)
 
         def sizes(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             return Reply(samples=len(silo.train))
 
         return {"train": train, SIZES: sizes}
-
-
-METHOD = Scaffold()

@@ -71,33 +71,28 @@ class ScaMAP(FedAvg):
     at_aggregator = "the model and the control variate c"
     in_silo = "its private model, its control variate c_k and how many rounds it took part in"
     Config = ScaMAPConfig
-    weights = "uniform"
+    default_averaging = "uniform"
+    personalises = True
+    config: ScaMAPConfig
 
-    def steps(self, config: ScaMAPConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""
         return {"train": Step((Payload("model"),), ("loss", "steps"))}
 
-    def server(self, config: ScaMAPConfig) -> ScaMAPServer:
+    def server(self) -> ScaMAPServer:
         """Model and control variate, with Q."""
-        return ScaMAPServer(config.rule, config.server_learning_rate)
+        return ScaMAPServer(self.config.rule, self.config.server_learning_rate)
 
-    def personalises(self, config: ScaMAPConfig) -> bool:
-        """Every silo that took part has its private model."""
-        return True
-
-    def silo(self, config: ScaMAPConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w with corrected steps under restricted softmax; then the second stage as in MAP."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            first, second = stages(silo, task, config, RELEASED)
+            first, second = stages(silo, task, self.config, RELEASED)
             reply = train_controlled(
-                silo, task, private, config.rule, loss=first_loss(silo, config), plan=first
+                silo, task, private, self.config.rule, loss=first_loss(silo, self.config), plan=first
             )
             assert reply.private is not None, "train_controlled keeps c_k"
-            own = personalise(silo, task, private, reply.tensors, second, config)
+            own = personalise(silo, task, private, reply.tensors, second, self.config)
             return replace(reply, private=own.with_trees(control=reply.private.tree("control")))
 
         return {"train": train}
-
-
-METHOD = ScaMAP()

@@ -52,8 +52,7 @@ class PersonalModel:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
 
     def _personalises(self) -> bool:
-        method = registry.get(self.spec.method.name)
-        return method.personalises(registry.config_of(method, self.spec))
+        return registry.bind(self.spec).personalises
 
     def _write(self, tree: Tree | StoredTree) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

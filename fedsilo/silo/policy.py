@@ -52,10 +52,9 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
     """
     if spec.method.name not in registry.names():
         return None
-    method = registry.get(spec.method.name)
-    config = registry.config_of(method, spec)
+    method = registry.bind(spec)
     try:
-        steps = tuple(method.steps(config).values())
+        steps = tuple(method.steps().values())
         kinds = {payload.kind for step in steps for payload in step.payloads}
         sizes = [sum(_least(payload, spec.data.classes) for payload in step.payloads) for step in steps]
     except FedsiloError:

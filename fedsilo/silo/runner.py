@@ -10,7 +10,6 @@ from fedsilo.methods.interface import (
     PERSONAL,
     PERSONAL_ACCURACY,
     BatchedStep,
-    Method,
     Reply,
     SiloTask,
 )
@@ -23,14 +22,13 @@ class TaskRunner:
 
     def __init__(self, context: LocalContext) -> None:
         self.context = context
-        self.method: Method = registry.get(context.spec.method.name)
-        self._config = registry.config_of(self.method, context.spec)
-        self._steps = self.method.silo(self._config)
+        self.method = registry.bind(context.spec)
+        self._steps = self.method.silo()
 
     @property
     def personalises(self) -> bool:
         """Whether the silo comes to hold a model of its own."""
-        return self.method.personalises(self._config)
+        return self.method.personalises
 
     def batched_step(self, step: str) -> BatchedStep | None:
         """The step, where the method can do it for several silos at once."""
@@ -59,7 +57,7 @@ class TaskRunner:
         if len(context.validation) == 0:
             return Reply()
         if "model" in task.trees:
-            architecture = self.method.architecture(context.spec, self._config, task.settings)
+            architecture = self.method.architecture(task.settings)
             scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
             metrics = {"accuracy": scored.accuracy, "loss": scored.loss}
         if self.personalises and PERSONAL in private.trees:

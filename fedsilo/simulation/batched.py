@@ -26,9 +26,8 @@ class BatchedBackend:
     def __init__(self, silos: Mapping[str, SimulatedSilo], spec: FederatedJobSpec, size: int) -> None:
         self._silos = silos
         self._size = size
-        method = registry.get(spec.method.name)
-        steps = method.silo(registry.config_of(method, spec))
-        if not any(isinstance(step, BatchedStep) for step in steps.values()):
+        method = registry.bind(spec)
+        if not any(isinstance(step, BatchedStep) for step in method.silo().values()):
             raise ManifestInvalid(
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "
                 "the work between worker processes"

@@ -67,13 +67,13 @@ def open_simulation(
     prepare_torch(1 if execution.workers else spec.training.threads)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
-    method = registry.get(spec.method.name)
+    method = registry.bind(spec)
     references = tuple(str(silo) for silo in manifest.silos)
     context = JobContext(
         spec=spec,
         signature=signature(build_model(spec.model, spec.data, seed=0)),
         silos=references,
-        weights=registry.averaging_of(method, spec),
+        weights=method.averaging,
     )
     evaluation = GlobalEvaluation(spec, data_root) if spec.evaluation.test_dataset is not None else None
     name, digest = job.metadata.name, spec_digest(spec)

@@ -14,7 +14,6 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
 from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 
@@ -69,10 +68,9 @@ class Admission:
         """
         spec = self.agent.spec.job.spec
         _check_signature(signature, spec.data.classes)
-        method = registry.get(spec.method.name)
-        config = registry.config_of(method, spec)
+        method = registry.bind(spec)
         try:
-            contract = derive_contract(method, task.step, signature, config, task.settings)
+            contract = method.contract(task.step, signature, task.settings)
         except FedsiloError as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         except Exception as error:

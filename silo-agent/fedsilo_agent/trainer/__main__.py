@@ -81,7 +81,6 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
     from fedsilo.api.silo import Silo
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
-    from fedsilo.methods.schedule import schedule
     from fedsilo.silo.context import open_context
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
@@ -93,9 +92,7 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
         spec = agent.job.spec
         silo = load_document(args.silo, Silo)
-        method = registry.get(spec.method.name)
-        config = registry.config_of(method, spec)
-        exchanges = schedule(spec, method.phases(spec, config), method.personalises(config))
+        exchanges = registry.bind(spec).exchanges()
         prepare_torch(spec.training.threads)
         return Mailbox(volume, exchanges), TaskRunner(open_context(spec, silo, args.data_root))
     except FedsiloError as error:

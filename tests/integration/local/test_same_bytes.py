@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
-from tests.federate import job_spec, skewed
+from tests.federate import bound, job_spec, skewed
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
@@ -28,14 +28,14 @@ WAYS: Mapping[str, tuple[str, ...]] = {"one": (), "workers": ("--workers", "2")}
 
 
 def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
-    averaging = registry.get(config["after"]["name"] if "after" in config else method)
+    averaging = bound(config["after"]["name"] if "after" in config else method).averaging
     return job_spec(
         method,
         list(CLASSES),
         ROUNDS,
         method={"config": config},
         data={"validationFraction": 0.25},
-        aggregation={"weights": averaging.weights},
+        aggregation={"weights": averaging},
     )
 
 
@@ -43,11 +43,9 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
     """Every method, in one form for each declaration of what its silos send and keep."""
     found: dict[str, str] = {}
     for form, (name, config) in FORMS.items():
-        spec = spec_of(name, config)
-        method = registry.get(name)
-        parsed = registry.config_of(method, spec)
-        sent = method.steps(parsed), method.phases(spec, parsed)
-        found.setdefault(repr((name, *sent, method.personalises(parsed))), form)
+        method = registry.bind(spec_of(name, config))
+        sent = method.steps(), method.phases()
+        found.setdefault(repr((name, *sent, method.personalises)), form)
     return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS)}
 
 
@@ -106,7 +104,6 @@ def test_separate_processes_and_one_give_the_same_bytes(
     wanted = alike(apart.workdir)
     for way, runs in together.items():
         assert alike(runs / form) == wanted, way
-    method = registry.get(JOBS[form][0])
-    kept = method.personalises(registry.parse(method, JOBS[form][1]))
+    kept = registry.bind(spec_of(*JOBS[form])).personalises
     files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
     assert sorted(wanted["silos' own models"]) == (files if kept else [])

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
 from fedsilo.wire import (
     Contract,
     ModelSignature,
@@ -203,9 +202,7 @@ def finish_job(*clients: SiloClient) -> list[bool]:
 
 
 def contract_of(site: Site, step: str, tree: Tree) -> Contract:
-    spec = site.federation.job.spec
-    method = registry.get(spec.method.name)
-    return derive_contract(method, step, signature_of(tree), registry.config_of(method, spec), {})
+    return registry.bind(site.federation.job.spec).contract(step, signature_of(tree), {})
 
 
 def signature_of(tree: Tree) -> ModelSignature:

@@ -16,7 +16,6 @@ import pytest
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import TREE, ScriptedAggregator
@@ -202,9 +201,8 @@ class Forger(ScriptedAggregator):
 
     def steps(self) -> dict[str, Contract]:
         """What the guard derives for each step of the method."""
-        method = registry.get(self.spec.method.name)
-        config, signature = registry.config_of(method, self.spec), signature_of(TREE)
-        return {step: derive_contract(method, step, signature, config, {}) for step in method.steps(config)}
+        method = registry.bind(self.spec)
+        return {step: method.contract(step, signature_of(TREE), {}) for step in method.steps()}
 
 
 @pytest.mark.parametrize("method", METHODS)

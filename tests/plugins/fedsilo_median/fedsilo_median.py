@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     MethodConfig,
     Payload,
     Phase,
@@ -30,6 +27,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
@@ -94,31 +92,27 @@ class Median(Method):
     at_aggregator = "the model"
     in_silo = "how often the silo has taken part"
     Config = MedianConfig
+    config: MedianConfig
 
-    def steps(self, config: MedianConfig) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         """Whole models, and how often this silo has taken part."""
         return {"train": Step((Payload("model"),), ("rounds",))}
 
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """One phase."""
-        del config
-        return (Phase("train", spec.training.rounds, "train"),)
+        return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self, config: MedianConfig) -> MedianServer:
+    def server(self) -> MedianServer:
         """The server half."""
-        return MedianServer(config)
+        return MedianServer(self.config)
 
-    def silo(self, config: MedianConfig) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         """The silo half."""
         return {"train": train_and_count}
 
-    def check(self, spec: FederatedJobSpec, config: Any) -> list[tuple[str, object, str, str]]:
+    def check(self) -> list[tuple[str, object, str, str]]:
         """A median of two is their mean."""
-        del config
-        silos = len(spec.silos.refs)
+        silos = len(self.spec.silos.refs)
         if 0 < silos < 3:
             return [("spec.silos.refs", silos, "has fewer silos than a median needs", "name three or more")]
         return []
-
-
-METHOD = Median()

@@ -49,8 +49,7 @@ def test_unknown_setting_of_a_method() -> None:
 
 def test_what_the_method_itself_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = ("spec.training.rounds", 10, "is not what this method wants", "use 12")
-    method = registry.get("fedavg")
-    monkeypatch.setattr(type(method), "check", lambda _self, _spec, _config: [fault])
+    monkeypatch.setattr(registry.get("fedavg"), "check", lambda _self: [fault])
     assert lines() == [f"{JOB}spec.training.rounds: 10: is not what this method wants; use 12"]
 
 

@@ -7,18 +7,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import Field
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.cli.main import main
 from fedsilo.cli.methods import describe
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Method, MethodConfig, Payload, Phase, Step
+from fedsilo.methods.interface import MethodConfig, Payload, Phase, Step
+from fedsilo.methods.method import Method
 
 
 class StatisticsConfig(MethodConfig):
@@ -36,17 +35,16 @@ class Statistics(FedAvg):
     citation = "A. Author. A paper. 2024."
     Config = StatisticsConfig
 
-    def steps(self, config: Any) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         statistics = (
             Payload("class_means", "mean", ("feature",), per_class=True),
             Payload("averaged_gradients", "gradient", ("classes", "feature"), "float64"),
         )
         return {"train": Step((Payload("model"),), ("loss",)), "describe": Step(statistics)}
 
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
-        del config
+    def phases(self) -> tuple[Phase, ...]:
         return (
-            Phase("train", spec.training.rounds - 1, "train"),
+            Phase("train", self.spec.training.rounds - 1, "train"),
             Phase("statistics", 1, "describe", everyone=True),
         )
 
@@ -75,7 +73,7 @@ def test_the_list_names_every_method_and_what_it_sends(capsys: pytest.CaptureFix
 def test_a_method_that_does_not_load_is_listed_with_the_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get(_name: str) -> Method:
+    def get(_name: str) -> type[Method]:
         raise MethodError("its package is broken")
 
     monkeypatch.setattr(registry, "get", get)
@@ -93,7 +91,7 @@ def test_every_method_can_be_described(name: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_declaration_is_told_in_full() -> None:
-    shown = words(describe(Statistics()))
+    shown = words(describe(Statistics))
     for told in (
         "statistics: Class statistics\n\nA. Author. A paper. 2024.\n",
         " train 9 rounds of step train the silos drawn\n",
@@ -135,7 +133,7 @@ def test_what_a_silo_discloses_of_its_classes_follows_from_the_kinds() -> None:
 
 
 def test_a_configuration_without_defaults_is_no_obstacle() -> None:
-    shown = words(describe(Demanding()))
+    shown = words(describe(Demanding))
     assert " as the configuration says, which has no default\n" in shown
     assert " clusters: integer at least 2; required\n" in shown
 

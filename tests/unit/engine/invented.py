@@ -13,7 +13,6 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Method,
     MethodConfig,
     Payload,
     Phase,
@@ -25,6 +24,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from tests.federate import references
 
@@ -79,20 +79,19 @@ class Diary(Method):
     at_aggregator, in_silo = "what each silo wrote last", "how often it wrote"
     Config = MethodConfig
 
-    def steps(self, config: Any) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         return {
             "write": Step((Payload("averaged_gradients", "pages", (2,)),), ("rounds",)),
             "read": Step((Payload("averaged_gradients", "pages", ("classes",)),)),
         }
 
-    def phases(self, spec: FederatedJobSpec, config: Any) -> tuple[Phase, ...]:
-        del config
-        return (Phase("write", spec.training.rounds, "write"), Phase("read", 1, "read", everyone=True))
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("write", self.spec.training.rounds, "write"), Phase("read", 1, "read", everyone=True))
 
-    def server(self, config: Any) -> DiaryServer:
+    def server(self) -> DiaryServer:
         return DiaryServer()
 
-    def silo(self, config: Any) -> Mapping[str, SiloStep]:
+    def silo(self) -> Mapping[str, SiloStep]:
         silo = DiarySilo()
         return {"write": silo.write, "read": silo.read}
 

@@ -258,7 +258,7 @@ class DiaryRunner:
 def test_each_silo_gets_its_own_tree_and_keeps_its_own_state_across_phases(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 3, rounds=3)
     engine = federate(
-        tmp_path, spec, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(3)}, method=Diary()
+        tmp_path, spec, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(3)}, method=Diary
     )
     model = model_of(engine)
     # Count of the silo's rounds, and the count that the aggregator had sent it, one round behind.
@@ -272,7 +272,7 @@ def test_each_silo_gets_its_own_tree_and_keeps_its_own_state_across_phases(tmp_p
 
 def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 2, rounds=2, participation={"minSilos": 1, "roundDeadline": "10s"})
-    engine = open_engine(tmp_path / "aggregator", spec, method=Diary())
+    engine = open_engine(tmp_path / "aggregator", spec, method=Diary)
     late, other = local_silos(tmp_path, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(2)})
     other.answer(engine)
     sealed, exchange = engine.task(late.reference), engine.current
@@ -288,16 +288,16 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
     assert other.private.values == {"rounds": 2}
 
 
-def broken(function: str) -> Diary:
+def broken(function: str) -> type[Diary]:
     """The diary with a server half whose function has a defect."""
 
     class Broken(Diary):
-        def server(self, config: Any) -> Any:
-            half = super().server(config)
+        def server(self) -> Any:
+            half = super().server()
             setattr(half, function, lambda *_: dict[str, Any]()["missing"])
             return half
 
-    return Broken()
+    return Broken
 
 
 @pytest.mark.parametrize("function", ["assign", "aggregate"])

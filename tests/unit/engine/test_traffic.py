@@ -62,7 +62,7 @@ def test_the_rehearsal_counts_what_a_real_job_moves(
     tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
 ) -> None:
     spec = job_spec(method, 2, rounds, method={"config": config}, evaluation={"every": 2})
-    played: TrafficEstimate = estimate_traffic(spec, references(spec), registry.get(method))
+    played: TrafficEstimate = estimate_traffic(registry.bind(spec), references(spec))
     up, down = moved(tmp_path, spec)
     assert played.up == sum(up)
     # A task after an evaluation finds nothing that it needs; what a phase hands over to the next may be kept.

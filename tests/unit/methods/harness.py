@@ -62,8 +62,7 @@ ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
 
 def server_context(spec: FederatedJobSpec, signature: ModelSignature) -> ServerContext:
     """What the engine hands to the server half of the job."""
-    weights = registry.averaging_of(registry.get(spec.method.name), spec)
-    return JobContext(spec, signature, references(spec), weights)
+    return JobContext(spec, signature, references(spec), registry.bind(spec).averaging)
 
 
 def answers(

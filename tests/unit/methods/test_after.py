@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedsilo.methods import registry
-from fedsilo.methods.ccvr import CCVRConfig
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, skewed
 
 BEFORE = ["clsnorm", "clsprox", "fedbr", "fedlc", "fedprox", "fedrs", "moon", "scaffold"]
 
@@ -17,9 +16,9 @@ BEFORE = ["clsnorm", "clsprox", "fedbr", "fedlc", "fedprox", "fedrs", "moon", "s
 @pytest.mark.parametrize("name", BEFORE)
 def test_ccvr_follows(tmp_path: Path, name: str) -> None:
     classes_of = {"a": [0, 1], "b": [1, 2]}
-    config, weights = {"after": {"name": name}}, registry.get(name).weights
+    config, weights = {"after": {"name": name}}, bound(name).averaging
     spec = job_spec("ccvr", list(classes_of), 2, method={"config": config}, aggregation={"weights": weights})
-    assert registry.get("ccvr").check(spec, CCVRConfig.model_validate(config)) == []
+    assert registry.bind(spec).check() == []
     federation = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))
     assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
     trained, found = federation.state.tree("model"), model_of(federation)
@@ -39,7 +38,7 @@ def test_ccvr_follows(tmp_path: Path, name: str) -> None:
 )
 def test_a_uniform_mean_before_it_has_to_be_written(name: str, variant: str, uniform: bool) -> None:
     """CCVR's own rule is by samples; which one holds for the whole job is said, not guessed."""
-    config = CCVRConfig.model_validate({"after": {"name": name, "config": {"variant": variant}}})
-    faults = registry.get("ccvr").check(job_spec("ccvr", 2), config)
+    config = {"after": {"name": name, "config": {"variant": variant}}}
+    faults = bound("ccvr", config=config).check()
     wanted = [("spec.aggregation.weights", "write uniform here")] if uniform else []
     assert [(fault[0], fault[3]) for fault in faults] == wanted

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import ccvr, registry
-from fedsilo.methods.ccvr import CCVRConfig
-from fedsilo.methods.contract import derive_contract
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.pieces.calibration import calibrate
@@ -22,7 +20,7 @@ from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_featu
 from fedsilo.methods.state import Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
 from tests.unit.methods.harness import IDENTITY, Observed, assert_close
 
 
@@ -188,7 +186,6 @@ def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) 
         tmp_path, {"a": [0, 1], "b": [1, 2]}, after={"name": "creff", "config": {"matchSteps": 2}}
     )
     assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
-    spec, method = job_spec("ccvr", 2), registry.get("ccvr")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"after": {"name": "fedconcat"}}, "spec.method.config.after.name"),
         ({"after": {"name": "ccvr"}}, "spec.method.config.after.name"),
@@ -197,28 +194,29 @@ def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) 
         ({"tukeyBeta": 0.5}, "spec.method.config.tukeyBeta"),
     ]
     for config, path in wrong:
-        assert path in [fault[0] for fault in method.check(spec, CCVRConfig.model_validate(config))]
-    assert method.check(spec, CCVRConfig()) == []
+        assert path in [fault[0] for fault in bound("ccvr", config=config).check()]
+    assert bound("ccvr").check() == []
 
 
 class Wide(FedAvg):
     """A method with a dimension of its own, averaged uniformly."""
 
-    name, weights = "wide", "uniform"
+    name, default_averaging = "wide", "uniform"
 
-    def steps(self, config: Any) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         return {"train": Step((Payload("averaged_gradients", "more", ("twice",)),))}
 
-    def dimensions(self, signature: ModelSignature, config: Any, settings: Any) -> Mapping[str, int]:
-        return {**super().dimensions(signature, config, settings), "twice": 2 * signature.feature}
+    def dimensions(self, signature: ModelSignature, settings: Any) -> Mapping[str, int]:
+        return {**super().dimensions(signature, settings), "twice": 2 * signature.feature}
 
 
 def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, known = registry.get("ccvr"), registry.get
-    monkeypatch.setattr(registry, "get", lambda name: Wide() if name == "wide" else known(name))
-    config = CCVRConfig.model_validate({"after": {"name": "wide"}})
-    contract = derive_contract(method, "train", ModelSignature((), classes=3, feature=5), config, {})
+    known = registry.get
+    monkeypatch.setattr(registry, "get", lambda name: Wide if name == "wide" else known(name))
+    config = {"after": {"name": "wide"}}
+    method = bound("ccvr", config=config)
+    contract = method.contract("train", ModelSignature((), classes=3, feature=5), {})
     assert [block.shape for block in contract.blocks] == [(10,)]
-    (fault,) = method.check(job_spec("ccvr", 2), config)
+    (fault,) = method.check()
     assert fault[0] == "spec.aggregation.weights"
-    assert method.check(job_spec("ccvr", 2, aggregation={"weights": "uniform"}), config) == []
+    assert bound("ccvr", config=config, aggregation={"weights": "uniform"}).check() == []

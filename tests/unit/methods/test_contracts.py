@@ -49,5 +49,4 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
             silo.send(federation, given.id, path)
         federation.settle()
     assert federation.failure is None
-    method = registry.get(spec.method.name)
-    assert steps == {*method.steps(registry.config_of(method, spec)), EVALUATE}
+    assert steps == {*registry.bind(spec).steps(), EVALUATE}

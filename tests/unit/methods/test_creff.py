@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.methods import creff, registry
+from fedsilo.methods import creff
 from fedsilo.methods.creff import CReFFServer
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.pieces.federated_features import CReFFConfig, retraining
@@ -19,7 +19,7 @@ from fedsilo.methods.pieces.gradients import mean_gradients
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, silo_of_file, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, silo_of_file, skewed
 from tests.unit.methods.harness import IDENTITY, ROUND, answers, assert_close, server_context
 
 SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
@@ -186,8 +186,7 @@ def test_local_training_and_averaging_are_fedavgs_and_never_see_the_head(tmp_pat
 @pytest.mark.parametrize(("variant", "sent"), [("paper", 1), ("released", 2)])
 def test_the_biass_gradient_leaves_a_silo_only_where_it_is_used(variant: str, sent: int) -> None:
     """With it a rank-one gradient gives the feature itself, so the printed loss, which ignores it, never gets it."""
-    config = CReFFConfig.model_validate({"variant": variant})
-    payloads = registry.get("creff").steps(config)["train"].payloads
+    payloads = bound("creff", config={"variant": variant}).steps()["train"].payloads
     assert len([payload for payload in payloads if payload.kind == "averaged_gradients"]) == sent
 
 

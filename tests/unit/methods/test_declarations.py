@@ -14,10 +14,9 @@ import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract, step_of
-from fedsilo.methods.interface import EVALUATE, Method, Payload, Step
+from fedsilo.methods.interface import EVALUATE, MethodConfig, Payload, Step
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
-from tests.federate import job_spec
+from tests.federate import bound, job_spec
 from tests.unit.engine.invented import Diary
 
 SIGNATURE = ModelSignature(
@@ -29,17 +28,19 @@ SIGNATURE = ModelSignature(
 EVERYTHING_WITHOUT_TORCH = """
 import json, sys
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.wire import ModelSignature, TensorSpec
 
 signature = ModelSignature((TensorSpec("classifier.weight", (4, 5), "float32"),), classes=4, feature=5)
+document = json.loads(sys.argv[1])
 for name in registry.names():
-    method = registry.get(name)
-    required = {f.alias: 1 for f in method.Config.model_fields.values() if f.is_required()}
-    config = method.Config.model_validate(required)
-    for step in (*method.steps(config), "evaluate"):
-        derive_contract(method, step, signature, config, {}).digest()
-    method.server(config), method.silo(config)
+    declaration = registry.get(name)
+    required = {f.alias: 1 for f in declaration.Config.model_fields.values() if f.is_required()}
+    document["method"] = {"name": name, "config": required}
+    method = registry.bind(FederatedJobSpec.model_validate(document))
+    for step in (*method.steps(), "evaluate"):
+        method.contract(step, signature, {}).digest()
+    method.exchanges(), method.check(), method.averaging, method.personalises
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """
@@ -47,8 +48,9 @@ print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for
 
 def test_declarations_and_contracts_need_neither_torch_nor_sklearn_nor_http() -> None:
     """Guard, command line and operator use them on machines that have none of these."""
+    document = job_spec("fedavg", 2).model_dump_json(by_alias=True)
     ran = subprocess.run(
-        [sys.executable, "-c", EVERYTHING_WITHOUT_TORCH],
+        [sys.executable, "-c", EVERYTHING_WITHOUT_TORCH, document],
         capture_output=True,
         text=True,
         check=True,
@@ -59,23 +61,25 @@ def test_declarations_and_contracts_need_neither_torch_nor_sklearn_nor_http() ->
 
 @pytest.mark.parametrize("name", registry.names())
 def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> None:
-    method = registry.get(name)
-    assert method.name == name
-    assert method.title
-    assert method.citation
-    assert method.at_aggregator
-    assert method.in_silo
-    assert method.aggregator_data
-    for field, info in method.Config.model_fields.items():
+    declaration = registry.get(name)
+    assert declaration.name == name
+    assert declaration.title
+    assert declaration.citation
+    assert declaration.at_aggregator
+    assert declaration.in_silo
+    assert declaration.aggregator_data
+    for field, info in declaration.Config.model_fields.items():
         assert re.search(r"\[[^]]+\]", info.description or ""), (
             f"{field}: say in brackets where its default is from"
         )
-    assert method.weights in ("samples", "uniform")
-    required = {field.alias: 1 for field in method.Config.model_fields.values() if field.is_required()}
-    config = method.Config.model_validate(required)
-    assert method.averaging(config) == method.weights, "the default form averages as the declaration says"
-    half = method.silo(config)
-    for step, declared in method.steps(config).items():
+    required = {
+        str(field.alias): 1 for field in declaration.Config.model_fields.values() if field.is_required()
+    }
+    method = bound(name, config=required)
+    assert method.default_averaging in ("samples", "uniform")
+    assert method.averaging == method.default_averaging
+    half = method.silo()
+    for step, declared in method.steps().items():
         assert callable(half.get(step)), f"the silo half has no step {step}"
         assert {payload.kind for payload in declared.payloads} <= set(KINDS)
 
@@ -83,7 +87,7 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
 class Statistics(Diary):
     """Payloads of every form."""
 
-    def steps(self, config: Any) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, Step]:
         payloads = (
             Payload("model"),
             Payload("class_means", "means", ("feature",), "float64", per_class=True),
@@ -93,7 +97,7 @@ class Statistics(Diary):
 
 
 def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_class() -> None:
-    contract = derive_contract(Statistics(), "send", SIGNATURE, None, {})
+    contract = Statistics(job_spec("fedavg", 2), MethodConfig()).contract("send", SIGNATURE, {})
     assert [(b.kind, b.name, b.shape, b.dtype, b.label) for b in contract.blocks] == [
         ("model", "encoder.weight", (5, 6), "float32", None),
         ("model", "classifier.weight", (4, 5), "float32", None),
@@ -104,11 +108,12 @@ def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_c
 
 
 def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
-    assert step_of(Diary(), EVALUATE, None) == Step(metrics=("accuracy", "loss"))
+    diary = Diary(job_spec("fedavg", 2), MethodConfig())
+    assert diary.step(EVALUATE) == Step(metrics=("accuracy", "loss"))
     with pytest.raises(
         MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
     ):
-        step_of(Diary(), "steal", None)
+        diary.step("steal")
 
 
 @pytest.fixture
@@ -123,11 +128,15 @@ def entry_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoi
     ("value", "message"),
     [
         (
-            "no_such_package:METHOD",
-            "'third': entry point no_such_package:METHOD does not load: No module named",
+            "no_such_package:Third",
+            "'third': entry point no_such_package:Third does not load: No module named",
         ),
-        ("json:METHOD", "does not load: module 'json' has no attribute 'METHOD'"),
+        ("json:Third", "does not load: module 'json' has no attribute 'Third'"),
         ("json:dumps", "entry point json:dumps is a function, not a Method"),
+        (
+            "fedsilo.methods.method:Method",
+            r"entry point fedsilo.methods.method:Method does not define phases, server, silo, steps$",
+        ),
     ],
 )
 def test_an_entry_point_that_is_no_method_is_blamed_by_name(
@@ -148,7 +157,6 @@ def test_an_unknown_method_is_refused_with_the_closest_name() -> None:
 @pytest.mark.parametrize("config", [{"clients": 3}, {"learning_rate": 1}])
 def test_a_configuration_that_the_method_does_not_know_is_refused(config: dict[str, Any]) -> None:
     spec = job_spec("fedavg", 2, method={"config": config})
-    method: Method = registry.get("fedavg")
     with pytest.raises(FedsiloError, match=next(iter(config))) as caught:
-        registry.config_of(method, spec)
+        registry.bind(spec)
     assert caught.value.exit_code == 2

@@ -20,14 +20,13 @@ from fedsilo.learning.bias_reduction import (
 )
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.methods.fedbr import METHOD
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.pieces import bias_reduction
-from fedsilo.methods.pieces.bias_reduction import THETA, FedBRConfig
+from fedsilo.methods.pieces.bias_reduction import THETA
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, assert_close, server_context
 
@@ -84,8 +83,8 @@ def test_the_mean_is_the_released_codes_uniform_one() -> None:
     """Recorded: what each of two clients, of whatever size, took off the weights."""
     npz = reference_numbers.load("fedbr_aggregate")
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
-    job = server_context(job_spec("fedbr", 2), ModelSignature((), 4, 5))
-    half = METHOD.server(FedBRConfig(contrast_weight=0))
+    method = bound("fedbr", config={"contrastWeight": 0})
+    job, half = server_context(method.spec, ModelSignature((), 4, 5)), method.server()
     updates = answers(sent, {"silos/s0": 1, "silos/s1": 10})
     state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), ROUND, updates)
     assert_close(state.tree("model"), {"w": npz["w1"]})

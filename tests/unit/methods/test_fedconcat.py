@@ -204,7 +204,7 @@ def test_stage_3_is_averaged_by_the_variants_rule_unless_the_job_names_one(
     variant: str, weights: str | None, mean: float
 ) -> None:
     spec = job_spec("fedconcat", 2, method={"config": {"variant": variant}}, aggregation={"weights": weights})
-    half = registry.get("fedconcat").server(registry.config_of(registry.get("fedconcat"), spec))
+    half = registry.bind(spec).server()
     exchange = Exchange(Phase("classifier", 1, "classify"), 3, 1, 1)
     sent = {f"silos/s{k}": {"model": {"w": np.full(2, 10.0 * k, np.float32)}} for k in range(2)}
     job = server_context(spec, ModelSignature((), 4, 5))

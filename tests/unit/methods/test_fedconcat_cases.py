@@ -13,13 +13,13 @@ from torch import nn
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods import registry
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.pieces import clusters, concatenation, distributions
 from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
     Runner,
+    bound,
     federate,
     job_spec,
     local_silos,
@@ -98,9 +98,8 @@ def test_settings_cannot_widen_the_contract() -> None:
 
 
 def test_a_manifest_is_told_what_does_not_add_up() -> None:
-    spec = job_spec("fedconcat", 2, 5)
-    config = ConcatenationConfig(clusters=3, encoder_rounds=2, classifier_rounds=2)
-    faults = registry.get("fedconcat").check(spec, config)
+    config = {"clusters": 3, "encoderRounds": 2, "classifierRounds": 2}
+    faults = bound("fedconcat", 2, 5, config=config).check()
     assert [(path, problem) for path, _, problem, _ in faults] == [
         ("spec.training.rounds", "is not encoderRounds + classifierRounds = 4"),
         ("spec.method.config.clusters", "is more than the 2 silos of spec.silos.refs"),

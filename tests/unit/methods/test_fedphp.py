@@ -19,6 +19,7 @@ from fedsilo.methods.pieces.inherited import SELECTIONS, kept
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
 from tests.federate import (
+    bound,
     drive,
     federate,
     job_spec,
@@ -117,8 +118,7 @@ def test_the_schedule_counts_the_silos_that_are_drawn_and_not_the_fraction(
 @pytest.mark.parametrize("method", ["fedphp", "map", "scamap"])
 def test_every_method_with_private_models_tells_what_part_of_the_silos_is_drawn(method: str) -> None:
     spec = job_spec(method, 10, participation={"fraction": 0.25})
-    declaration = registry.get(method)
-    half = declaration.server(registry.config_of(declaration, spec))
+    half = registry.bind(spec).server()
     job = server_context(spec, signature(build_model(spec.model, spec.data, seed=0)))
     assigned = half.assign(job, half.start(job), ROUND, job.silos[:3])
     assert [asked.settings for asked in assigned.values()] == [{"drawn": 0.3}] * 3
@@ -168,4 +168,4 @@ def test_without_transfer_the_common_model_is_that_of_fedavg(tmp_path: Path) -> 
 )
 def test_a_setting_out_of_range_is_refused(field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
-        registry.parse(registry.get("fedphp"), {field: value})
+        bound("fedphp", config={field: value})

@@ -15,11 +15,10 @@ from torch.nn import functional
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.models import Model
-from fedsilo.methods import registry
 from fedsilo.methods.pieces.restricted_softmax import class_scales, restricted_loss
 from fedsilo.methods.state import Tree
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, skewed
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
@@ -118,4 +117,4 @@ def test_a_class_that_no_silo_has_is_left_alone_only_where_its_logit_takes_no_pa
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), "half"])
 def test_a_scale_out_of_range_is_refused(alpha: object) -> None:
     with pytest.raises(ManifestFaults, match=r"spec\.method\.config\.alpha"):
-        registry.parse(registry.get("fedrs"), {"alpha": alpha})
+        bound("fedrs", config={"alpha": alpha})

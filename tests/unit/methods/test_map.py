@@ -16,14 +16,13 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
 from fedsilo.methods.pieces.two_stages import TwoStageConfig, stages
 from fedsilo.methods.scamap import RELEASED
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from tests import reference_numbers
-from tests.federate import job_spec, runners, skewed
+from tests.federate import bound, job_spec, runners, skewed
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, recorded
 
@@ -106,8 +105,7 @@ def test_the_released_second_stage_is_short_and_slow(tmp_path: Path) -> None:
 
 
 def answered(silo: LocalContext, task: SiloTask, private: State, **config: Any) -> Reply:
-    method = registry.get("map")
-    return method.silo(method.Config.model_validate(config))["train"](silo, task, private)
+    return bound("map", config=config).silo()["train"](silo, task, private)
 
 
 def test_one_step_is_the_common_models_and_the_private_model_is_what_was_sent(tmp_path: Path) -> None:
@@ -121,9 +119,8 @@ def test_one_step_is_the_common_models_and_the_private_model_is_what_was_sent(tm
 def test_silos_with_all_classes_scale_by_shares_as_fedrs_does(tmp_path: Path) -> None:
     # One step is the first stage's, so that what is sent is all that FedRS does.
     silo, task = silo_and_task(tmp_path, batchSize=24)
-    fedrs = registry.get("fedrs")
-    complete = fedrs.Config.model_validate({"variant": "complete"})
-    wanted = fedrs.silo(complete)["train"](silo, task, State()).tensors
+    fedrs = bound("fedrs", config={"variant": "complete"})
+    wanted = fedrs.silo()["train"](silo, task, State()).tensors
     assert_close(answered(silo, task, State(), variant="complete").tensors, wanted)
     with pytest.raises(AssertionError):
         assert_close(answered(silo, task, State()).tensors, wanted)
@@ -166,4 +163,4 @@ def test_the_released_code_counts_batch_norms_statistics_of_the_private_model_an
 )
 def test_a_setting_out_of_range_is_refused(method: str, field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
-        registry.parse(registry.get(method), {field: value})
+        bound(method, config={field: value})

@@ -15,7 +15,8 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.cli.main import main
 from fedsilo.engine.context import JobContext
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Exchange, Method, Phase, SiloTask
+from fedsilo.methods.interface import Exchange, Phase, SiloTask
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -28,13 +29,13 @@ EXCHANGE = Exchange(Phase("train", 3, "train"), 1, 1, 3)
 
 
 @pytest.fixture(scope="module")
-def method(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Method]:
+def method(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Method]]:
     """The page's code block, installed under the entry point that the page names."""
     folder = tmp_path_factory.mktemp("your_package")
     (folder / "fedavgm.py").write_text(PAGE.read_text().split("```python\n")[1].split("```")[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        point = EntryPoint("fedavgm", "fedavgm:METHOD", registry.GROUP)
+        point = EntryPoint("fedavgm", "fedavgm:FedAvgM", registry.GROUP)
         known = registry._entry_points() | {"fedavgm": point}
         patch.setattr(registry, "_entry_points", lambda: known)
         yield registry.get("fedavgm")
@@ -59,18 +60,18 @@ class Recorded:
         return {name: a * one[name] + b * other[name] for name in one}
 
 
-def test_three_rounds_give_the_recorded_numbers(method: Method) -> None:
+def test_three_rounds_give_the_recorded_numbers(method: type[Method]) -> None:
     npz = reference_numbers.load("server_optimizers")
     spec = job_spec("fedavgm", 2, method={"config": {"momentum": float(npz["server_momentum"])}})
     job = JobContext(spec, ModelSignature((), 4, 5), Recorded.silos, "samples")
-    half, state = method.server(registry.config_of(method, spec)), State({"model": {"w": npz["w0"]}})
+    half, state = registry.bind(spec).server(), State({"model": {"w": npz["w0"]}})
     for round in (1, 2, 3):
         updates: Any = Recorded({"w": npz[f"client/{round}/0"]}, {"w": npz[f"client/{round}/1"]})
         state = half.aggregate(job, state, EXCHANGE, updates)
         np.testing.assert_allclose(state.tree("model")["w"], npz[f"fedavgm_paper/round{round}"], rtol=1e-5)
 
 
-def test_a_whole_job_is_the_formula_by_hand(tmp_path: Path, method: Method) -> None:
+def test_a_whole_job_is_the_formula_by_hand(tmp_path: Path, method: type[Method]) -> None:
     beta, rounds = 0.5, 3
     specs = [job_spec("fedavgm", 2, n, method={"config": {"momentum": beta}}) for n in range(1, rounds + 1)]
     models = [model_of(federate(tmp_path / str(n), spec, inventors(spec))) for n, spec in enumerate(specs)]
@@ -96,18 +97,18 @@ def mean_addition(like: Tree, spec: FederatedJobSpec, round: int) -> np.ndarray:
     return np.asarray((one + 2 * other) / 3)
 
 
-def test_velocity_of_batchnorm_statistics_is_not_kept(method: Method) -> None:
+def test_velocity_of_batchnorm_statistics_is_not_kept(method: type[Method]) -> None:
     spec = job_spec("fedavgm", 2)
     job = JobContext(spec, ModelSignature((), 4, 5), Recorded.silos, "samples")
     state = State({"model": {"w": np.ones(1), "bn.running_var": np.ones(1)}})
     updates: Any = Recorded(*[{"w": np.zeros(1), "bn.running_var": np.full(1, 0.1)}] * 2)
-    half = method.server(registry.config_of(method, spec))
+    half = registry.bind(spec).server()
     for _ in range(2):
         state = half.aggregate(job, state, EXCHANGE, updates)
     np.testing.assert_allclose(state.tree("model")["bn.running_var"], 0.1)
     assert set(state.tree("velocity")) == {"w"}
 
 
-def test_the_command_line_describes_it(method: Method, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_describes_it(method: type[Method], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", method.name]) == 0
     assert "momentum: number at least 0 below 1; default 0.9" in capsys.readouterr().out

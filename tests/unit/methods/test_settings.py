@@ -12,7 +12,7 @@ import pytest
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
-from tests.federate import federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
 
 WRONG: list[tuple[str, str, Any]] = [
     ("fedprox", "mu", -0.1),
@@ -38,7 +38,7 @@ WRONG: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(("method", "field", "value"), WRONG)
 def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; ") as caught:
-        registry.parse(registry.get(method), {field: value})
+        bound(method, config={field: value})
     assert caught.value.exit_code == 2
 
 
@@ -62,7 +62,7 @@ def test_every_number_has_a_range_and_what_lies_outside_is_refused(
     above = [schema["maximum"] + 1] if "maximum" in schema else []
     for value in (below, *above, float("nan"), float("inf"), -float("inf"), "many", [1]):
         with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; "):
-            registry.parse(registry.get(method), {field: value})
+            bound(method, config={field: value})
 
 
 DIVERGING: list[tuple[str, dict[str, Any], str]] = [

@@ -12,7 +12,6 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
-from fedsilo.methods.contract import derive_contract
 from fedsilo.silo import policy
 from fedsilo.silo.policy import Departure, declared, objections
 from fedsilo.wire import ModelSignature, TensorSpec
@@ -38,9 +37,8 @@ def silo(**rules: Any) -> Silo:
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_declared_is_what_the_contracts_hold_and_never_more_bytes(form: str) -> None:
     spec = form_spec(form, ["north", "south"])
-    method = registry.get(spec.method.name)
-    config = registry.config_of(method, spec)
-    contracts = [derive_contract(method, step, SIGNATURE, config, {}) for step in method.steps(config)]
+    method = registry.bind(spec)
+    contracts = [method.contract(step, SIGNATURE, {}) for step in method.steps()]
     found = declared(spec)
     assert found is not None
     assert set(found.kinds) == {kind for contract in contracts for kind in contract.kinds()}
@@ -66,7 +64,7 @@ def test_a_declaration_that_fails_is_its_authors_error(monkeypatch: pytest.Monke
     def steps(*_: object) -> None:
         raise KeyError("train")
 
-    monkeypatch.setattr(type(registry.get("fedavg")), "steps", steps)
+    monkeypatch.setattr(registry.get("fedavg"), "steps", steps)
     with pytest.raises(MethodError, match="declaration of method fedavg failed: KeyError: 'train'"):
         declared(job_spec("fedavg", ["north"], 3))
 
@@ -74,8 +72,7 @@ def test_a_declaration_that_fails_is_its_authors_error(monkeypatch: pytest.Monke
 def test_controller_and_guard_say_the_same() -> None:
     job = frozen(job_spec("fedavg", ["north"], 3))
     rules = silo(methods=["creff"], payloadKinds=["class_counts"], jobNamespaces=["b"], maxRounds=2)
-    config = registry.config_of(registry.get("fedavg"), job.spec)
-    contract = derive_contract(registry.get("fedavg"), "train", SIGNATURE, config, {})
+    contract = registry.bind(job.spec).contract("train", SIGNATURE, {})
     asked = objections(rules, job, declared(job.spec))
     assert len(asked) == 4
     assert objections(rules, job, Departure.of(contract)) == asked

@@ -1,0 +1,144 @@
+"""A method, bound to one job: what it declares to the outside, and its two halves.
+
+A subclass is the method's declaration: class attributes say who it is, `Config` what a job may set. Its instance is
+the method of one job, with the job's specification and its parsed configuration, and answers every question about that
+job: steps, exchanges, contracts, averaging, the halves. `registry.bind` makes it. Importing it needs no torch; what
+computes is imported inside `server` and `silo`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.errors import MethodError
+from fedsilo.methods.contract import contract_of
+from fedsilo.methods.interface import (
+    EVALUATE,
+    EVALUATION,
+    NAMED_PERSONAL_ACCURACY,
+    PERSONAL_ACCURACY,
+    Exchange,
+    Phase,
+    ServerHalf,
+    SiloStep,
+    Step,
+)
+from fedsilo.methods.schedule import schedule
+from fedsilo.methods.state import Scalar
+from fedsilo.wire import Contract, ModelSignature
+
+
+class Method(ABC):
+    """Base of all methods.
+
+    :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
+    :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
+    :cvar aggregator_data: data that the aggregator must hold beside a test set, likewise.
+    :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
+    :ivar config: the job's configuration of the method.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    citation: ClassVar[str]
+    at_aggregator: ClassVar[str]
+    in_silo: ClassVar[str]
+    aggregator_data: ClassVar[str] = "none"
+    Config: ClassVar[type[BaseModel]]
+
+    spec: FederatedJobSpec
+    config: BaseModel
+
+    def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
+        self.spec = spec
+        self.config = config
+
+    @abstractmethod
+    def steps(self) -> Mapping[str, Step]:
+        """What silos may be asked to do, and what they may send in answer."""
+
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """The job's phases in order: `spec.training.rounds` of training, and what the method needs beside them."""
+
+    @abstractmethod
+    def server(self) -> ServerHalf:
+        """The server half."""
+
+    @abstractmethod
+    def silo(self) -> Mapping[str, SiloStep]:
+        """The silo half: a function for each step."""
+
+    @property
+    def default_averaging(self) -> str:
+        """Rule of averaging where the job names none: `samples` or `uniform`."""
+        return "samples"
+
+    @property
+    def personalises(self) -> bool:
+        """Whether silos come to hold models of their own, of the job's architecture, in the private tree `PERSONAL`.
+
+        The engine scores them in the silos and never asks for them.
+        """
+        return False
+
+    def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
+        """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
+
+        :param settings: those of the signed task. A dimension may follow from them only within bounds that the
+            configuration sets, since they come from the aggregator.
+        """
+        return {"classes": signature.classes, "feature": signature.feature}
+
+    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
+        """Architecture of the model that the method yields; the job's own unless the method builds another.
+
+        :param settings: those of the snapshot.
+        """
+        return self.spec.model
+
+    def check(self) -> list[tuple[str, object, str, str]]:
+        """Faults of the job that concern the method, as (path, value, problem, remedy)."""
+        return []
+
+    @property
+    def averaging(self) -> str:
+        """The job's rule of averaging: the one that it names, or else the method's own."""
+        return self.spec.aggregation.weights or self.default_averaging
+
+    def evaluation(self) -> Step:
+        """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
+        own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY) if self.personalises else ()
+        return Step(metrics=(*EVALUATION.metrics, *own))
+
+    def step(self, name: str) -> Step:
+        """The declared step of that name, or the evaluation.
+
+        :raises MethodError: when the method does not declare it.
+        """
+        steps = self.steps()
+        if name in steps:
+            return steps[name]
+        if name == EVALUATE:
+            return self.evaluation()
+        raise MethodError(f"method {self.name} declares no step {name!r}; it declares {sorted(steps)}")
+
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges of the job, in order."""
+        return schedule(self.spec, self.phases(), self.personalises)
+
+    def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:
+        """What a silo may send in answer to a task of this step, tensor by tensor.
+
+        Guard and aggregator each derive it for themselves; that both digests agree is checked on every task and update.
+
+        :param settings: those of the signed task.
+        :raises MethodError: when the method does not declare the step.
+        """
+        dimensions = self.dimensions(signature, settings)
+        return contract_of(self.step(step), signature, dimensions)
