@@ -1,6 +1,6 @@
-"""A job's keys, derived from the operator's master key: made again at any time, never read back.
+"""A job's keys, derived from the operator's master key: reproducible at any time, never read back.
 
-HKDF-SHA256 (RFC 5869) with a label per purpose and the job's uid. A job that is made again has another uid, and so
+HKDF-SHA256 (RFC 5869) with a label per purpose and the job's uid. A job that is created anew has another uid, and so
 other keys.
 """
 
@@ -33,7 +33,7 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # o
 
 @dataclass(frozen=True)
 class JobKeys:
-    """All that one job signs and serves with; private halves are PKCS #8 PEM.
+    """The keys with which one job signs and serves; private halves are PKCS #8 PEM.
 
     :param task_key: private key that signs tasks.
     :param verify_key: its public half, as it stands in manifests.
@@ -50,7 +50,7 @@ class JobKeys:
 
 
 def job_keys(master: bytes, uid: str, created: datetime, names: Sequence[str]) -> JobKeys:
-    """The keys of a job: the same bytes whenever they are asked for.
+    """The keys of a job: the same bytes every time.
 
     :param created: the job's creationTimestamp; the certificates begin then and last a year.
     :param names: DNS names and addresses under which silos reach the aggregator.
@@ -88,13 +88,13 @@ def _derive(master: bytes, purpose: str, uid: str, size: int) -> bytes:
 
 
 def _curve_key(master: bytes, purpose: str, uid: str) -> ec.EllipticCurvePrivateKey:
-    """A P-256 key from 384 bits: 128 more than the order has, so that no key is likelier (FIPS 186-5, A.2.1)."""
+    """A P-256 key from 384 bits: 128 more than the order has, so that the bias is negligible (FIPS 186-5, A.2.1)."""
     number = int.from_bytes(_derive(master, purpose, uid, 48)) % (_ORDER - 1) + 1
     return ec.derive_private_key(number, ec.SECP256R1())
 
 
 async def load_master(cluster: Cluster, namespace: str) -> bytes:
-    """The operator's master key; made where there is none yet.
+    """The operator's master key, which is created if it does not exist.
 
     :raises ManifestInvalid: when the Secret holds something else; it is never replaced.
     """

@@ -1,4 +1,4 @@
-"""All that an operator serves at `/metrics`."""
+"""Everything that an operator serves at `/metrics`."""
 
 from __future__ import annotations
 

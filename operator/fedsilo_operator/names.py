@@ -1,4 +1,4 @@
-"""Names and labels of children: deterministic, so that two operators can never make two of one.
+"""Names and labels of children: deterministic, so that two operators can never create the same child twice.
 
 Every name leaves room for the suffixes that a Job adds to its pods (63 characters, RFC 1123).
 """
@@ -20,7 +20,7 @@ from fedsilo_operator.objects import (
 )
 
 SIGNING_KEY = "fedsilo-signing-key"
-"""Secret with a silo's signing key: one name in every namespace, so that a role can be limited to it."""
+"""Secret with a silo's signing key: the same name in every namespace, so that a role can be limited to it."""
 
 MASTER_KEY = "fedsilo-operator-key"
 """Secret with the key from which the keys of jobs derive, in the operator's namespace."""
@@ -32,7 +32,7 @@ def aggregator_name(job: Ref) -> str:
 
 
 def claim_name(job: Ref, uid: str) -> str:
-    """Name of the claim that holds the model: a job that is made again under the same name gets a new one."""
+    """Name of the claim that holds the model: a job that is created anew under the same name gets a new one."""
     return f"{job.name}-{uid[:8]}"
 
 

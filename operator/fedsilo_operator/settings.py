@@ -1,4 +1,4 @@
-"""What the operator is started with."""
+"""The operator's settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ API_SERVER_PORTS = (443, 6443)
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every object that is reconciled.
+    """Settings that hold for every object that is reconciled.
 
     :param aggregator_image: image of an aggregator whose job names none; likewise guard and trainer.
     :param namespace: the operator's own.

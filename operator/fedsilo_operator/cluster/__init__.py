@@ -1,1 +1,1 @@
-"""The cluster, behind seven verbs; a fake stands beside the real one and one suite of tests runs over both."""
+"""The cluster behind seven verbs; tests run one suite over the real one and over a fake."""

@@ -19,7 +19,7 @@ PAGE_SIZE = 100
 """Objects per answer of a listing. All kinds are listed at the same time, and whole objects are large."""
 
 WATCH_SECONDS = (300, 600)
-"""How long the server keeps a watch; drawn anew each time, so that many watches do not end together."""
+"""How long the server keeps a watch; drawn at random each time, so that many watches do not end together."""
 
 
 class ApiServer:
@@ -151,5 +151,5 @@ def _selectors(labels: str, fields: str = "") -> list[tuple[str, str]]:
 
 
 def _typed(kind: Kind, item: Object) -> Object:
-    """Items of a list do not say of what kind they are."""
+    """Items of a list do not carry their kind."""
     return {"apiVersion": kind.api, "kind": kind.name, **item}

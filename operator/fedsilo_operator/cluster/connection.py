@@ -147,12 +147,12 @@ def error_of(what: str, status: int, body: bytes) -> ClusterError:
     :param what: the request, for an answer of something else, such as a proxy.
     """
     try:
-        said = json.loads(body)
-        message = said["message"]
+        answer = json.loads(body)
+        message = answer["message"]
     except (ValueError, KeyError, TypeError):
-        said = {}
+        answer = {}
         message = f"{what}: HTTP {status}: {body[:200].decode(errors='replace').strip()}"
-    return _class_of(status, message, said.get("details") or {})(message)
+    return _class_of(status, message, answer.get("details") or {})(message)
 
 
 def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[ClusterError]:

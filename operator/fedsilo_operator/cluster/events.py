@@ -52,17 +52,17 @@ def event_object(event: Event, now: datetime, reporter: str) -> Object:
 
 
 class Repetitions:
-    """Events of this process, by what they say: one that repeats raises a count instead of making an object."""
+    """Events of this process by content: one that repeats raises a count instead of creating an object."""
 
     def __init__(self) -> None:
         self._written: OrderedDict[_Key, tuple[Ref, int]] = OrderedDict()
 
     def earlier(self, event: Event) -> tuple[Ref, int] | None:
-        """The Event object that says the same already, and its count."""
+        """The Event object with the same content, and its count."""
         return self._written.get(_key(event))
 
     def remember(self, event: Event, ref: Ref, count: int) -> None:
-        """That Event object was written, with that count."""
+        """Note that this Event object was written, with this count."""
         self._written[_key(event)] = (ref, count)
         self._written.move_to_end(_key(event))
         if len(self._written) > MAX_REMEMBERED:

@@ -1,4 +1,4 @@
-"""Who may see which jobs: whoever the API server knows and lets list them."""
+"""Who may see which jobs: those whom the API server authenticates and lets list them."""
 
 from __future__ import annotations
 

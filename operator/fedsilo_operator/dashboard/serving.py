@@ -1,4 +1,4 @@
-"""The dashboard beside the controllers: on a loopback address, or over TLS to whoever has a token."""
+"""The dashboard beside the controllers: on a loopback address, or over TLS for those with a token."""
 
 from __future__ import annotations
 

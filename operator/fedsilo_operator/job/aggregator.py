@@ -31,7 +31,6 @@ from fedsilo_operator.plan import Action, Apply, Create, Delete
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads import aggregator as objects
-from fedsilo_operator.workloads.aggregator import Participant
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
 
 
@@ -57,11 +56,9 @@ def configuration(
     """The frozen job and its silos; immutable, so made once, and again only where it is gone."""
     if CONFIG_MAP in seen.children or _in_the_way(seen, CONFIG_MAP.name):
         return
-    silos = [
-        Participant(member.ref, member.public_key) for member in members if member.public_key is not None
-    ]
-    if len(silos) == len(members):
-        yield Apply(objects.config(seen.job, job, silos, bundle(seen, job, settings)))
+    keys = {member.ref: member.public_key for member in members if member.public_key is not None}
+    if len(keys) == len(members):
+        yield Apply(objects.config(seen.job, job, keys, bundle(seen, job, settings)))
 
 
 def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: Settings) -> Iterator[Action]:

@@ -17,7 +17,7 @@ from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SILO_AGENT, Object, Ref, labels_of, ref_of, uid_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
-from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
+from fedsilo_operator.workloads.aggregator import claim_ref, public_keys_in
 
 GONE = "the Silo is gone; restore it with its key."
 
@@ -173,8 +173,8 @@ def _frozen(seen: JobObservation, job: FederatedJob) -> Iterator[Member]:
     """The silos of the start: the aggregator's configuration says them, and the status does if that is lost."""
     known = {ref_of(silo): silo for silo in seen.silos}
     if CONFIG_MAP in seen.children:
-        for one in participants_in(seen.children[CONFIG_MAP]):
-            yield Member(one.ref, one.public_key, seen.agents.get(one.ref), one.ref in known)
+        for ref, public_key in public_keys_in(seen.children[CONFIG_MAP]).items():
+            yield Member(ref, public_key, seen.agents.get(ref), ref in known)
         return
     order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}
     for ref in sorted(_started_with(seen.job), key=lambda ref: (order.get(ref, 0), ref)):

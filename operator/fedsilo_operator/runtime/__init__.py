@@ -1,1 +1,1 @@
-"""What every controller runs on: caches, a queue, a loop, and the lease that says who leads."""
+"""What every controller runs on: caches, a work queue, a loop, and leader election."""

@@ -1,7 +1,7 @@
 """Leader election by a Lease, as client-go does it: of several operators one acts, the others stand by.
 
-Times of other machines are never compared with ours: a lease has run out when nobody renewed it while our own clock
-went on for as long as it is valid.
+Times of other machines are never compared with this one's: a lease has expired when nobody renewed it for as long as it
+is valid on the local clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LeaseLost(FedsiloError):
 class Election:
     """One candidate.
 
-    :param lease: name of the Lease; it is made where there is none.
+    :param lease: name of the Lease, which is created if it does not exist.
     :param identity: of this process, and of no other ever.
     """
 
@@ -50,7 +50,7 @@ class Election:
         self._identity = identity
         self._leading = False
         self.transitions = 0
-        """How often the lease has changed hands, as it said when it was read last."""
+        """How often the lease has changed hands, as of the last read."""
         self._renewed = 0.0
         """When the request began with which the lease was renewed last, on our clock."""
 

@@ -46,14 +46,14 @@ async def carry_out(
 ) -> float | None:
     """Actions, then the status, then events.
 
-    Events come last, so that none is told again when the status has to wait for the next try.
+    Events come last, so that none is recorded twice when the status has to wait for the next try.
 
-    :param decide: the plan, given what was refused: nothing at first. If the API server refuses something, it is asked
-        again for the status and the events that tell of it.
+    :param decide: makes the plan, given what was rejected: nothing at first. If the API server rejects something, it is
+        called again for the status and the events that report it.
     :param about: the object that was reconciled, as observed; the status is written to this version of it, or to what
         the plan's own actions made of it.
-    :return: seconds after which to look again, as the plan says.
-    :raises Refused: when something was refused; all else was done that does not depend on it.
+    :return: seconds after which to reconcile again, as the plan says.
+    :raises Refused: when something was rejected; everything that does not depend on it was done.
     :raises ClusterError: of the first write that failed otherwise; what comes after it was not tried. Events never
         fail.
     """
@@ -69,15 +69,15 @@ async def carry_out(
         except ClusterError as error:
             log.warning("%s %s: no event %s: %s", about["kind"], ref_of(about), event.reason, error)
     if (found := diagnosis_of(rejections)) is not None:
-        said = _tells(about.get("status") if plan.status is None else plan.status)
-        raise (AlreadyReported if said else Refused)(found.message)
+        reported = _reports_rejection(about.get("status") if plan.status is None else plan.status)
+        raise (AlreadyReported if reported else Refused)(found.message)
     return plan.requeue_delay
 
 
 async def _act(
     actions: Iterable[Action], about: Object, cluster: Cluster
 ) -> tuple[Object, tuple[Rejection, ...]]:
-    """The reconciled object as the actions left it, and what was refused."""
+    """Do the actions; returns the reconciled object as they left it, and what was rejected."""
     rejections: list[Rejection] = []
     ended: set[str] = set()
     for action in actions:
@@ -95,7 +95,7 @@ async def _act(
 
 
 async def _do(action: Action, cluster: Cluster) -> Object | None:
-    """The object as an apply left it."""
+    """Do one action; returns the object as an apply left it."""
     if isinstance(action, Apply):
         if "uid" not in action.object["metadata"] and action.kind not in WATCHED_ENTIRELY:
             await _require_ownership(action, cluster)
@@ -109,9 +109,9 @@ async def _do(action: Action, cluster: Cluster) -> Object | None:
 
 
 async def _require_ownership(action: Apply, cluster: Cluster) -> None:
-    """An apply would merge into whatever has the name, and our watches see only what carries our labels.
+    """An apply would merge into whatever has the name, and the watches see only what carries the operator's labels.
 
-    :raises Refused: when it is another's.
+    :raises Refused: when somebody else made it.
     """
     try:
         found = await cluster.get(action.kind, action.ref)
@@ -149,15 +149,15 @@ def _controllers(found: Object, *names: str) -> set[Any]:
     return {values[0] if len(names) == 1 else values for values in of}
 
 
-def _tells(status: Mapping[str, Any] | None) -> bool:
+def _reports_rejection(status: Mapping[str, Any] | None) -> bool:
     return any(item["reason"] in REASONS for item in (status or {}).get("conditions") or ())
 
 
 def _with_status(about: Object, status: Object) -> Object:
     """The body of an apply to the status.
 
-    The API server takes no notice of the uid here. It is the version that keeps the status from an object that was
-    made anew under the name, and from one that was decided about on older news.
+    The API server ignores the uid here. It is the version that keeps the status from an object that was created anew
+    under the name, and from one that has changed since it was observed.
     """
     names = ("namespace", "name", "uid", "resourceVersion")
     return {

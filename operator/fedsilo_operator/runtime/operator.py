@@ -1,4 +1,4 @@
-"""The whole runtime: caches follow the cluster, and whoever leads reconciles."""
+"""The whole runtime: caches follow the cluster, and the leader reconciles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Operator:
 
     @property
     def unsynced(self) -> list[str]:
-        """Kinds whose first list is not in yet; with none, the operator is ready to lead."""
+        """Kinds whose first list has not arrived yet; once all have, the operator is ready to lead."""
         return sorted(
             {kind.plural for (kind, _), found in self.reflectors.items() if not found.synced.is_set()}
         )

@@ -33,12 +33,12 @@ from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo import keys
+from fedsilo_operator.silo import signing_key
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 
-CHILDREN = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
+CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
 
 
 class SiloController:
@@ -63,30 +63,30 @@ class SiloController:
         self._now = now
 
     def watches(self) -> Sequence[Watch]:
-        """What wakes it: agents, Silos, and whatever an agent consists of."""
+        """What triggers it: agents, Silos, and the children and pods of agents."""
         children = (JOB, POD, CONFIG_MAP, NETWORK_POLICY, CLAIM)
         return (
             Watch(SILO_AGENT, "", _agent_key),
             Watch(SILO_KIND, "", self._keys_of_silo),
-            *(Watch(kind, CHILDREN, _owning_agent_key) for kind in children),
+            *(Watch(kind, CHILD_SELECTOR, _owning_agent_key) for kind in children),
         )
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring one agent, or one silo's key, to where it should be."""
+        """Reconcile one agent, or one silo's key."""
         if key.kind == SILO_KIND:
-            return await self._reconcile_key(key.ref)
+            return await self._reconcile_silo(key.ref)
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
         waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(seen.job(name), seen.pods[name])]
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
-        def decide(rejections: tuple[Rejection, ...]) -> Plan:
+        def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
             return reconcile(replace(seen, rejections=rejections), self._now(), self._settings)
 
-        return await carry_out(decide, seen.agent, self._cluster)
+        return await carry_out(make_plan, seen.agent, self._cluster)
 
-    async def _reconcile_key(self, ref: Ref) -> float | None:
+    async def _reconcile_silo(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)
         if silo is None:
             return None
@@ -95,12 +95,12 @@ class SiloController:
         except NotFound:
             secret = None
 
-        def decide(rejections: tuple[Rejection, ...]) -> Plan:
-            return keys.reconcile(
-                keys.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate
+        def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
+            return signing_key.reconcile(
+                signing_key.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate
             )
 
-        return await carry_out(decide, silo, self._cluster)
+        return await carry_out(make_plan, silo, self._cluster)
 
     def _keys_of_silo(self, silo: Object) -> Iterator[Key]:
         ref = ref_of(silo)

@@ -1,6 +1,6 @@
-"""What one silo has against one job, all of it at once: before any pod exists and any GPU is taken.
+"""Everything that one silo objects to in one job, found before any pod exists and any GPU is taken.
 
-What a policy says about method, payloads, rounds and namespaces is `fedsilo.silo.policy`, which the guard asks
+What a policy says about method, payloads, rounds and namespaces is `fedsilo.silo.policy`, which the guard applies
 again with the exact contract. Here is the rest: trust, the dataset, the trainer's image, the decision of a person.
 """
 
@@ -21,7 +21,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 
 
 def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Diagnosis]:
-    """Everything that the silo has against its part in the job; none when it admits the job.
+    """Every objection of the silo to its part in the job; empty when it admits the job.
 
     The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
 
@@ -38,7 +38,7 @@ def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Diagnos
 
 
 def admission_note(agent: SiloAgent, silo: Silo) -> str:
-    """What holds for a job that the silo admits, in words."""
+    """The message of an admission: what holds for the job in this silo."""
     spec, name = agent.spec.job.spec, silo.metadata.name
     least = policy.min_samples_per_class(spec, silo)
     whose = "the silo" if least > spec.privacy.min_samples_per_class else "the job"
@@ -126,7 +126,7 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
 
 
 def _decision(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
-    """A refusal counts even where no approval is asked for: a person said no to this very specification."""
+    """A refusal counts even where no approval is required: a person refused this very specification."""
     frozen, rules = agent.spec.job, silo.spec.policy
     decided = [approval for approval in rules.approvals if approval.job == frozen.uid]
     current = next((item for item in decided if item.spec_digest == frozen.spec_digest), None)

@@ -1,1 +1,1 @@
-"""The children as data: what runs where, with which rights, and on which volumes."""
+"""The children as data: what runs where, with which rights and volumes."""

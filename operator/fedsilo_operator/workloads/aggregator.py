@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,14 +54,6 @@ PERMANENT_EXIT_CODES = (2, 3, 4, 5, 6, 7)
 """Exit codes after which a retry cannot help, see `fedsilo.errors`."""
 
 
-@dataclass(frozen=True)
-class Participant:
-    """A silo as the aggregator knows it."""
-
-    ref: Ref
-    public_key: str
-
-
 def url_of(job: FederatedJob) -> str:
     """Where silos reach the aggregator."""
     ref = Ref(job.metadata.namespace, job.metadata.name)
@@ -101,7 +92,7 @@ def account(job: Object) -> Object:
 
 
 def role(job: Object) -> Object:
-    """The right to read this one job and to write its status; an admission policy says which fields."""
+    """The right to read this one job and to write its status; an admission policy limits the fields."""
     group, name = FEDERATED_JOB.api.partition("/")[0], job["metadata"]["name"]
     rules = [
         {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": verbs}
@@ -125,7 +116,7 @@ def role_binding(job: Object) -> Object:
 
 
 def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> Object:
-    """In: guards of this job, and who may look at metrics. Out: the API server, known by its ports only.
+    """In: guards of this job, and those who may scrape metrics. Out: the API server, identified by its ports only.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """
@@ -147,33 +138,34 @@ def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> O
 
 
 def config(
-    job: Object, parsed: FederatedJob, participants: Sequence[Participant], trust: Mapping[str, str]
+    job: Object, parsed: FederatedJob, public_keys: Mapping[Ref, str], trust: Mapping[str, str]
 ) -> Object:
-    """What the aggregator is started with: the frozen job and its silos in the order of folding.
+    """What the aggregator is started with: the frozen job and its silos.
 
-    :param trust: what all agents are told of the aggregator, for the operator itself to read again.
+    :param public_keys: those of the silos that take part, in the order of folding.
+    :param trust: what all agents are told about the aggregator; the operator reads it back.
     """
     frozen = parsed.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"status"})
     frozen["metadata"] = {name: frozen["metadata"][name] for name in ("name", "namespace", "uid")}
     content = {
         "job": frozen,
         "silos": [
-            {"namespace": one.ref.namespace, "name": one.ref.name, "publicKey": one.public_key}
-            for one in participants
+            {"namespace": silo.namespace, "name": silo.name, "publicKey": key}
+            for silo, key in public_keys.items()
         ],
     }
     data = {CONFIG_FILE: json.dumps(content, sort_keys=True), TRUST_FILE: json.dumps(trust, sort_keys=True)}
     return _child(CONFIG_MAP, job, immutable=True, data=data)
 
 
-def participants_in(config: Object) -> list[Participant]:
-    """The silos that such a ConfigMap names."""
+def public_keys_in(config: Object) -> dict[Ref, str]:
+    """The public keys of the silos that such a ConfigMap names, in its order."""
     content = json.loads(config["data"][CONFIG_FILE])
-    return [Participant(Ref(silo["namespace"], silo["name"]), silo["publicKey"]) for silo in content["silos"]]
+    return {Ref(silo["namespace"], silo["name"]): silo["publicKey"] for silo in content["silos"]}
 
 
 def trust_in(config: Object) -> dict[str, str] | None:
-    """What such a ConfigMap says that the agents were told; None where an earlier version made it."""
+    """What the agents were told, as such a ConfigMap records it; None where an earlier version made it."""
     text = config["data"].get(TRUST_FILE)
     return None if text is None else dict(json.loads(text))
 
@@ -195,7 +187,7 @@ def secret(job: Object, keys: JobKeys) -> Object:
 
 
 def claim(job: Object, parsed: FederatedJob) -> Object:
-    """The volume of rounds and model; nobody owns it, so that it outlives the job."""
+    """The volume of rounds and model; it has no owner, so that it outlives the job."""
     storage = parsed.spec.aggregator.storage
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],

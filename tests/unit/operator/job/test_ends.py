@@ -25,7 +25,7 @@ from fedsilo_operator.objects import (
     uid_of,
 )
 from fedsilo_operator.plan import Create
-from fedsilo_operator.workloads.aggregator import claim_ref, participants_in
+from fedsilo_operator.workloads.aggregator import claim_ref, public_keys_in
 from fedsilo_operator.workloads.pod import metadata
 from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SOUTH, Scene, manifest, public_key, silo
 
@@ -290,7 +290,7 @@ def test_the_silos_of_the_start_are_known_when_agent_and_configuration_are_both_
     scene.settle()
     assert scene.agents() == ["north", "south"]
     config = scene.cluster.peek(CONFIG_MAP, AGGREGATOR)
-    assert [(one.ref, one.public_key) for one in participants_in(config)] == [
+    assert list(public_keys_in(config).items()) == [
         (NORTH, public_key(NORTH)),
         (SOUTH, public_key(SOUTH)),
     ]

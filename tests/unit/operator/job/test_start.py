@@ -20,7 +20,7 @@ from fedsilo_operator.objects import (
     Ref,
     ref_of,
 )
-from fedsilo_operator.workloads.aggregator import participants_in
+from fedsilo_operator.workloads.aggregator import public_keys_in
 from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SOUTH, Scene, manifest, public_key, silo
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
@@ -99,7 +99,7 @@ def test_agents_are_resumed_together_and_the_aggregator_follows_when_all_run() -
 def test_the_configuration_holds_the_silos_in_the_order_of_the_references() -> None:
     scene = Scene(manifest((SOUTH, NORTH))).started()
     config = scene.cluster.peek(CONFIG_MAP, AGGREGATOR)
-    assert [one.ref for one in participants_in(config)] == [SOUTH, NORTH]
+    assert list(public_keys_in(config)) == [SOUTH, NORTH]
     assert config["immutable"] is True
 
 
