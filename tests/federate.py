@@ -23,9 +23,9 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
+from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
-from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
@@ -135,14 +135,9 @@ def open_engine(
     """
     prepare_torch(spec.training.threads)  # as every program that computes does first
     bound = registry.bind(spec) if method is None else method(spec, method.Config())
-    context = JobContext(
-        spec=spec,
-        signature=signature(build_model(spec.model, spec.data, seed=0)),
-        silos=references(spec),
-        weights=bound.averaging,
-    )
+    context = JobContext.of(bound, references(spec))
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
-    return RoundEngine(JobStore(directory), identity, bound, context, TASK_KEY, evaluation)
+    return RoundEngine(JobStore(directory), identity, Workflow(bound, context, evaluation), TASK_KEY)
 
 
 class LocalSilo:

@@ -14,9 +14,9 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
+from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
 from fedsilo.learning.devices import prepare_torch
-from fedsilo.learning.models import build_model, signature
 from fedsilo.locking import DirectoryLock
 from fedsilo.methods import registry
 from fedsilo.wire import SigningKey
@@ -74,14 +74,6 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     prepare_torch(spec.training.threads)
     method = registry.bind(spec)
     silos = tuple(silo.reference for silo in config.silos)
-    context = JobContext(
-        spec=spec,
-        signature=signature(build_model(spec.model, spec.data, seed=0)),
-        silos=silos,
-        weights=method.averaging,
-    )
-    evaluation = None
-    if spec.evaluation.test_dataset is not None:
-        evaluation = GlobalEvaluation(spec, data_root)
+    workflow = Workflow(method, JobContext.of(method, silos), GlobalEvaluation.of(spec, data_root))
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
-    return RoundEngine(JobStore(directory), identity, method, context, SigningKey.load(task_key), evaluation)
+    return RoundEngine(JobStore(directory), identity, workflow, SigningKey.load(task_key))

@@ -221,8 +221,8 @@ def _job(name: str, file: Path) -> str:
         raise ManifestInvalid(
             f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
         )
-    played = estimate_traffic(registry.bind(spec), [str(silo) for silo in federation.silos])
-    tensors = played.signature.tensors
+    estimate = estimate_traffic(registry.bind(spec), [str(silo) for silo in federation.silos])
+    tensors = estimate.signature.tensors
     parameters = sum(math.prod(tensor.shape) for tensor in tensors)
     size = sum(tensor.nbytes for tensor in tensors)
     head = ("  phase", "step", "rounds", "up", "down", "down again")
@@ -233,9 +233,9 @@ def _job(name: str, file: Path) -> str:
             *(f"{number:,}" for number in (one.rounds, one.up, one.down)),
             f"{one.again:,}" if one.rounds > 1 else "",
         )
-        for one in played.phases
+        for one in estimate.phases
     ]
-    total = ("  whole job", "", "", f"{played.up:,}", f"{played.down:,}", "")
+    total = ("  whole job", "", "", f"{estimate.up:,}", f"{estimate.down:,}", "")
     return "\n".join(
         [
             f"in job {federation.job} of {file}, bytes of one silo",

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsilo.engine.fold import mean_weights
-from fedsilo.learning.models import initial_model
+from fedsilo.learning.models import build_model, initial_model, signature
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import Tree
 
 
@@ -20,6 +21,16 @@ class JobContext(ServerContext):
     """
 
     weights: str
+
+    @classmethod
+    def of(cls, method: Method, silos: Sequence[str]) -> JobContext:
+        """The job that the method is bound to; its model is built once, for the signature.
+
+        :param silos: references `namespace/name`, in the job's order.
+        """
+        spec = method.spec
+        model = build_model(spec.model, spec.data, seed=0)
+        return cls(spec, signature(model), tuple(silos), method.averaging)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, the same for every silo."""

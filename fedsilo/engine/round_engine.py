@@ -10,20 +10,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import RoundOutcome
-from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobStore, Progress
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
-from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, task_id
 from fedsilo.methods.state import State
 from fedsilo.wire import AcceptedUpdate, Expected, SigningKey
@@ -33,7 +30,6 @@ class RoundEngine:
     """One job's rounds, from the first task to the model.
 
     :param key: the job's task-signing key.
-    :param evaluation: the test set, where the aggregator holds one.
     :raises WorkdirConflict: when the store belongs to another job.
     :raises MethodError: when the method's server half fails.
     """
@@ -42,20 +38,17 @@ class RoundEngine:
         self,
         store: JobStore,
         identity: JobIdentity,
-        method: Method,
-        context: JobContext,
+        workflow: Workflow,
         key: SigningKey,
-        evaluation: GlobalEvaluation | None = None,
     ) -> None:
         self.identity = identity
         self.result: Result | None = None
         self._lost: FedsiloError | None = None
         self._current: OpenExchange | None = None
         self._store = store
-        self._context = context
         self._sealer = TaskSealer(identity, key)
-        self._workflow = Workflow(method, context, evaluation)
-        self.rounds = self._workflow.rounds
+        self._workflow = workflow
+        self.rounds = workflow.rounds
         store.claim(identity.uid, identity.spec_digest)
         self._progress = store.load() or store.commit(Progress(0, self._workflow.start()), None)
         records = [*store.history(), self._progress.record]
@@ -240,7 +233,7 @@ class RoundEngine:
 
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:
         round = self._workflow.round(exchange)
-        offered, assignments = self._workflow.ask(state, exchange, round.silos)
+        offered, assignments = self._workflow.assign(state, exchange, round.silos)
         trees = offered.store(self._store.blobs).refs()
         tasks = {
             silo: self._sealer.seal(
@@ -268,5 +261,5 @@ class RoundEngine:
         tree, architecture = snapshot.tree, self._workflow.architecture(snapshot)
         history = self._store.history()
         return write_result(
-            self._store.directory, tree, architecture, self._context.spec, self.identity, history
+            self._store.directory, tree, architecture, self._workflow.spec, self.identity, history
         )

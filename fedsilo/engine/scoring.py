@@ -29,6 +29,11 @@ class GlobalEvaluation:
         self._device = pick_device(spec.training.device)
         self._examples = load_test_set(spec, root, self._device)
 
+    @classmethod
+    def of(cls, spec: FederatedJobSpec, root: Path) -> GlobalEvaluation | None:
+        """The evaluation of a job; None where it names no test set, and silos score the model."""
+        return None if spec.evaluation.test_dataset is None else cls(spec, root)
+
     def score(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec) -> dict[str, float]:
         """Accuracy and mean cross-entropy of these weights on the test set."""
         model = build_model(architecture, self._spec.data, seed=0)

@@ -1,6 +1,6 @@
-"""What a job would move per silo: its server half is played through with invented answers, without data or network.
+"""What a job would move per silo, estimated without data or network: its rounds run on synthetic updates.
 
-Only the first two rounds and the last of a phase are played, for the rounds between them are like the second.
+Only the first two rounds and the last of a phase are run, for the rounds between them are like the second.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.engine.context import JobContext
-from fedsilo.learning.models import build_model, signature
+from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import EVALUATE, Assignment, Exchange
+from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import State, Tree
-from fedsilo.wire import Contract, ModelSignature, write_blob
+from fedsilo.methods.state import Tree
+from fedsilo.wire import BlobRef, Contract, ModelSignature
 
 
 @dataclass
@@ -40,7 +40,7 @@ class PhaseTraffic:
 
 @dataclass(frozen=True)
 class TrafficEstimate:
-    """What came of it.
+    """Bytes of a job's tensors.
 
     :param phases: in order of their first round.
     :param up: bytes of the whole job for a silo that takes part in every round; likewise `down`.
@@ -53,89 +53,82 @@ class TrafficEstimate:
 
 
 def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
-    """Play the server half of a job.
+    """Run the aggregator's side of a job on synthetic updates.
 
     :param silos: references `namespace/name`, in the job's order.
     """
-    spec = method.spec
-    model = signature(build_model(spec.model, spec.data, seed=0))
-    job = JobContext(spec, model, tuple(silos), method.averaging)
-    exchanges = method.exchanges()
+    context = JobContext.of(method, silos)
+    workflow = Workflow(method, context)
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0
     with tempfile.TemporaryDirectory() as blobs:
-        server = _SyntheticServer(job, method, Path(blobs))
+        rounds = _SyntheticRounds(workflow, context, Path(blobs))
         before: PhaseTraffic | None = None
-        for exchange, played in zip(exchanges, _played(exchanges), strict=True):
+        for exchange, representative in zip(workflow.exchanges, _representatives(workflow), strict=True):
             phase = exchange.phase
             traffic = phases.setdefault((phase.name, phase.step), PhaseTraffic(phase.name, phase.step))
             traffic.rounds += 1
-            if played:
-                server.play(exchange, traffic)
+            if representative:
+                rounds.run(exchange, traffic)
             up += traffic.up
             down += traffic.again if traffic is before else traffic.down
             before = traffic
-    return TrafficEstimate(model, tuple(phases.values()), up, down)
+    return TrafficEstimate(context.signature, tuple(phases.values()), up, down)
 
 
-def _played(exchanges: Sequence[Exchange]) -> list[bool]:
+def _representatives(workflow: Workflow) -> list[bool]:
     """Whether each exchange is the first, second or last of its phase."""
     places: dict[tuple[str, str], list[int]] = {}
-    for place, exchange in enumerate(exchanges):
+    for place, exchange in enumerate(workflow.exchanges):
         places.setdefault((exchange.phase.name, exchange.phase.step), []).append(place)
     chosen = {place for found in places.values() for place in (*found[:2], found[-1])}
-    return [place in chosen for place in range(len(exchanges))]
+    return [place in chosen for place in range(len(workflow.exchanges))]
 
 
-class _SyntheticServer:
-    """The server half and its state, between invented answers."""
+class _SyntheticRounds:
+    """The method's state between exchanges with synthetic updates, in which every silo takes part.
 
-    def __init__(self, job: JobContext, method: Method, blobs: Path) -> None:
-        self._job, self._method, self._blobs = job, method, blobs
-        self._half = method.server()
-        self._initial = job.initial_model()
-        self._state = self._half.start(job).store(blobs)
-        self._held: Mapping[str, set[str]] = {}
-        self._phase = ""
+    :param blobs: directory for the state's trees.
+    """
 
-    def play(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
-        """One exchange: note its bytes, and fold invented answers."""
-        step, state = exchange.phase.step, self._state
-        if step == EVALUATE and self._job.spec.evaluation.test_dataset is not None:
-            return  # the silos' own models are there already
-        if step == EVALUATE:
-            snapshot = self._half.model(self._job, state)
-            traffic.down = max(traffic.down, write_blob(snapshot.tree, self._blobs).length)
-            traffic.again = traffic.down
-            return
-        assigned = self._half.assign(self._job, state, exchange, self._job.silos)
-        self._note_blobs(state, assigned, traffic)
+    def __init__(self, workflow: Workflow, context: JobContext, blobs: Path) -> None:
+        self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
+        self._initial = context.initial_model()
+        self._state = workflow.start().store(blobs)
+        self._held: dict[str, Mapping[str, set[str]]] = {}
+
+    def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
+        """One exchange: note its bytes, and fold synthetic updates."""
+        offered, assignments = self._workflow.assign(self._state, exchange, self._silos)
+        self._note_blobs(offered.store(self._blobs).refs(), assignments, traffic)
         contracts = {
-            silo: self._method.contract(step, self._job.signature, given.settings)
-            for silo, given in assigned.items()
+            silo: self._workflow.contract(exchange.phase.step, assignment.settings)
+            for silo, assignment in assignments.items()
         }
         traffic.up = max(traffic.up, *(contract.max_bytes() for contract in contracts.values()))
-        answers = SyntheticUpdates(contracts, self._initial, exchange.round)
-        self._state = self._half.aggregate(self._job, state, exchange, answers).store(self._blobs)
+        updates = SyntheticUpdates(contracts, self._initial, exchange.round)
+        self._state = self._workflow.aggregate(self._state, exchange, updates).store(self._blobs)
 
-    def _note_blobs(self, state: State, assigned: Mapping[str, Assignment], traffic: PhaseTraffic) -> None:
-        refs = state.refs()
-        given = {
+    def _note_blobs(
+        self, refs: Mapping[str, BlobRef], assignments: Mapping[str, Assignment], traffic: PhaseTraffic
+    ) -> None:
+        blobs_of = {
             silo: {refs[tree].digest: refs[tree].length for tree in assignment.trees.values()}
-            for silo, assignment in assigned.items()
+            for silo, assignment in assignments.items()
         }
-        traffic.down = max(traffic.down, *(sum(blobs.values()) for blobs in given.values()))
-        if traffic.phase == self._phase:
+        traffic.down = max(traffic.down, *(sum(blobs.values()) for blobs in blobs_of.values()))
+        held = self._held.get(traffic.phase)
+        if held is not None:
             new = [
-                sum(length for digest, length in blobs.items() if digest not in self._held[silo])
-                for silo, blobs in given.items()
+                sum(length for digest, length in blobs.items() if digest not in held[silo])
+                for silo, blobs in blobs_of.items()
             ]
             traffic.again = max(traffic.again, *new)
-        self._phase, self._held = traffic.phase, {silo: set(blobs) for silo, blobs in given.items()}
+        self._held[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
 
 
 class SyntheticUpdates:
-    """Answers as the contract asks for them: the initial model, a little changed, and small positive numbers.
+    """Updates as the contract wants them: the initial model, slightly changed, and small positive numbers.
 
     :param contracts: silo -> what it may send; it sends all of it.
     """
@@ -171,7 +164,7 @@ class SyntheticUpdates:
 
     def tensors(self, silo: str, kind: str) -> Tree:
         """The same arrays for the same silo, round and kind."""
-        rng = np.random.default_rng(derive_seed(0, "rehearsal", silo, self._round, kind))
+        rng = np.random.default_rng(derive_seed(0, "synthetic", silo, self._round, kind))
         tree: Tree = {}
         for block in self._contracts[silo].blocks:
             if block.kind != kind:

@@ -1,7 +1,7 @@
 """What a job does, exchange by exchange, as functions of its state: no files, no signatures, no clock.
 
-Whoever drives a job asks here what each silo is to be given, and folds here what came back: the engine over its
-directory, and a simulation in memory.
+Everything that runs a job takes the silos' assignments from here and folds their updates here: the round engine over
+its directory, a simulation in memory, and the traffic estimate with synthetic updates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.api.job import ModelSpec
+from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
 from fedsilo.engine.round import OpenRound
@@ -30,7 +30,7 @@ log = logging.getLogger("fedsilo.engine")
 
 
 class Workflow:
-    """One job's exchanges and the server half that goes through them.
+    """One job's exchanges, and the method's server half that runs them.
 
     :param evaluation: the test set, where the aggregator holds one.
     :ivar exchanges: all of them, in order.
@@ -49,6 +49,11 @@ class Workflow:
         self.rounds = self.exchanges[-1].round
 
     @property
+    def spec(self) -> FederatedJobSpec:
+        """The job's specification."""
+        return self._context.spec
+
+    @property
     def parameters(self) -> int:
         """Numbers in the job's model."""
         return sum(prod(tensor.shape) for tensor in self._context.signature.tensors)
@@ -63,23 +68,23 @@ class Workflow:
 
     def round(self, exchange: Exchange) -> OpenRound:
         """Who takes part in an exchange, and how many answers count."""
-        spec = self._context.spec
+        spec = self.spec
         silos = participants(spec, exchange, self._context.silos)
         quorum = spec.participation.quorum(len(silos))
         return OpenRound(silos, quorum, spec.participation.round_deadline.seconds)
 
-    def ask(
+    def assign(
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
-        """What each silo is given, and the state that holds the trees of which the assignments speak."""
+        """What each silo is assigned, and the state that holds the trees which the assignments name."""
         if exchange.phase.step != EVALUATE:
             with self._blaming("assign"):
                 return state, self._half.assign(self._context, state, exchange, silos)
-        if self._context.spec.evaluation.test_dataset is not None:
+        if self.spec.evaluation.test_dataset is not None:
             return state, dict.fromkeys(silos, Assignment())  # their own models only
         snapshot = self.model(state)
-        asked = Assignment({"model": EVALUATE}, snapshot.settings)
-        return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, asked)
+        assignment = Assignment({"model": EVALUATE}, snapshot.settings)
+        return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment)
 
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
@@ -91,7 +96,7 @@ class Workflow:
         return self._contracts[key]
 
     def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
-        """State after the exchange, and what its answers say for the record of the round."""
+        """State after the exchange, and the figures of its updates for the record of the round."""
         if exchange.phase.step == EVALUATE:
             metrics, by_silo = personal_accuracy(updates)
             scored: dict[str, Any] = {"metrics": mean_metrics(updates) | metrics}
@@ -101,14 +106,20 @@ class Workflow:
             "training": mean_metrics(updates),
             "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
+        after = self.aggregate(state, exchange, updates)
+        _require_finite(state, after)
+        return after, found
+
+    def aggregate(self, state: State, exchange: Exchange, updates: Updates) -> State:
+        """State after the exchange; an evaluation leaves it as it is."""
+        if exchange.phase.step == EVALUATE:
+            return state
         with self._blaming("aggregate"):
-            after = self._half.aggregate(self._context, state, exchange, updates)
-            _require_finite(state, after)
-            return after, found
+            return self._half.aggregate(self._context, state, exchange, updates)
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
-        due = is_evaluated(self._context.spec, exchange.round, self.rounds)
+        due = is_evaluated(self.spec, exchange.round, self.rounds)
         if self._evaluation is None or not due or exchange.phase.step == EVALUATE:
             return {}
         snapshot = self.model(state)
@@ -130,7 +141,7 @@ class Workflow:
 
     @contextmanager
     def _blaming(self, function: str) -> Iterator[None]:
-        """Say that it was the method, which may be a third party's, and not the engine that failed."""
+        """Report any error of the method, which may be a third party's, as a `MethodError`."""
         try:
             yield
         except (FedsiloError, OSError):
@@ -142,7 +153,7 @@ class Workflow:
 
 
 def _require_finite(before: State, after: State) -> None:
-    """Return if every tensor that is new holds numbers only.
+    """Check that every tensor that is new holds finite numbers only.
 
     :raises MethodError: naming one that does not.
     """
@@ -158,6 +169,6 @@ def _require_finite(before: State, after: State) -> None:
 
 
 def _is_finite(array: np.ndarray) -> bool:
-    # A sum over what is not finite is not finite either, and sooner had than a look at each number.
+    # The sum of an array with a value that is not finite is not finite either, and cheaper than testing each value.
     with np.errstate(all="ignore"):
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())

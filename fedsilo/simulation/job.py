@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
@@ -52,7 +51,6 @@ class Simulation:
         self,
         workflow: Workflow,
         identity: JobIdentity,
-        spec: FederatedJobSpec,
         directory: Path,
         backend: Backend,
     ) -> None:
@@ -64,7 +62,6 @@ class Simulation:
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
         self._workflow = workflow
-        self._spec = spec
         self._directory = directory
         self._backend = backend
         self._history: list[dict[str, Any]] = []
@@ -97,13 +94,13 @@ class Simulation:
         snapshot = self._workflow.model(state)
         architecture = self._workflow.architecture(snapshot)
         self.result = write_result(
-            self._directory, snapshot.tree, architecture, self._spec, self.identity, self._history
+            self._directory, snapshot.tree, architecture, self._workflow.spec, self.identity, self._history
         )
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
         round = self._workflow.round(exchange)
-        offered, assignments = self._workflow.ask(state, exchange, round.silos)
+        offered, assignments = self._workflow.assign(state, exchange, round.silos)
         tasks = [self._task(offered, exchange, silo, assignments[silo]) for silo in round.silos]
         updates: dict[str, SimulatedUpdate] = {}
         self.current = SimulatedExchange(exchange, round)

@@ -17,7 +17,6 @@ from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
-from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
 from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
@@ -69,13 +68,7 @@ def open_simulation(
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.bind(spec)
     references = tuple(str(silo) for silo in manifest.silos)
-    context = JobContext(
-        spec=spec,
-        signature=signature(build_model(spec.model, spec.data, seed=0)),
-        silos=references,
-        weights=method.averaging,
-    )
-    evaluation = GlobalEvaluation(spec, data_root) if spec.evaluation.test_dataset is not None else None
+    workflow = Workflow(method, JobContext.of(method, references), GlobalEvaluation.of(spec, data_root))
     name, digest = job.metadata.name, spec_digest(spec)
     identity = JobIdentity(uid or str(uuid.uuid4()), name, digest, references)
     frozen = FrozenJob(
@@ -83,7 +76,7 @@ def open_simulation(
     )
     silos = open_silos(manifest.silos, frozen, SharedData(spec, data_root))
     backend = _backend(spec, silos, execution)
-    return Simulation(Workflow(method, context, evaluation), identity, spec, directory, backend)
+    return Simulation(workflow, identity, directory, backend)
 
 
 def _backend(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:

@@ -22,7 +22,7 @@ from tests.federate import (
     model_of,
     open_engine,
 )
-from tests.unit.engine.invented import Diary, DiarySilo, Inventor, inventors
+from tests.unit.engine.synthetic import Diary, DiarySilo, SyntheticRunner, synthetic_runners
 
 Opening = tuple[RoundEngine, list[LocalSilo]]
 SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadline": "90s"})
@@ -30,7 +30,7 @@ SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadl
 
 @pytest.fixture
 def opening(tmp_path: Path) -> Opening:
-    return open_engine(tmp_path / "aggregator", SPEC), local_silos(tmp_path, inventors(SPEC))
+    return open_engine(tmp_path / "aggregator", SPEC), local_silos(tmp_path, synthetic_runners(SPEC))
 
 
 def refusal(engine: RoundEngine, task: str, sender: str = "silos/s0") -> str:
@@ -40,7 +40,7 @@ def refusal(engine: RoundEngine, task: str, sender: str = "silos/s0") -> str:
 
 
 def test_a_round_goes_on_without_a_silo_that_failed_and_the_history_says_why(tmp_path: Path) -> None:
-    engine = federate(tmp_path, SPEC, inventors(SPEC, absent={"silos/s2": [1]}))
+    engine = federate(tmp_path, SPEC, synthetic_runners(SPEC, absent={"silos/s2": [1]}))
     first, second = engine.history()
     assert first["failed"] == {"silos/s2": "TrainerError: out of memory"}
     assert first["samples"].keys() == {"silos/s0", "silos/s1"}
@@ -77,17 +77,17 @@ def test_with_too_few_answers_at_the_deadline_the_job_fails_and_names_the_silos(
 def test_when_quorum_is_out_of_reach_the_job_fails_at_once(tmp_path: Path) -> None:
     absent = {"silos/s0": [2], "silos/s1": [2]}
     with pytest.raises(QuorumLost, match="silos/s0 failed: TrainerError: out of memory; silos/s1 failed"):
-        federate(tmp_path, SPEC, inventors(SPEC, absent))
+        federate(tmp_path, SPEC, synthetic_runners(SPEC, absent))
 
 
 def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Path) -> None:
-    class Wrong(Inventor):
+    class Wrong(SyntheticRunner):
         def run(self, task: SiloTask, private: State) -> Reply:
             del task, private
             raise DataInvalid("item 3 holds NaN")
 
     with pytest.raises(SiloFailed, match="silo silos/s1: item 3 holds NaN") as caught:
-        federate(tmp_path, SPEC, inventors(SPEC) | {"silos/s1": Wrong("silos/s1")})
+        federate(tmp_path, SPEC, synthetic_runners(SPEC) | {"silos/s1": Wrong("silos/s1")})
     assert (caught.value.reason, caught.value.exit_code) == ("DataInvalid", 4)
 
 
@@ -222,8 +222,8 @@ def test_whoever_resumes_a_failed_job_gets_the_round_anew(opening: Opening, tmp_
 
 
 def test_the_order_of_arrival_does_not_change_the_model(tmp_path: Path) -> None:
-    forward = inventors(SPEC)
-    backward = dict(reversed(inventors(SPEC).items()))
+    forward = synthetic_runners(SPEC)
+    backward = dict(reversed(synthetic_runners(SPEC).items()))
     models = [federate(tmp_path / str(n), SPEC, order).result for n, order in enumerate((forward, backward))]
     assert models[0] is not None
     assert models[1] is not None
@@ -232,7 +232,7 @@ def test_the_order_of_arrival_does_not_change_the_model(tmp_path: Path) -> None:
 
 def test_sampled_silos_only_are_asked_and_everybody_evaluates(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 4, rounds=3, participation={"fraction": 0.5})
-    asked = inventors(spec)
+    asked = synthetic_runners(spec)
     engine = federate(tmp_path, spec, asked)
     for line in engine.history():
         trained = {silo for silo, runner in asked.items() if f"train {line['round']}" in runner.answered}
@@ -311,4 +311,4 @@ def test_a_defect_in_a_methods_server_half_is_blamed_on_the_method(tmp_path: Pat
 def test_updates_that_cannot_be_weighted_fail_the_job(tmp_path: Path) -> None:
     spec = job_spec("fedavg", 2)
     with pytest.raises(MethodError, match="no silo of silos/s0, silos/s1 states any sample"):
-        federate(tmp_path, spec, {f"silos/s{n}": Inventor(f"silos/s{n}", samples=0) for n in range(2)})
+        federate(tmp_path, spec, {f"silos/s{n}": SyntheticRunner(f"silos/s{n}", samples=0) for n in range(2)})

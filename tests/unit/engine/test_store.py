@@ -18,7 +18,7 @@ from fedsilo.engine.store import JobStore, Progress
 from fedsilo.errors import WorkdirConflict
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
-from tests.unit.engine.invented import inventors
+from tests.unit.engine.synthetic import synthetic_runners
 
 SPEC = job_spec("fedavg", 2, rounds=3, evaluation={"every": 2})
 
@@ -47,7 +47,7 @@ def at_every_flush_below(directory: Path, call: Callable[[], None]) -> Iterator[
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return outcome(federate(tmp_path_factory.mktemp("undisturbed"), SPEC, inventors(SPEC)))
+    return outcome(federate(tmp_path_factory.mktemp("undisturbed"), SPEC, synthetic_runners(SPEC)))
 
 
 def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, undisturbed: Outcome) -> None:
@@ -58,12 +58,12 @@ def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, un
         shutil.copytree(directory, copies[-1])
 
     with at_every_flush_below(directory, copy):
-        first = federate(tmp_path, SPEC, inventors(SPEC))
+        first = federate(tmp_path, SPEC, synthetic_runners(SPEC))
     assert outcome(first) == undisturbed
     assert len(copies) > 20
     for crash in copies:
         engine = open_engine(crash, SPEC)
-        drive(engine, local_silos(tmp_path / f"silos-{crash.name}", inventors(SPEC)))
+        drive(engine, local_silos(tmp_path / f"silos-{crash.name}", synthetic_runners(SPEC)))
         assert outcome(engine) == undisturbed, crash.name
         assert not list(crash.rglob("*.tmp"))
 
@@ -84,7 +84,7 @@ def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
 ) -> None:
     directory, refused = tmp_path / "aggregator", 0
     engine = open_engine(directory, SPEC)
-    silos = local_silos(tmp_path, inventors(SPEC))
+    silos = local_silos(tmp_path, synthetic_runners(SPEC))
     while not engine.ended:
         for silo in silos:
             silo.answer(engine)
@@ -123,7 +123,7 @@ def test_each_round_has_one_line_with_what_happened_in_it(undisturbed: Outcome) 
 
 
 def test_only_what_is_still_needed_stays_on_disk(tmp_path: Path) -> None:
-    engine = federate(tmp_path, SPEC, inventors(SPEC))
+    engine = federate(tmp_path, SPEC, synthetic_runners(SPEC))
     assert engine.result is not None
     directory = tmp_path / "aggregator"
     assert len(list((directory / "blobs").iterdir())) == 1

@@ -44,10 +44,10 @@ def moved(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
     down: list[int] = []
     held: set[str] = set()
     while not engine.ended:
-        given = engine.task("silos/s0")
-        assert given is not None
-        blobs = {b.digest: b.length for b in open_task(given.sealed, TASK_KEY.verify_key).blobs}
-        up.append(given.contract.max_bytes())
+        task = engine.task("silos/s0")
+        assert task is not None
+        blobs = {b.digest: b.length for b in open_task(task.sealed, TASK_KEY.verify_key).blobs}
+        up.append(task.contract.max_bytes())
         down.append(sum(length for digest, length in blobs.items() if digest not in held))
         held = set(blobs)
         for silo in answering:
@@ -58,16 +58,16 @@ def moved(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize(("method", "rounds", "config"), JOBS, ids=[name for name, *_ in JOBS])
-def test_the_rehearsal_counts_what_a_real_job_moves(
+def test_the_estimate_counts_what_a_real_job_moves(
     tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
 ) -> None:
     spec = job_spec(method, 2, rounds, method={"config": config}, evaluation={"every": 2})
-    played: TrafficEstimate = estimate_traffic(registry.bind(spec), references(spec))
+    estimate: TrafficEstimate = estimate_traffic(registry.bind(spec), references(spec))
     up, down = moved(tmp_path, spec)
-    assert played.up == sum(up)
+    assert estimate.up == sum(up)
     # A task after an evaluation finds nothing that it needs; what a phase hands over to the next may be kept.
-    assert sum(down) <= played.down <= sum(down) + down[0]
-    assert sum(one.rounds for one in played.phases) == len(up)
+    assert sum(down) <= estimate.down <= sum(down) + down[0]
+    assert sum(one.rounds for one in estimate.phases) == len(up)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_the_evaluated_model_has_the_re_trained_head_and_the_averaged_extractor(
 def test_features_persist_and_those_of_undisclosed_classes_do_not_move(tmp_path: Path) -> None:
     server = CReFFServer(CReFFConfig.model_validate(SMALL))
     federation = job(tmp_path, {"a": [0, 1], "b": [1, 2]})
-    context: Any = federation._context
+    context: Any = federation._workflow._context
     first = server.start(context).tree("features")["features"]
     last = federation.state.tree("features")["features"]
     moved = [not np.array_equal(first[label], last[label]) for label in range(4)]

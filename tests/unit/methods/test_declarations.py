@@ -17,7 +17,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, MethodConfig, Payload, Step
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from tests.federate import bound, job_spec
-from tests.unit.engine.invented import Diary
+from tests.unit.engine.synthetic import Diary
 
 SIGNATURE = ModelSignature(
     (TensorSpec("encoder.weight", (5, 6), "float32"), TensorSpec("classifier.weight", (4, 5), "float32")),

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from torch import nn
 
+from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods import registry
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.pieces import clusters, concatenation, distributions
 from fedsilo.methods.pieces.concatenation import ConcatenationConfig
@@ -25,10 +27,11 @@ from tests.federate import (
     local_silos,
     model_of,
     open_engine,
+    references,
     runners,
     skewed,
 )
-from tests.unit.engine.invented import Failing
+from tests.unit.engine.synthetic import Failing
 
 
 def concatenated(
@@ -181,10 +184,10 @@ def normalised(input_shape: tuple[int, ...], classes: int) -> Model:
     return Model(nn.Sequential(*layers), nn.Linear(5, classes))
 
 
-def test_random_inputs_do_not_meet_dropout_or_batch_statistics(tmp_path: Path) -> None:
+def test_random_inputs_do_not_meet_dropout_or_batch_statistics() -> None:
     """What a model says of random inputs is its silo's distribution: the same model, the same row."""
     spec = job_spec("fedconcat-id", 2, model={"name": f"python:{__name__}:normalised", "config": {}})
-    context: Any = open_engine(tmp_path, spec)._context
+    context = JobContext.of(registry.bind(spec), references(spec))
     tree = context.initial_model()
 
     class Same:

@@ -22,7 +22,7 @@ from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of
 from tests.paths import ROOT
-from tests.unit.engine.invented import inventors
+from tests.unit.engine.synthetic import synthetic_runners
 
 PAGE = ROOT / "fedsilo" / "methods" / "README.md"
 EXCHANGE = Exchange(Phase("train", 3, "train"), 1, 1, 3)
@@ -74,7 +74,9 @@ def test_three_rounds_give_the_recorded_numbers(method: type[Method]) -> None:
 def test_a_whole_job_is_the_formula_by_hand(tmp_path: Path, method: type[Method]) -> None:
     beta, rounds = 0.5, 3
     specs = [job_spec("fedavgm", 2, n, method={"config": {"momentum": beta}}) for n in range(1, rounds + 1)]
-    models = [model_of(federate(tmp_path / str(n), spec, inventors(spec))) for n, spec in enumerate(specs)]
+    models = [
+        model_of(federate(tmp_path / str(n), spec, synthetic_runners(spec))) for n, spec in enumerate(specs)
+    ]
     # What an inventor adds to the model that it was given depends on silo and round alone, so delta is known.
     deltas = [-mean_addition(models[0], specs[0], round) for round in range(1, rounds + 1)]
     w = flat(models[0]) + deltas[0]
@@ -93,7 +95,9 @@ def mean_addition(like: Tree, spec: FederatedJobSpec, round: int) -> np.ndarray:
     """What the two silos, of 1 and 2 samples, add on average."""
     zeros = {name: np.zeros_like(array) for name, array in like.items()}
     task = SiloTask("train", "train", round, round, round, {"model": zeros}, {})
-    one, other = (flat(dict(runner.run(task, State()).tensors)) for runner in inventors(spec).values())
+    one, other = (
+        flat(dict(runner.run(task, State()).tensors)) for runner in synthetic_runners(spec).values()
+    )
     return np.asarray((one + 2 * other) / 3)
 
 

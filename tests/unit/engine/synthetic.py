@@ -1,4 +1,4 @@
-"""Silos that answer at once with invented models, and a method that uses all that the engine offers."""
+"""Silos that answer at once with synthetic models, and a method that uses all that the engine offers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failing(FedsiloError):
     reason = "TrainerError"
 
 
-class Inventor:
+class SyntheticRunner:
     """Answers every FedAvg task with the model it was given, changed by what follows from silo and round.
 
     :param samples: sample count of its updates.
@@ -61,13 +61,13 @@ class Inventor:
         return Reply(tree, self.samples, {"loss": float(task.round)})
 
 
-def inventors(
+def synthetic_runners(
     spec: FederatedJobSpec, absent: Mapping[str, Sequence[int]] | None = None
-) -> dict[str, Inventor]:
+) -> dict[str, SyntheticRunner]:
     """One for each silo of the job, with uneven sample counts."""
     names = references(spec)
     return {
-        silo: Inventor(silo, samples, (absent or {}).get(silo, ()))
+        silo: SyntheticRunner(silo, samples, (absent or {}).get(silo, ()))
         for samples, silo in enumerate(names, start=1)
     }
 
