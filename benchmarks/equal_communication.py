@@ -84,7 +84,8 @@ def run(manifest: str, seed: int) -> Run:
         )
         outcome: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
         status = json.loads((workdir / "aggregator" / "status.json").read_bytes())
-    sent, fetched = (statistics.mean(silo[key] for silo in status["silos"]) for key in ("bytes", "fetched"))
+    sent = statistics.mean(silo["bytesSent"] for silo in status["silos"])
+    fetched = sum(status["fetched"].values()) / len(status["silos"])
     return Run(outcome["method"], outcome["rounds"], outcome["metrics"]["accuracy"], (sent, fetched))
 
 

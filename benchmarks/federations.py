@@ -12,9 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from fedsilo.api.observed import status_of
+from fedsilo.api.status import FederatedJobStatus, ModelStatus, SiloStatusEntry
 from fedsilo.engine.record import curve
 from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
-from fedsilo_aggregator.report import as_job_status
+from fedsilo_aggregator.report import aggregator_fields
 from fedsilo_operator.cluster.connection import MERGE, Connection
 from fedsilo_operator.cluster.interface import Cluster, Conflict, NotFound
 from fedsilo_operator.conditions import timestamp
@@ -187,7 +188,7 @@ class Aggregators:
             "apiVersion": job["apiVersion"],
             "kind": job["kind"],
             "metadata": {name: job["metadata"][name] for name in ("namespace", "name", "resourceVersion")},
-            "status": as_job_status(self._word(job, answers), f"{key.ref.name}-claim"),
+            "status": aggregator_fields(self._status(job, answers), f"{key.ref.name}-claim"),
         }
         try:
             await self._cluster.apply(body, manager=AGGREGATOR, status=True)
@@ -197,36 +198,36 @@ class Aggregators:
         self.reports += 1
         return None if self.finishing else self._period
 
-    def _word(self, job: Object, answers: int) -> Object:
+    def _status(self, job: Object, answers: int) -> FederatedJobStatus:
         names = [silo["name"] for silo in job["spec"]["silos"]["refs"]]
         done, answered = divmod(answers, len(names))
         began = (job["status"].get("roundStartTime") if answered else None) or _now()
-        return {
-            "round": done,
-            "rounds": job["spec"]["training"]["rounds"],
-            "siloProgress": f"{answered}/{len(names)}",
-            "step": "train",
-            "roundStartTime": began,
-            "roundDeadline": began,
-            "metrics": {"accuracy": random.random(), "loss": random.random()},
-            "training": {"loss": random.random()},
-            "curve": curve([_line(number + 1) for number in range(done)]),
-            "parameters": 62_006,
-            "refused": {},
-            "model": {"path": "model.safetensors", "sha256": "0" * 64} if self.finishing else None,
-            "silos": [
-                {
-                    "name": name,
-                    "state": "Training",
-                    "lastRound": done,
-                    "samples": 1000,
-                    "bytes": 250_000 * (done + (number < answered)),
-                    "update": f"{done:064x}",
-                    "personalAccuracy": None,
-                }
+        rounds = job["spec"]["training"]["rounds"]
+        return FederatedJobStatus(
+            round=done,
+            rounds=rounds,
+            progress=f"{done}/{rounds}",
+            silo_progress=f"{answered}/{len(names)}",
+            step="train",
+            round_start_time=began,
+            round_deadline=began,
+            metrics={"accuracy": random.random(), "loss": random.random()},
+            training={"loss": random.random()},
+            curve=curve([_line(number + 1) for number in range(done)]),
+            parameters=62_006,
+            model=ModelStatus(path="model.safetensors", sha256="0" * 64) if self.finishing else None,
+            silos=tuple(
+                SiloStatusEntry(
+                    name=name,
+                    state="Training",
+                    last_round=done,
+                    samples=1000,
+                    bytes_sent=250_000 * (done + (number < answered)),
+                    update=f"{done:064x}",
+                )
                 for number, name in enumerate(names)
-            ],
-        }
+            ),
+        )
 
 
 def _line(number: int) -> Object:

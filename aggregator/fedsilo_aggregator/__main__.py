@@ -72,7 +72,8 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     import uvloop
 
     from fedsilo.engine import curves
-    from fedsilo.engine.status import Sinks, Status, StatusFile, StatusSink, failed_status
+    from fedsilo.engine.status import StatusSource, failed_status
+    from fedsilo.engine.status_sinks import StatusFile, StatusSink, StatusSinks
     from fedsilo.probes import probing
     from fedsilo_aggregator.http import AggregatorService
     from fedsilo_aggregator.metrics import exposition
@@ -87,17 +88,17 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
         raise
     sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, engine.history, args.dir)]
     service = AggregatorService(engine, config.keys())
-    status = Status(engine, service.refused, service.served)
+    status = StatusSource(engine, service.refused, service.served)
     metrics = exposition(config.job, service, status)
     tls = server_context(args.tls_cert, args.tls_key)
 
     async def serving() -> str | None:
         async with leaving_on_sigterm(), probing(metrics, args.metrics_port):
             if not args.report:
-                await serve(service, status, Sinks(sinks), args.host, args.port, tls)
+                await serve(service, status, StatusSinks(sinks), args.host, args.port, tls)
                 return None
             async with reporting(config.job.metadata, args.claim) as report:
-                await serve(service, status, Sinks((*sinks, report)), args.host, args.port, tls)
+                await serve(service, status, StatusSinks((*sinks, report)), args.host, args.port, tls)
                 return await report.settled()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from fedsilo.api.job import FederatedJob
-from fedsilo.engine.status import OUTCOMES, Status
+from fedsilo.engine.status import OUTCOMES, StatusSource
 from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series
 from fedsilo.wire.problems import STATUS
 from fedsilo_aggregator.http import AggregatorService
@@ -62,7 +62,7 @@ REJECTED = Series(
 DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED)
 
 
-def exposition(job: FederatedJob, service: AggregatorService, status: Status) -> Exposition:
+def exposition(job: FederatedJob, service: AggregatorService, status: StatusSource) -> Exposition:
     """The aggregator's metrics."""
 
     def read() -> Iterator[Sample]:
@@ -97,7 +97,7 @@ def _open_round(labels: tuple[str, str], service: AggregatorService) -> Iterator
     yield Sample(DEADLINE, labels, found.deadline)
 
 
-def _silos(labels: tuple[str, str], service: AggregatorService, status: Status) -> Iterator[Sample]:
+def _silos(labels: tuple[str, str], service: AggregatorService, status: StatusSource) -> Iterator[Sample]:
     current, now = service.engine.current, time.time() - time.monotonic()
     awaited = current.round.awaited if current and not service.engine.ended else ()
     for reference, account in status.accounts().items():

@@ -14,16 +14,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from fedsilo.api.status import CurvePoint, FederatedJobStatus, SiloStatusEntry
+
 log = logging.getLogger("fedsilo.aggregator")
 
-PERIOD = 1.0
-"""Seconds between two writes at least."""
+MIN_INTERVAL_SECONDS = 1.0
+"""Time between two writes at least."""
 
-FIRST_PAUSE, LAST_PAUSE = 1.0, 15.0
-"""Seconds between tries, doubling from the first to the last, with jitter."""
+MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 15.0
+"""Time between tries, doubling from the first to the last, with jitter."""
 
-LAST_TRY = 180.0
-"""Seconds that the last report may take: an API server that is upgraded is away for a minute or two."""
+LAST_REPORT_SECONDS = 180.0
+"""Time that the last report may take: an API server that is upgraded is away for a minute or two."""
 
 DIGITS = 4
 """Significant digits of a figure: people read it in a column. The aggregator's own directory has all of them."""
@@ -33,6 +35,14 @@ MAX_FIGURES = 100
 
 MAX_CURVES = 8
 """Scores, and training figures, of each point of the status's curve, likewise."""
+
+NOT_APPLIED: dict[str, Any] = {
+    "phase": True,
+    "conditions": True,
+    "fetched": True,
+    "silos": {"__all__": {"namespace", "phase", "message"}},
+}
+"""Fields of a status that belong to the operator, or to the aggregator's own directory only."""
 
 
 class JobGone(Exception):
@@ -49,69 +59,53 @@ class JobStatus(Protocol):
         """
 
 
-def as_job_status(document: Mapping[str, Any], claim: str | None) -> dict[str, Any]:
-    """The aggregator's fields of a FederatedJob's status (docs/operator.md), from its own document.
+def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str, Any]:
+    """The aggregator's fields of a FederatedJob's status (docs/operator.md), as an API server takes them.
 
     :param claim: PersistentVolumeClaim that holds the model.
     """
-    model = document["model"]
-    return _present(
-        {
-            "round": document["round"],
-            "rounds": document["rounds"],
-            "progress": f"{document['round']}/{document['rounds']}",
-            "siloProgress": document["siloProgress"],
-            "step": document["step"],
-            "roundStartTime": document["roundStartTime"],
-            "roundDeadline": document["roundDeadline"],
-            "metrics": _rounded(document["metrics"]),
-            "training": _rounded(document["training"]),
-            "curve": [_point(point) for point in document["curve"]] or None,
-            "parameters": document["parameters"],
-            "refused": _figures(document["refused"]),
-            "model": _present({"claim": claim, **model}) if model else None,
-            "silos": [_silo(silo) for silo in document["silos"]],
+    bounded = status.model_copy(
+        update={
+            "metrics": _rounded(status.metrics),
+            "training": _rounded(status.training),
+            "curve": tuple(_point(point) for point in status.curve),
+            "refused": _figures(status.refused),
+            "model": status.model and status.model.model_copy(update={"claim": claim}),
+            "silos": tuple(_silo(silo) for silo in status.silos),
         }
     )
+    content = bounded.document(exclude=NOT_APPLIED)
+    content["curve"] = [_present(point) for point in content["curve"]]
+    return _present(content)
 
 
-def _silo(silo: Mapping[str, Any]) -> dict[str, Any]:
-    accuracy = silo["personalAccuracy"]
-    return _present(
-        {
-            "name": silo["name"],
-            "state": silo["state"],
-            "lastRound": silo["lastRound"],
-            "samples": silo["samples"],
-            "bytesSent": silo["bytes"],
-            "update": silo["update"],
-            "personalAccuracy": None if accuracy is None else _round(accuracy),
-        }
-    )
+def _silo(silo: SiloStatusEntry) -> SiloStatusEntry:
+    accuracy = silo.personal_accuracy
+    return silo.model_copy(update={"personal_accuracy": None if accuracy is None else _round(accuracy)})
 
 
-def _point(point: Mapping[str, Any]) -> dict[str, Any]:
-    figures = {name: _rounded(point[name], MAX_CURVES) for name in ("metrics", "training")}
-    return _present({"round": point["round"], **figures})
+def _point(point: CurvePoint) -> CurvePoint:
+    figures = {"metrics": point.metrics, "training": point.training}
+    return point.model_copy(update={name: _rounded(values, MAX_CURVES) for name, values in figures.items()})
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     # What is left out of an apply goes from the object, where this manager had set it.
-    return {name: value for name, value in fields.items() if value is not None and value != {}}
+    return {name: value for name, value in fields.items() if value not in ({}, [])}
 
 
-def _rounded(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:
-    return {name: _round(value) for name, value in _figures(figures, most).items()}
+def _rounded(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
+    return {name: _round(value) for name, value in _figures(figures, limit).items()}
 
 
 def _round(figure: float) -> float:
     return float(f"{figure:.{DIGITS}g}")
 
 
-def _figures(figures: Mapping[str, float], most: int = MAX_FIGURES) -> dict[str, float]:
+def _figures(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
     """As many as the schema allows; JSON has no word for a loss that is not a number."""
     finite = [(name, value) for name, value in sorted(figures.items()) if math.isfinite(value)]
-    return dict(finite[:most])
+    return dict(finite[:limit])
 
 
 class Report:
@@ -134,9 +128,9 @@ class Report:
         self._news = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def publish(self, status: Mapping[str, Any]) -> None:
+    def publish(self, status: FederatedJobStatus) -> None:
         """Have this reported, instead of anything that was not yet."""
-        self._wanted = as_job_status(status, self._claim)
+        self._wanted = aggregator_fields(status, self._claim)
         if self._wanted != self._written and not self._gone:
             self._settled.clear()
             self._news.set()
@@ -151,7 +145,7 @@ class Report:
             task.cancel()
             await asyncio.wait({task})
 
-    async def settled(self, limit: float = LAST_TRY) -> str | None:
+    async def settled(self, limit: float = LAST_REPORT_SECONDS) -> str | None:
         """Wait until the last word is there; why it is not, if it is not after so many seconds.
 
         A job that is gone needs no report.
@@ -164,20 +158,20 @@ class Report:
         return None
 
     async def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause = MIN_BACKOFF_SECONDS
         while not self._gone:
             await self._news.wait()
             self._news.clear()
             if self._wanted == self._written:
                 self._settled.set()
             elif await self._write():
-                pause = FIRST_PAUSE
+                pause = MIN_BACKOFF_SECONDS
                 self._news.set()
-                await self._sleep(PERIOD)
+                await self._sleep(MIN_INTERVAL_SECONDS)
             else:
                 self._news.set()
                 await self._sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LAST_PAUSE)
+                pause = min(2 * pause, MAX_BACKOFF_SECONDS)
         self._settled.set()
 
     async def _write(self) -> bool:

@@ -15,8 +15,9 @@ from pathlib import Path
 from aiohttp import web
 
 from fedsilo.durable import is_disk_full
-from fedsilo.engine.record import told
-from fedsilo.engine.status import Status, StatusSink
+from fedsilo.engine.record import log_line
+from fedsilo.engine.status import StatusSource
+from fedsilo.engine.status_sinks import StatusSink
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.http import AggregatorService
@@ -71,7 +72,12 @@ async def leaving_on_sigterm() -> AsyncIterator[None]:
 
 
 async def serve(
-    service: AggregatorService, status: Status, sink: StatusSink, host: str, port: int, tls: ssl.SSLContext
+    service: AggregatorService,
+    status: StatusSource,
+    sink: StatusSink,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext,
 ) -> None:
     """Serve until the job has ended and its silos know."""
     runner = web.AppRunner(
@@ -86,7 +92,7 @@ async def serve(
         await runner.cleanup()
 
 
-async def run_rounds(service: AggregatorService, status: Status, sink: StatusSink) -> None:
+async def run_rounds(service: AggregatorService, status: StatusSource, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     engine, message = service.engine, ""
     completed = len(engine.history())
@@ -108,13 +114,13 @@ async def run_rounds(service: AggregatorService, status: Status, sink: StatusSin
             await asyncio.sleep(DISK_FULL_SECONDS)
         # Also after a full disk: a round may be stored while there is no space for the next.
         for record in engine.history()[completed:]:
-            log.info(told(record, engine.rounds))
+            log.info(log_line(record, engine.rounds))
         completed = len(engine.history())
-        sink.publish(status.document(message))
+        sink.publish(status.status(message))
     if engine.failure is None:
         log.info("the job is complete; its silos fetch their last task")
     service.announce_change()
-    sink.publish(status.document(message))
+    sink.publish(status.status(message))
     await _drain(service)
 
 

@@ -50,3 +50,15 @@ class AgentPhase(StrEnum):
 
     LEFT_OUT = "LeftOut"
     """Only in the job's status: it matched the selector and had not admitted the job when the job started."""
+
+
+class SiloState(StrEnum):
+    """What the aggregator knows of a silo."""
+
+    AWAITED = "Awaited"
+    REPORTED = "Reported"
+    FAILED = "Failed"
+    IDLE = "Idle"
+    """Not asked in the open round."""
+
+    FINISHED = "Finished"

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
 from pydantic import Field
 
 from fedsilo.api.common import MAX_SILOS, Condition, Fields, Integer, Label, Number, Sha256, Text
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.timestamps import timestamp
 
 
 class ModelStatus(Fields):
@@ -88,4 +94,32 @@ class FederatedJobStatus(Fields):
     model: ModelStatus | None = Field(default=None, description="The model, once the job is complete.")
     silos: tuple[SiloStatusEntry, ...] = Field(
         default=(), max_length=MAX_SILOS, description="The silos, by name."
+    )
+
+    def document(self, exclude: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The status as JSON has it, without fields that are not known.
+
+        What a method reports has no bounds, so that a status need not be one that an API server would take.
+
+        :param exclude: fields to leave out, as pydantic takes them.
+        """
+        left_out = None if exclude is None else dict(exclude)
+        return self.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False
+        )
+
+
+def condition_of(
+    name: ConditionType, status: Literal["True", "False"], reason: str, message: str, since: str | None = None
+) -> Condition:
+    """A condition whose message may be of any length.
+
+    :param since: RFC 3339 time at which its status changed; now, if none is given.
+    """
+    return Condition.model_construct(
+        type=name,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since or timestamp(datetime.now(UTC)),
     )

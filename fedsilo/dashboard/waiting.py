@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object
 from fedsilo.api.text import listed
 from fedsilo.explanation.explain import Cause, OpenRound, State, explain
@@ -17,11 +19,11 @@ TEXTS = {
 }
 """What is said of states that a condition tells."""
 
-STEPS = {
-    "Accepted": "Waits to be accepted",
-    "Admitted": "Waits for its silos to admit it",
-    "SilosReady": "Waits for its silos' agents to run",
-    "Running": "Waits for its aggregator",
+STEPS: Mapping[ConditionType | None, str] = {
+    ConditionType.ACCEPTED: "Waits to be accepted",
+    ConditionType.ADMITTED: "Waits for its silos to admit it",
+    ConditionType.SILOS_READY: "Waits for its silos' agents to run",
+    ConditionType.RUNNING: "Waits for its aggregator",
 }
 """What a job waits for until each of these conditions holds."""
 

@@ -11,10 +11,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.record import Record
+from fedsilo.engine.status import EngineStatus
 
 FILE = "curves.tfevents"
 """TensorBoard takes every file with `tfevents` in its name."""
@@ -57,7 +57,7 @@ class Curves:
         self._size = found[-1] if found else 0
         self._records = len(found)
 
-    def publish(self, status: Mapping[str, Any]) -> None:  # noqa: ARG002 (the history says more)
+    def publish(self, status: EngineStatus) -> None:  # noqa: ARG002 (the history says more)
         """Note the rounds that are complete by now; a full disk is no reason to stop."""
         try:
             if self._records == 0:

@@ -1,39 +1,42 @@
-"""The records of rounds, one line of the history each, and what they say to people: learning curves and receipts."""
+"""The records of rounds, one line of the history each, and what they tell people: learning curves and receipts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedsilo.api.status import CurvePoint
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import EVALUATE, Exchange
 
-POINTS = 100
-"""Most points of a curve: as many as a screen shows, and few enough for a job's status."""
+MAX_POINTS = 100
+"""Points of a curve: as many as a screen shows, and few enough for a job's status."""
 
 Record = Mapping[str, Any]
 """A line of the history."""
 
 
-def curve(history: Sequence[Record]) -> list[dict[str, Any]]:
-    """Scores and training figures by round, thinned to at most `POINTS` points.
+def curve(history: Sequence[Record]) -> tuple[CurvePoint, ...]:
+    """Scores and training figures by round, thinned to at most `MAX_POINTS` points.
 
     Of a long history every 2nd, 4th, 8th ... round is kept, and always the last, so that a point stays where it is
     while others come. A kept round has the scores of the last evaluation since the one kept before.
     """
     stride = 1
-    while len(history) >= POINTS * stride:
+    while len(history) >= MAX_POINTS * stride:
         stride *= 2
-    points = []
+    points: list[CurvePoint] = []
     metrics: Mapping[str, float] = {}
     for position, line in enumerate(history, start=1):
         metrics = line.get("metrics", metrics)
         if position % stride == 0 or position == len(history):
             points.append(
-                {"round": line["round"], "metrics": dict(metrics), "training": dict(line["training"])}
+                CurvePoint.model_construct(
+                    round=line["round"], metrics=dict(metrics), training=dict(line["training"])
+                )
             )
             metrics = {}
-    return points
+    return tuple(points)
 
 
 def receipts(line: Record) -> list[tuple[str, str, str]]:
@@ -48,15 +51,15 @@ def receipts(line: Record) -> list[tuple[str, str, str]]:
     return found
 
 
-def told(line: Record, rounds: int) -> str:
-    """A completed round in words, for a log."""
+def log_line(line: Record, rounds: int) -> str:
+    """A completed round, for a log."""
     silos = {name for name, _, _ in receipts(line)}
-    words = [f"{len(silos)} silo{'' if len(silos) == 1 else 's'} answered"]
-    words += [f"{silo} failed" for silo in sorted(line["failed"])]
-    words += [f"{silo} was not waited for any more" for silo in line["missing"]]
-    words += [f"{name} {value:.4g}" for name, value in line.get("metrics", {}).items()]
+    facts = [f"{len(silos)} silo{'' if len(silos) == 1 else 's'} answered"]
+    facts += [f"{silo} failed" for silo in sorted(line["failed"])]
+    facts += [f"{silo} was not waited for any more" for silo in line["missing"]]
+    facts += [f"{name} {value:.4g}" for name, value in line.get("metrics", {}).items()]
     what = f"round {line['round']} of {rounds} ({line['phase']})"
-    return f"{what} is complete after {line['seconds']:.1f} s: {', '.join(words)}"
+    return f"{what} is complete after {line['seconds']:.1f} s: {', '.join(facts)}"
 
 
 def round_record(

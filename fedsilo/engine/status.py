@@ -1,16 +1,25 @@
-"""What a job says of itself: one document, published whenever it changes."""
+"""What a job says of itself: its status, computed from the history and the open round."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import Field
+
+from fedsilo.api.common import Condition, Integer
+from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
+from fedsilo.api.status import (
+    CurvePoint,
+    FederatedJobStatus,
+    ModelStatus,
+    SiloStatusEntry,
+    condition_of,
+)
 from fedsilo.api.timestamps import timestamp
-from fedsilo.durable import write_json
 from fedsilo.engine.record import curve, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.round import OpenRound
@@ -21,8 +30,11 @@ from fedsilo.methods.interface import EVALUATE, Exchange
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
 """What may become of a silo in a round, and where the round's record names those silos."""
 
+SUCCEEDED = "Succeeded"
+"""Reason of a job that has its model."""
+
 DRIFT = timedelta(seconds=10)
-"""By so much a round's deadline may be off before it is told anew: it moves while no silo can be served."""
+"""By so much a round's deadline may be off before the status changes: it moves while no silo can be served."""
 
 
 class OpenExchange(Protocol):
@@ -68,40 +80,12 @@ class RunningJob(Protocol):
         """One record per completed round."""
 
 
-class StatusSink(Protocol):
-    """Where the status goes: a file on one machine, the job's status on a cluster."""
+class EngineStatus(FederatedJobStatus):
+    """A job's status, as its own aggregator keeps it: the figures as they are, and what only its directory says."""
 
-    def publish(self, status: Mapping[str, Any]) -> None:
-        """Make the status known."""
-
-
-@dataclass
-class StatusFile:
-    """A JSON file, replaced whole and only when the content changed."""
-
-    path: Path
-    last: Mapping[str, Any] | None = None
-
-    def publish(self, status: Mapping[str, Any]) -> None:
-        """Write the status; a full disk is no reason to stop."""
-        if status != self.last:
-            try:
-                write_json(self.path, status)
-            except OSError:
-                return
-            self.last = status
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """Several places at once."""
-
-    sinks: Sequence[StatusSink]
-
-    def publish(self, status: Mapping[str, Any]) -> None:
-        """Make the status known in each."""
-        for sink in self.sinks:
-            sink.publish(status)
+    fetched: dict[str, Integer] = Field(
+        default_factory=dict, description="Bytes of blobs that each silo has fetched from this process."
+    )
 
 
 @dataclass
@@ -120,7 +104,7 @@ class Account:
     :param sent: bytes of its accepted updates.
     :param update: digest of the last of them, scores apart.
     :param rounds: completed rounds by what became of the silo in them: `accepted`, `failed`, `missing`.
-    :param personal_accuracy: of its own model, where every silo with one lets it be told.
+    :param personal_accuracy: of its own model, where every silo with one lets it be published.
     """
 
     last_round: int = 0
@@ -131,67 +115,81 @@ class Account:
     personal_accuracy: float | None = None
 
 
-class Status:
-    """State of the job, its rounds and its silos, as plain values.
+class StatusSource:
+    """State of the job, its rounds and its silos.
 
     The history only grows, so that each of its lines is added up once.
 
-    :param refused: refusals by problem code, as the service counts them.
     :param served: bytes of blobs that each silo has fetched from this process.
+    :param refused: refusals by problem code, as the service counts them.
     :param now: the time of day.
     """
 
     def __init__(
         self,
-        federation: RunningJob,
+        job: RunningJob,
         refused: Mapping[str, int],
         served: Mapping[str, int],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._federation = federation
+        self._job = job
         self._refused = refused
         self._served = served
-        self._accounts = {silo: Account() for silo in federation.identity.silos}
-        self._by_name = {silo.rpartition("/")[2]: account for silo, account in self._accounts.items()}
+        self._accounts = {silo: Account() for silo in job.identity.silos}
+        self._by_name = {_name(silo): account for silo, account in self._accounts.items()}
         self._now = now
         self._times: Times | None = None
+        self._since: dict[ConditionType, str] = {}
         self._seen = 0
         self._metrics: dict[str, float] = {}
         self._training: dict[str, float] = {}
-        self._curve: list[dict[str, Any]] = []
+        self._curve: tuple[CurvePoint, ...] = ()
 
-    def document(self, message: str) -> dict[str, Any]:
+    def status(self, message: str) -> EngineStatus:
         """The present state.
 
         :param message: what a person should know beside it.
         """
         self._add_up()
-        federation = self._federation
-        current, failure = federation.current, federation.failure
-        phase = "Failed" if failure else "Succeeded" if federation.result else "Running"
-        left = current.round.deadline - current.round.elapsed if current else None
-        result = federation.result
-        return {
-            "phase": phase,
-            "reason": failure.reason if failure else phase,
-            "message": str(failure) if failure else message,
-            "round": self._seen,
-            "rounds": federation.rounds,
-            "step": current.exchange.phase.name if current and not failure else None,
-            "siloProgress": self._silo_progress(),
-            "deadlineSeconds": None if left is None else round(left),
-            **self._round_times(None if failure else current),
-            "metrics": self._metrics,
-            "training": self._training,
-            "curve": self._curve,
-            "parameters": federation.parameters,
-            "silos": [self._silo(silo) for silo in federation.identity.silos],
-            "refused": dict(self._refused),
-            "model": {"path": result.path.name, "sha256": result.sha256} if result else None,
-        }
+        job, condition = self._job, self._condition(message)
+        current = None if job.failure else job.current
+        start, deadline = self._round_times(current) if current else (None, None)
+        # A status is not validated: what a third party's method reports must not end the job.
+        return EngineStatus.model_construct(
+            phase=JobPhase(condition.type),
+            conditions=(condition,),
+            round=self._seen,
+            rounds=job.rounds,
+            progress=f"{self._seen}/{job.rounds}",
+            silo_progress=self._silo_progress(),
+            step=current.exchange.phase.name if current else None,
+            round_start_time=start,
+            round_deadline=deadline,
+            metrics=self._metrics,
+            training=self._training,
+            curve=self._curve,
+            parameters=job.parameters,
+            refused=dict(self._refused),
+            model=_model(job.result),
+            silos=tuple(self._silo(silo) for silo in job.identity.silos),
+            fetched={_name(silo): count for silo, count in self._served.items()},
+        )
+
+    def _condition(self, message: str) -> Condition:
+        """What the job does, or what it came to; the operator's conditions say more."""
+        failure = self._job.failure
+        if failure:
+            name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
+        elif self._job.result:
+            name, reason = ConditionType.COMPLETE, SUCCEEDED
+        else:
+            name = ConditionType.RUNNING
+            reason = str(name)
+        since = self._since.setdefault(name, timestamp(self._now()))
+        return condition_of(name, "True", reason, message, since)
 
     def _add_up(self) -> None:
-        history = self._federation.history()
+        history = self._job.history()
         for line in history[self._seen :]:
             for outcome, part in OUTCOMES.items():
                 for silo in line[part]:
@@ -214,7 +212,7 @@ class Status:
 
     def _silo_progress(self) -> str | None:
         """Silos that answered out of those that were asked, in the open exchange or else in the last round."""
-        current, history = self._federation.current, self._federation.history()
+        current, history = self._job.current, self._job.history()
         if current is not None:
             return f"{len(current.round.answered)}/{len(current.round.silos)}"
         if not history:
@@ -223,61 +221,55 @@ class Status:
         asked = {*last["samples"], *last["failed"], *last["missing"]}
         return f"{len(last['samples'])}/{len(asked)}"
 
-    def _round_times(self, current: OpenExchange | None) -> dict[str, str | None]:
-        """RFC 3339 times of the open exchange: told once, not once per look."""
-        if current is None:
-            return {"roundStartTime": None, "roundDeadline": None}
+    def _round_times(self, current: OpenExchange) -> tuple[str, str]:
+        """RFC 3339 times of begin and end of the open exchange, which stay the same from one status to the next."""
         now, found = self._now(), current.round
         deadline = now + timedelta(seconds=found.deadline - found.elapsed)
         if self._times is None or self._times.exchange is not current:
             self._times = Times(current, now - timedelta(seconds=found.elapsed), deadline)
         elif abs(deadline - self._times.deadline) > DRIFT:
             self._times.deadline = deadline
-        return {
-            "roundStartTime": timestamp(self._times.start),
-            "roundDeadline": timestamp(self._times.deadline),
-        }
+        return timestamp(self._times.start), timestamp(self._times.deadline)
 
     def accounts(self) -> Mapping[str, Account]:
         """What each silo has contributed to the completed rounds."""
         self._add_up()
         return self._accounts
 
-    def _silo(self, silo: str) -> dict[str, Any]:
-        account, current = self._accounts[silo], self._federation.current
-        namespace, _, name = silo.rpartition("/")
-        return {
-            "name": name,
-            "namespace": namespace,
-            "state": _silo_state(self._federation, silo),
-            "lastRound": account.last_round,
-            "samples": account.samples,
-            "bytes": account.sent,
-            "update": account.update,
-            "personalAccuracy": account.personal_accuracy,
-            "fetched": self._served.get(silo, 0),
-            "message": current.round.failed.get(silo, "") if current else "",
-        }
+    def _silo(self, silo: str) -> SiloStatusEntry:
+        account, current = self._accounts[silo], self._job.current
+        return SiloStatusEntry.model_construct(
+            name=_name(silo),
+            namespace=silo.rpartition("/")[0],
+            message=current.round.failed.get(silo) if current else None,
+            state=_silo_state(current, silo),
+            last_round=account.last_round,
+            samples=account.samples,
+            bytes_sent=account.sent,
+            update=account.update,
+            personal_accuracy=account.personal_accuracy,
+        )
 
 
-def _silo_state(federation: RunningJob, silo: str) -> str:
-    current = federation.current
+def _name(silo: str) -> str:
+    return silo.rpartition("/")[2]
+
+
+def _silo_state(current: OpenExchange | None, silo: str) -> SiloState:
     if current is None:
-        return "Finished"
+        return SiloState.FINISHED
     if silo in current.round.failed:
-        return "Failed"
+        return SiloState.FAILED
     if silo in current.round.answered:
-        return "Reported"
-    return "Awaited" if silo in current.round.silos else "Idle"
+        return SiloState.REPORTED
+    return SiloState.AWAITED if silo in current.round.silos else SiloState.IDLE
 
 
-def failed_status(reason: str, message: str) -> dict[str, Any]:
+def _model(result: Result | None) -> ModelStatus | None:
+    return ModelStatus(path=result.path.name, sha256=result.sha256) if result else None
+
+
+def failed_status(reason: str, message: str) -> EngineStatus:
     """Status of an aggregator that could not begin."""
-    return {
-        "phase": "Failed",
-        "reason": reason,
-        "message": message,
-        "silos": [],
-        "metrics": {},
-        "model": None,
-    }
+    condition = condition_of(ConditionType.FAILED, "True", reason, message)
+    return EngineStatus.model_construct(phase=JobPhase.FAILED, conditions=(condition,))

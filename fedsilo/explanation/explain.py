@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.job import quorum
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 
-PATH = ("Accepted", "Admitted", "SilosReady", "Running")
+PATH = (
+    ConditionType.ACCEPTED,
+    ConditionType.ADMITTED,
+    ConditionType.SILOS_READY,
+    ConditionType.RUNNING,
+)
 """Conditions in the order in which a job comes to them."""
 
 ASKED = ("Awaited", "Reported", "Failed")
@@ -34,16 +40,16 @@ class State(StrEnum):
 
 
 CONDITIONS = {
-    State.COMPLETE: "Complete",
-    State.FAILED: "Failed",
-    State.SUSPENDING: "Running",
-    State.SUSPENDED: "Suspended",
-    State.RESUMING: "Suspended",
-    State.NOT_ACCEPTED: "Accepted",
-    State.ADMITTING: "Admitted",
-    State.STARTING_AGENTS: "SilosReady",
-    State.STARTING_AGGREGATOR: "Running",
-    State.BETWEEN_ROUNDS: "Running",
+    State.COMPLETE: ConditionType.COMPLETE,
+    State.FAILED: ConditionType.FAILED,
+    State.SUSPENDING: ConditionType.RUNNING,
+    State.SUSPENDED: ConditionType.SUSPENDED,
+    State.RESUMING: ConditionType.SUSPENDED,
+    State.NOT_ACCEPTED: ConditionType.ACCEPTED,
+    State.ADMITTING: ConditionType.ADMITTED,
+    State.STARTING_AGENTS: ConditionType.SILOS_READY,
+    State.STARTING_AGGREGATOR: ConditionType.RUNNING,
+    State.BETWEEN_ROUNDS: ConditionType.RUNNING,
 }
 """The condition that tells a state."""
 
@@ -52,12 +58,13 @@ CONDITIONS = {
 class Cause:
     """A condition, as far as it explains anything.
 
+    :param condition: None where a state has no condition.
     :param reason: in one word; empty where the job does not have the condition yet.
     :param message: as the operator has written it, with a remedy where there is one.
     :param since: RFC 3339 time at which its status changed; of a condition that is not there, the job's creation.
     """
 
-    condition: str
+    condition: ConditionType | None
     reason: str
     message: str
     since: str
@@ -157,10 +164,10 @@ def open_round(job: Object) -> OpenRound | None:
 
 def has_ended(job: Object) -> bool:
     """Whether the job is complete or has failed."""
-    return holds(job, "Complete") or holds(job, "Failed")
+    return holds(job, ConditionType.COMPLETE) or holds(job, ConditionType.FAILED)
 
 
-def cause_of(job: Object, name: str) -> Cause:
+def cause_of(job: Object, name: ConditionType) -> Cause:
     """A condition of the job; without reason and message, and since the job's creation, where it has none."""
     found = condition(job, name)
     if found is None:
@@ -171,29 +178,29 @@ def cause_of(job: Object, name: str) -> Cause:
 def _state(job: Object) -> State:
     if job["metadata"].get("deletionTimestamp"):
         return State.DELETING
-    if holds(job, "Complete"):
+    if holds(job, ConditionType.COMPLETE):
         return State.COMPLETE
-    if holds(job, "Failed"):
+    if holds(job, ConditionType.FAILED):
         return State.FAILED
     if not status_of(job).get("conditions"):
         return State.UNOBSERVED
     if job["spec"].get("suspend"):
-        return State.SUSPENDED if holds(job, "Suspended") else State.SUSPENDING
-    if holds(job, "Suspended"):
+        return State.SUSPENDED if holds(job, ConditionType.SUSPENDED) else State.SUSPENDING
+    if holds(job, ConditionType.SUSPENDED):
         return State.RESUMING
     return _progress(job)
 
 
 def _progress(job: Object) -> State:
     """The state of a job that is to run."""
-    accepted = condition(job, "Accepted")
+    accepted = condition(job, ConditionType.ACCEPTED)
     if accepted is not None and accepted["status"] == "False":
         return State.NOT_ACCEPTED
-    if holds(job, "Running"):
+    if holds(job, ConditionType.RUNNING):
         return State.BETWEEN_ROUNDS if status_of(job).get("roundStartTime") is None else State.IN_ROUND
-    if not holds(job, "Admitted"):
+    if not holds(job, ConditionType.ADMITTED):
         return State.ADMITTING
-    return State.STARTING_AGGREGATOR if holds(job, "SilosReady") else State.STARTING_AGENTS
+    return State.STARTING_AGGREGATOR if holds(job, ConditionType.SILOS_READY) else State.STARTING_AGENTS
 
 
 def _cause(job: Object, state: State) -> Cause:
@@ -203,7 +210,7 @@ def _cause(job: Object, state: State) -> Cause:
     since = metadata["deletionTimestamp"] if state == State.DELETING else metadata["creationTimestamp"]
     if state == State.IN_ROUND:
         since = status_of(job)["roundStartTime"]
-    return Cause("", "", "", since)
+    return Cause(None, "", "", since)
 
 
 def _unmet(job: Object) -> Cause | None:
@@ -212,6 +219,6 @@ def _unmet(job: Object) -> Cause | None:
         # An unverified method is no hindrance: the aggregator's image decides.
         if found is not None and found["status"] != "True" and found["reason"] != "Unverified":
             return cause_of(job, name)
-    if holds(job, "Running"):
+    if holds(job, ConditionType.RUNNING):
         return None
     return next((cause_of(job, name) for name in PATH if condition(job, name) is None), None)

@@ -9,28 +9,29 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.server import Local, serving
 from fedsilo.local.display import Display
+from fedsilo.local.job_view import JobView
 from fedsilo.local.progress import Progress
-from fedsilo.local.shown import Shown
 from fedsilo.local.stopping import Stopped
 
 HOST = "127.0.0.1"
 
-FAREWELL = 2.0
-"""Seconds at the end in which open pages fetch how it ended."""
+LAST_FETCH_SECONDS = 2.0
+"""Time at the end in which open pages fetch how it ended."""
 
 
 class Dashboard:
     """The jobs of one run, which a thread of its own serves.
 
-    :param federations: in the order in which they run.
+    :param manifests: in the order in which they run.
     """
 
-    def __init__(self, federations: Sequence[JobManifest]) -> None:
-        self._shown = [Shown(federation) for federation in federations]
+    def __init__(self, manifests: Sequence[JobManifest]) -> None:
+        self._views = [JobView(manifest) for manifest in manifests]
         self._loop = asyncio.new_event_loop()
         self._feed = Feed(self.scene)
         self._over = asyncio.Event()
@@ -51,10 +52,10 @@ class Dashboard:
                 self._loop.call_soon_threadsafe(self._over.set)
             thread.join()
 
-    def beside(self, display: Display, federation: JobManifest) -> Display:
+    def beside(self, display: Display, manifest: JobManifest) -> Display:
         """A display that shows this job on the dashboard, too."""
-        shown = next(shown for shown in self._shown if shown.federation is federation)
-        return _Beside(display, shown, self)
+        view = next(view for view in self._views if view.manifest is manifest)
+        return _Beside(display, view, self)
 
     def stir(self) -> None:
         """Let open pages look again."""
@@ -64,9 +65,9 @@ class Dashboard:
         """All jobs as they are now."""
         return Scene(
             place="machine",
-            jobs=[shown.job for shown in self._shown],
-            events=[event for shown in self._shown for event in shown.events],
-            receipts={shown.job["metadata"]["uid"]: shown.receipts for shown in self._shown},
+            jobs=[view.job for view in self._views],
+            events=[event for view in self._views for event in view.events],
+            receipts={uid_of(view.job): view.receipts for view in self._views},
         )
 
     def _run(self, port: Future[int]) -> None:
@@ -82,15 +83,15 @@ class Dashboard:
             port.set_result(found)
             await self._over.wait()
             if self._feed.watchers:
-                await asyncio.sleep(FAREWELL)
+                await asyncio.sleep(LAST_FETCH_SECONDS)
 
 
 class _Beside:
     """Shows progress in two places."""
 
-    def __init__(self, display: Display, shown: Shown, dashboard: Dashboard) -> None:
+    def __init__(self, display: Display, view: JobView, dashboard: Dashboard) -> None:
         self._display = display
-        self._shown = shown
+        self._view = view
         self._dashboard = dashboard
 
     @contextmanager
@@ -105,11 +106,11 @@ class _Beside:
             raise
         finally:
             progress.read()
-            self._shown.end(progress, stopped)
+            self._view.end(progress, stopped)
             self._dashboard.stir()
 
     def update(self, progress: Progress) -> None:
         """See `Display`."""
         self._display.update(progress)
-        if self._shown.update(progress):
+        if self._view.update(progress):
             self._dashboard.stir()

@@ -51,7 +51,7 @@ class PlainDisplay:
 
     def update(self, progress: Progress) -> None:
         """Say which rounds are complete."""
-        if not self._isolation_said and progress.status["phase"] != "Starting":
+        if not self._isolation_said and progress.has_begun:
             words = progress.isolation
             if sum(map(len, words.values())) == len(progress.federation.silos):
                 self._isolation_said = True
@@ -96,9 +96,9 @@ class LiveDisplay:
             table.add_row(
                 silo["name"],
                 state,
-                _count(silo["samples"]),
+                _count(silo.get("samples")),
                 str(silo["lastRound"]),
-                size(silo.get("bytes", 0)),
+                size(silo.get("bytesSent", 0)),
             )
         lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
         words = progress.isolation
@@ -152,7 +152,7 @@ def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]
     for silo in outcome["silos"]:
         score = scores.get(silo["name"])
         shown = [] if score is None else [_classes(score["classes"]), f"{score['accuracy']:.1%}"]
-        table.add_row(f"{silo['name']} alone" if alone else silo["name"], _count(silo["samples"]), *shown)
+        table.add_row(f"{silo['name']} alone" if alone else silo["name"], _count(silo.get("samples")), *shown)
     table.add_section()
     samples = f"{sum(silo['samples'] or 0 for silo in outcome['silos']):,}"
     accuracy = outcome["metrics"].get("accuracy")
@@ -169,14 +169,14 @@ def _headline(progress: Progress) -> str:
 
 
 def _state(progress: Progress) -> str:
-    status = progress.status
-    if status["phase"] == "Starting":
-        return progress.starting
-    parts = [f"round {status['round']}/{status['rounds']}"]
+    status, message = progress.status, progress.condition["message"]
+    if not progress.has_begun:
+        return str(message)
+    parts = [f"round {status['round']}/{status['rounds']}"] if "round" in status else []
     parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
     parts += _left(progress)
-    if status["message"]:
-        parts.append(status["message"])
+    if message:
+        parts.append(message)
     return "   ".join(parts)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
-from fedsilo.engine.status import Sinks, Status, StatusFile, failed_status
+from fedsilo.engine.status import StatusSource, failed_status
+from fedsilo.engine.status_sinks import StatusFile, StatusSinks
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.progress import Outcome, Progress
@@ -45,8 +46,7 @@ def run_in_process(
             error = _run(lambda: _open(progress, uid, data_root, execution), progress, display, check)
         workdir.collect()
         document = progress.outcome(time.monotonic() - began)
-        sent = [silo.get("bytes", 0) for silo in progress.silos]
-        return Outcome(document, error.exit_code if error else 0, sum(sent) / len(sent))
+        return Outcome(document, error.exit_code if error else 0, progress.exchanged)
 
 
 def _open(progress: Progress, uid: str, data_root: Path, execution: Execution) -> Simulation:
@@ -75,7 +75,7 @@ def _run(
         failure = FedsiloError(f"{type(error).__name__}: {error}; please report it, with the log of the run")
     status = failed_status(failure.reason, str(failure))
     file.publish(status)
-    progress.tell(status, progress.rounds)
+    progress.tell(status.document(), progress.rounds)
     return failure
 
 
@@ -94,14 +94,14 @@ def _play(
     display: Display,
     check: Callable[[], None],
 ) -> None:
-    status, due = Status(simulation, {}, {}), 0.0
+    source, due = StatusSource(simulation, {}, {}), 0.0
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
-    sinks = Sinks((file, *curves.wanted(spec, simulation.history, directory)))
+    sinks = StatusSinks((file, *curves.wanted(spec, simulation.history, directory)))
 
     def tell() -> None:
-        document = status.document("")
-        sinks.publish(document)
-        progress.tell(document, simulation.history())
+        present = source.status("")
+        sinks.publish(present)
+        progress.tell(present.document(), simulation.history())
         display.update(progress)
 
     for _ in simulation.run():

@@ -9,18 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.common import Condition
+from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.status import FederatedJobStatus, condition_of
 from fedsilo.durable import read_json
 from fedsilo.local.workdir import Workdir
-
-STARTING: Mapping[str, Any] = {
-    "phase": "Starting",
-    "reason": "Starting",
-    "message": "",
-    "silos": [],
-    "metrics": {},
-    "model": None,
-}
 
 
 @dataclass(frozen=True)
@@ -41,22 +35,27 @@ class Outcome:
 class Progress:
     """State of the run; `read` or `tell` brings it up to date.
 
+    :param starting: what a person reads until the aggregator's first status.
     :param rounds: records of the completed rounds.
     :param notes: what a person should know and no status says.
-    :param starting: what a person reads until the first status.
     :param isolation: what the trainers say of their isolation -> the silos that say so.
+    :ivar status: the job's status as JSON has it, by its aggregator once it has begun.
     """
 
     federation: JobManifest
     workdir: Workdir
-    status: Mapping[str, Any] = field(default_factory=lambda: dict(STARTING))
+    starting: str = "starting aggregator, guards and trainers"
     rounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    starting: str = "starting aggregator, guards and trainers"
     isolation: dict[str, list[str]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     _first_round: tuple[int, float] | None = None
     _stale: float = field(default_factory=time.time)
+    status: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        condition = condition_of(ConditionType.RUNNING, "False", "Starting", self.starting)
+        self.status = stated(JobPhase.STARTING, condition)
 
     def read(self) -> None:
         """Read the aggregator's status and history, and what the trainers say."""
@@ -71,12 +70,23 @@ class Progress:
     def tell(self, status: Mapping[str, Any], rounds: list[dict[str, Any]]) -> None:
         """Take status and history as they are now."""
         self.status, self.rounds = status, rounds
-        if self._first_round is None and self.status["phase"] == "Running":
+        if self._first_round is None and self.status["phase"] == JobPhase.RUNNING:
             self._first_round = (len(self.rounds), time.monotonic())
 
     def note(self, text: str) -> None:
         """Remember something that no status says."""
         self.notes.append(text)
+
+    @property
+    def condition(self) -> Mapping[str, Any]:
+        """What the job does, or what it came to."""
+        found: Mapping[str, Any] = self.status["conditions"][-1]
+        return found
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the aggregator has spoken."""
+        return bool(self.status["phase"] != JobPhase.STARTING)
 
     @property
     def total(self) -> int:
@@ -99,9 +109,16 @@ class Progress:
         if self.status["silos"]:
             return list(self.status["silos"])
         return [
-            {"name": silo.metadata.name, "state": "Starting", "samples": None, "lastRound": 0, "bytes": 0}
+            {"name": silo.metadata.name, "state": "Starting", "lastRound": 0, "bytesSent": 0}
             for silo in self.federation.silos
         ]
+
+    @property
+    def exchanged(self) -> float:
+        """Bytes that a silo sent and fetched in this run, mean over silos."""
+        silos = self.silos
+        sent = sum(silo.get("bytesSent", 0) for silo in silos)
+        return float(sent + sum(self.status.get("fetched", {}).values())) / len(silos)
 
     def _isolation(self) -> dict[str, list[str]]:
         words: dict[str, list[str]] = {}
@@ -114,11 +131,11 @@ class Progress:
     def outcome(self, seconds: float) -> dict[str, Any]:
         """The result as one document; `message` is there where the job failed."""
         job = self.federation.job
-        succeeded = self.status["phase"] == "Succeeded"
+        succeeded = self.status["phase"] == JobPhase.COMPLETE
         model = self.status.get("model") if succeeded else None
         return {
             "phase": "Succeeded" if succeeded else "Failed",
-            **({"reason": "Succeeded"} if succeeded else self._failure()),
+            **({"reason": "Succeeded"} if succeeded else self.failure()),
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
@@ -133,11 +150,17 @@ class Progress:
             "seconds": round(seconds, 3),
         }
 
-    def _failure(self) -> dict[str, str]:
-        if self.status["phase"] == "Failed":
-            return {"reason": self.status["reason"], "message": self.status["message"]}
+    def failure(self) -> dict[str, str]:
+        """Reason and message of a run that has ended without a model; the aggregator may not have lived to say."""
+        if self.status["phase"] == JobPhase.FAILED:
+            return {name: self.condition[name] for name in ("reason", "message")}
         log_file = self.workdir.logs / "aggregator.log"
         return {"reason": "AggregatorLost", "message": f"the aggregator ended without a word; see {log_file}"}
+
+
+def stated(phase: JobPhase, condition: Condition) -> dict[str, Any]:
+    """A status that the run itself states, where no aggregator does."""
+    return FederatedJobStatus.model_construct(phase=phase, conditions=(condition,)).document()
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -57,8 +57,7 @@ def run(
         progress.read()
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(parts[0])
-        exchanged = sum(silo.get("bytes", 0) + silo.get("fetched", 0) for silo in progress.silos)
-        return Outcome(document, exit_code, exchanged / len(progress.silos))
+        return Outcome(document, exit_code, progress.exchanged)
 
 
 def train_alone(workdir: Workdir, manifest: Path, data_root: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.text import listed, shortened
 from fedsilo.cli.cluster.round_text import in_round
@@ -113,7 +114,7 @@ def _failed(context: Context) -> str:
             f"Correct the manifest, {again}."
         )
     done = f"after {context.rounds}" if context.status.get("round") else "before its first round was complete"
-    accepted = cause_of(context.job, "Accepted")
+    accepted = cause_of(context.job, ConditionType.ACCEPTED)
     doubt = f" {_message(accepted)}" if accepted.reason in _DOUBTS else ""
     return (
         f"{context.subject} failed {begin} {done}. {context.message}{doubt} A failed job stays failed: "

@@ -10,12 +10,13 @@ import pytest
 from kubernetes.aio import client
 
 from fedsilo.api.common import Metadata
+from fedsilo.api.status import ModelStatus
 from fedsilo_aggregator.apiserver import KubernetesJob, _configuration
-from fedsilo_aggregator.report import JobGone, as_job_status
+from fedsilo_aggregator.report import JobGone, aggregator_fields
 from fedsilo_operator.workloads import aggregator
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import NAMESPACE, SILOS, job, operators, report
-from tests.unit.aggregator.test_report import DOCUMENT
+from tests.unit.aggregator.test_report import STATUS
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +37,8 @@ async def connected(account: str, name: str, uid: str) -> AsyncIterator[Kubernet
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    silos = [DOCUMENT["silos"][0] | {"name": silo} for silo in SILOS]
-    return as_job_status(DOCUMENT | {"silos": silos} | changes, "digits-12345678")
+    silos = tuple(STATUS.silos[0].model_copy(update={"name": silo}) for silo in SILOS)
+    return aggregator_fields(STATUS.model_copy(update={"silos": silos} | changes), "digits-12345678")
 
 
 async def test_a_report_is_taken_and_what_is_over_goes(api: Kubectl, name: str, account: str) -> None:
@@ -45,8 +46,8 @@ async def test_a_report_is_taken_and_what_is_over_goes(api: Kubectl, name: str, 
     async with connected(account, name, uid) as found:
         await found.apply(status())
         report(api, name, operators(phase="Complete"))
-        over = {"step": None, "roundStartTime": None, "roundDeadline": None}
-        await found.apply(status(**over, model={"path": "model.safetensors", "sha256": "0" * 64}))
+        over = {"step": None, "round_start_time": None, "round_deadline": None}
+        await found.apply(status(**over, model=ModelStatus(path="model.safetensors", sha256="0" * 64)))
     seen = api.get("fj", name, "-n", NAMESPACE)["status"]
     assert (seen["phase"], seen["progress"], seen["model"]["claim"]) == (
         "Complete",
@@ -75,4 +76,4 @@ async def test_what_the_policy_refuses_is_said_in_its_words(name: str, account: 
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
     async with connected(account, name, uid) as found:
         with pytest.raises(OSError, match=r"names a silo that the operator does not list"):
-            await found.apply(status(silos=[DOCUMENT["silos"][0] | {"name": "stranger"}]))
+            await found.apply(status(silos=(STATUS.silos[0].model_copy(update={"name": "stranger"}),)))

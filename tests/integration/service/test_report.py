@@ -112,7 +112,7 @@ def test_a_job_that_failed_fails_of_the_same_again(job: Reported) -> None:
     aggregator.kill()
     job.api.down = False
     assert job.restarted().exit_code() == 4
-    assert job.site.status()["reason"] == "DataInvalid"
+    assert job.site.status()["conditions"][0]["reason"] == "DataInvalid"
     assert [silo["state"] for silo in job.api.writes[-1]["silos"]] == ["Failed", "Awaited"]
 
 

@@ -54,9 +54,10 @@ def test_a_lost_quorum_fails_the_job_and_names_the_silo_and_its_reason(tmp_path:
             assert silo.task(after="r00001-train-north").settings == {"succeeded": False}
         assert aggregator.exit_code() == 4
     status = site.status()
-    assert (status["phase"], status["reason"]) == ("Failed", "QuorumLost")
-    assert "quorum is 2" in status["message"]
-    assert "silo-north/north failed: TrainerError: out of memory" in status["message"]
+    (condition,) = status["conditions"]
+    assert (status["phase"], condition["reason"]) == ("Failed", "QuorumLost")
+    assert "quorum is 2" in condition["message"]
+    assert "silo-north/north failed: TrainerError: out of memory" in condition["message"]
     assert not [line for line in site.log().splitlines() if line.startswith("2026-01-01 WARNING forged")]
 
 
@@ -83,6 +84,7 @@ def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_si
             assert silo.task(after=f"r00002-train-{name}").step == "finish"
         assert aggregator.exit_code() == 4
     status = site.status()
-    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-    assert "still awaited after 3 s: silo-north/north, silo-south/south" in status["message"]
+    (condition,) = status["conditions"]
+    assert (status["phase"], condition["reason"]) == ("Failed", "DeadlineExceeded")
+    assert "still awaited after 3 s: silo-north/north, silo-south/south" in condition["message"]
     assert status["refused"] == {"round-closed": 1}

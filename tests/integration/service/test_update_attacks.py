@@ -202,4 +202,4 @@ def test_every_refusal_was_told_and_the_job_goes_on_to_its_model(target: Target)
     job.expect("job-finished", job.north.patch("r00009-train-north", target.honest))
     assert job.south.task(after="").settings["succeeded"] is True
     assert job.aggregator.exit_code() == 0
-    assert job.site.status()["phase"] == "Succeeded"
+    assert job.site.status()["phase"] == "Complete"

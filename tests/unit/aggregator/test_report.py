@@ -11,57 +11,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.api.status import FederatedJobStatus
-from fedsilo_aggregator.report import JobGone, Report, as_job_status
+from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
+from fedsilo.api.status import CurvePoint, FederatedJobStatus, ModelStatus, SiloStatusEntry, condition_of
+from fedsilo.engine.status import EngineStatus
+from fedsilo_aggregator.report import JobGone, Report, aggregator_fields
 
-DOCUMENT: dict[str, Any] = {
-    "phase": "Running",
-    "reason": "Running",
-    "message": "",
-    "round": 7,
-    "rounds": 50,
-    "step": "train",
-    "siloProgress": "1/2",
-    "deadlineSeconds": 540,
-    "roundStartTime": "2026-01-02T03:04:05Z",
-    "roundDeadline": "2026-01-02T03:14:05Z",
-    "metrics": {"accuracy": 0.5, "loss": float("nan")},
-    "training": {},
-    "curve": [],
-    "parameters": 1610,
-    "refused": {"truncated": 2},
-    "model": None,
-    "silos": [
-        {
-            "name": "north",
-            "namespace": "silo-north",
-            "state": "Reported",
-            "lastRound": 7,
-            "samples": 10,
-            "bytes": 1234,
-            "update": "d" * 64,
-            "personalAccuracy": 0.912345,
-            "fetched": 99,
-            "message": "",
-        },
-        {
-            "name": "south",
-            "namespace": "silo-south",
-            "state": "Awaited",
-            "lastRound": 0,
-            "samples": None,
-            "bytes": 0,
-            "update": None,
-            "personalAccuracy": None,
-            "fetched": 0,
-            "message": "",
-        },
-    ],
-}
+STATUS = EngineStatus.model_construct(
+    phase=JobPhase.RUNNING,
+    conditions=(condition_of(ConditionType.RUNNING, "True", "Running", ""),),
+    round=7,
+    rounds=50,
+    progress="7/50",
+    step="train",
+    silo_progress="1/2",
+    round_start_time="2026-01-02T03:04:05Z",
+    round_deadline="2026-01-02T03:14:05Z",
+    metrics={"accuracy": 0.5, "loss": float("nan")},
+    parameters=1610,
+    refused={"truncated": 2},
+    silos=(
+        SiloStatusEntry(
+            name="north",
+            namespace="silo-north",
+            state=SiloState.REPORTED,
+            last_round=7,
+            samples=10,
+            bytes_sent=1234,
+            update="d" * 64,
+            personal_accuracy=0.912345,
+        ),
+        SiloStatusEntry(
+            name="south",
+            namespace="silo-south",
+            message="it is slow",
+            state=SiloState.AWAITED,
+            last_round=0,
+            bytes_sent=0,
+        ),
+    ),
+    fetched={"north": 99},
+)
 
 
-def document(round: int) -> dict[str, Any]:
-    return DOCUMENT | {"round": round}
+def status(**changes: Any) -> EngineStatus:
+    """The status with other values, which nobody validates."""
+    return STATUS.model_copy(update=changes)
+
+
+def after(round: int) -> EngineStatus:
+    return status(round=round)
+
+
+ORDER = [field.alias for field in FederatedJobStatus.model_fields.values()]
 
 
 class Job:
@@ -98,8 +99,8 @@ class Job:
 
 
 def test_the_status_has_the_fields_that_the_aggregator_owns_and_no_other() -> None:
-    status = as_job_status(DOCUMENT, "digits-1234")
-    assert status == {
+    applied = aggregator_fields(STATUS, "digits-1234")
+    assert applied == {
         "round": 7,
         "rounds": 50,
         "progress": "7/50",
@@ -123,47 +124,43 @@ def test_the_status_has_the_fields_that_the_aggregator_owns_and_no_other() -> No
             {"name": "south", "state": "Awaited", "lastRound": 0, "bytesSent": 0},
         ],
     }
-    FederatedJobStatus.model_validate(status)
-    json.dumps(status, allow_nan=False)
+    FederatedJobStatus.model_validate(applied)
+    assert list(applied) == [name for name in ORDER if name in applied]
+    json.dumps(applied, allow_nan=False)
 
 
 def test_figures_are_rounded_for_people_and_counts_are_not() -> None:
     figures = {"accuracy": 0.9665738161559888, "loss": 0.006971447179020185}
-    status = as_job_status(
-        DOCUMENT | {"metrics": figures, "training": {"loss": 12345.678}, "refused": {"truncated": 123456}},
-        None,
+    applied = aggregator_fields(
+        status(metrics=figures, training={"loss": 12345.678}, refused={"truncated": 123456}), None
     )
-    assert status["metrics"] == {"accuracy": 0.9666, "loss": 0.006971}
-    assert status["training"] == {"loss": 12350.0}
-    assert status["refused"] == {"truncated": 123456}
+    assert applied["metrics"] == {"accuracy": 0.9666, "loss": 0.006971}
+    assert applied["training"] == {"loss": 12350.0}
+    assert applied["refused"] == {"truncated": 123456}
 
 
 def test_a_curve_has_rounded_figures_and_no_more_of_them_than_the_schema_allows() -> None:
     many = {f"m{number}": 1 / 3 for number in range(9)} | {"bad": float("inf")}
-    points = [
-        {"round": 1, "metrics": many, "training": {}},
-        {"round": 2, "metrics": {}, "training": {"loss": 2.0}},
-    ]
-    status = as_job_status(DOCUMENT | {"curve": points}, None)
-    assert status["curve"] == [
+    points = (
+        CurvePoint.model_construct(round=1, metrics=many),
+        CurvePoint(round=2, training={"loss": 2.0}),
+    )
+    applied = aggregator_fields(status(curve=points), None)
+    assert applied["curve"] == [
         {"round": 1, "metrics": {f"m{number}": 0.3333 for number in range(8)}},
         {"round": 2, "training": {"loss": 2.0}},
     ]
-    FederatedJobStatus.model_validate(status)
+    FederatedJobStatus.model_validate(applied)
 
 
 def test_at_the_end_the_status_says_where_the_model_is() -> None:
-    ended = DOCUMENT | {
-        "step": None,
-        "roundStartTime": None,
-        "roundDeadline": None,
-        "model": {"path": "model.safetensors", "sha256": "a" * 64},
-    }
-    status = as_job_status(ended, "digits-1234")
-    assert status["model"] == {"claim": "digits-1234", "path": "model.safetensors", "sha256": "a" * 64}
-    assert not status.keys() & {"step", "roundStartTime", "roundDeadline"}
-    assert "claim" not in as_job_status(ended, None)["model"]
-    FederatedJobStatus.model_validate(status)
+    model = ModelStatus(path="model.safetensors", sha256="a" * 64)
+    ended = status(step=None, round_start_time=None, round_deadline=None, model=model)
+    applied = aggregator_fields(ended, "digits-1234")
+    assert applied["model"] == {"claim": "digits-1234", "path": "model.safetensors", "sha256": "a" * 64}
+    assert not applied.keys() & {"step", "roundStartTime", "roundDeadline"}
+    assert "claim" not in aggregator_fields(ended, None)["model"]
+    FederatedJobStatus.model_validate(applied)
 
 
 async def test_the_latest_word_is_written_at_most_once_a_second() -> None:
@@ -171,10 +168,10 @@ async def test_the_latest_word_is_written_at_most_once_a_second() -> None:
     report = Report(job, None, job.sleep)
     async with report.running():
         for number in range(1, 6):
-            report.publish(document(number))
-            report.publish(document(10 * number))
+            report.publish(after(number))
+            report.publish(after(10 * number))
             for _ in range(5):
-                report.publish(document(10 * number))
+                report.publish(after(10 * number))
                 await asyncio.sleep(0)
         assert await report.settled(1) is None
     assert job.status["round"] == 50
@@ -187,7 +184,7 @@ async def test_what_did_not_change_is_not_written_again() -> None:
     report = Report(job, None, job.sleep)
     async with report.running():
         for seconds in range(540, 0, -1):
-            report.publish(DOCUMENT | {"deadlineSeconds": seconds})
+            report.publish(status(fetched={"north": seconds}))
             await asyncio.sleep(0)
         assert await report.settled(1) is None
     assert job.tried == [7]
@@ -197,9 +194,9 @@ async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -
     job = Job(["refused"] * 8)
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(document(1))
+        report.publish(after(1))
         await asyncio.sleep(0)
-        report.publish(document(2))
+        report.publish(after(2))
         assert await report.settled(1) is None
     assert job.status["round"] == 2
     pauses = [later - earlier for earlier, later in zip(job.times, job.times[1:], strict=False)]
@@ -210,9 +207,9 @@ async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -
 async def test_a_word_that_changes_while_it_is_written_is_followed_by_the_new_one() -> None:
     job = Job()
     report = Report(job, None, job.sleep)
-    job.meanwhile = lambda: report.publish(document(2)) if len(job.tried) == 1 else None
+    job.meanwhile = lambda: report.publish(after(2)) if len(job.tried) == 1 else None
     async with report.running():
-        report.publish(document(1))
+        report.publish(after(1))
         assert await report.settled(1) is None
     assert job.tried == [1, 2]
 
@@ -221,7 +218,7 @@ async def test_the_end_does_not_wait_for_ever() -> None:
     job = Job(["refused"] * 10_000_000)
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(document(1))
+        report.publish(after(1))
         assert await report.settled(0.05) == "ConnectionError: 403 forbidden"
 
 
@@ -229,11 +226,11 @@ async def test_a_job_that_is_gone_is_left_alone() -> None:
     job = Job(["made", "gone"])
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(document(1))
+        report.publish(after(1))
         await asyncio.sleep(0.01)
-        report.publish(document(2))
+        report.publish(after(2))
         assert await report.settled(1) is None
-        report.publish(document(3))
+        report.publish(after(3))
         assert await report.settled(1) is None
     assert job.tried == [1, 2]
 
@@ -250,7 +247,7 @@ def test_in_the_end_the_last_word_is_there(outcomes: list[str], said: list[tuple
     async def body() -> None:
         async with report.running():
             for round, pause in said:
-                report.publish(document(round))
+                report.publish(after(round))
                 for _ in range(pause):
                     await asyncio.sleep(0)
             assert await report.settled(5) is None
@@ -262,4 +259,4 @@ def test_in_the_end_the_last_word_is_there(outcomes: list[str], said: list[tuple
 @pytest.mark.parametrize("figures", [0, 250])
 def test_no_more_figures_than_the_schema_allows(figures: int) -> None:
     metrics = {f"m{number:03}": float(number) for number in range(figures)}
-    FederatedJobStatus.model_validate(as_job_status(DOCUMENT | {"metrics": metrics}, None))
+    FederatedJobStatus.model_validate(aggregator_fields(status(metrics=metrics), None))

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from fedsilo.engine.curves import FILE, Curves, figures
+from fedsilo.engine.status import EngineStatus
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+STATUS = EngineStatus()
 
 
 class Rounds:
@@ -58,14 +61,14 @@ def read(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_every_figure_of_a_round_is_a_point(rounds: Rounds, tmp_path: Path) -> None:
     written = curves(rounds, tmp_path)
-    written.publish({})
+    written.publish(STATUS)
     assert read(tmp_path) == {}
     rounds.complete(accuracy=0.5, loss=2.0)
-    written.publish({})
-    written.publish({})
+    written.publish(STATUS)
+    written.publish(STATUS)
     rounds.complete(loss=1.0)
     rounds.complete(accuracy=0.75, loss=float("inf"))
-    written.publish({})
+    written.publish(STATUS)
     found = read(tmp_path)
     assert found == {
         "evaluation/accuracy": [(1, 0.5), (3, 0.75)],
@@ -82,7 +85,7 @@ def test_times_are_those_at_which_a_round_was_noted(rounds: Rounds, tmp_path: Pa
     written = curves(rounds, tmp_path)
     for _ in range(3):
         rounds.complete()
-        written.publish({})
+        written.publish(STATUS)
     found = EventAccumulator(str(tmp_path))
     found.Reload()
     assert [point.wall_time for point in found.Scalars("training/loss")] == [1001.0, 1002.0, 1003.0]
@@ -92,40 +95,40 @@ def test_times_are_those_at_which_a_round_was_noted(rounds: Rounds, tmp_path: Pa
 def test_whatever_is_lost_of_the_file_is_written_again(rounds: Rounds, tmp_path: Path, lost: int) -> None:
     for _ in range(4):
         rounds.complete(accuracy=0.5)
-    curves(rounds, tmp_path).publish({})
+    curves(rounds, tmp_path).publish(STATUS)
     path, expected = tmp_path / FILE, read(tmp_path)
     path.write_bytes(path.read_bytes()[: -lost or None])
     again = curves(rounds, tmp_path)
-    again.publish({})
+    again.publish(STATUS)
     assert read(tmp_path) == expected
     rounds.complete()
-    again.publish({})
+    again.publish(STATUS)
     assert len(read(tmp_path)["training/loss"]) == 5
 
 
 def test_what_was_changed_is_cut_off_with_all_that_follows(rounds: Rounds, tmp_path: Path) -> None:
     for _ in range(4):
         rounds.complete(accuracy=0.5)
-    curves(rounds, tmp_path).publish({})
+    curves(rounds, tmp_path).publish(STATUS)
     path, expected = tmp_path / FILE, read(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    curves(rounds, tmp_path).publish({})
+    curves(rounds, tmp_path).publish(STATUS)
     assert read(tmp_path) == expected
 
 
 def test_a_disk_that_is_full_stops_nothing(rounds: Rounds, tmp_path: Path) -> None:
     written = curves(rounds, tmp_path / "missing")
     rounds.complete()
-    written.publish({})
+    written.publish(STATUS)
     (tmp_path / "missing").mkdir()
-    written.publish({})
+    written.publish(STATUS)
     assert read(tmp_path / "missing")["training/loss"] == [(1, 1.0)]
 
 
 def test_a_number_beyond_single_precision_is_infinite(rounds: Rounds, tmp_path: Path) -> None:
     rounds.complete(loss=1e300)
-    curves(rounds, tmp_path).publish({})
+    curves(rounds, tmp_path).publish(STATUS)
     assert read(tmp_path)["training/loss"] == [(1, float("inf"))]
     assert figures(rounds.lines[0])["training/loss"] == 1e300

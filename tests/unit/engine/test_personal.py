@@ -16,7 +16,7 @@ from fedsilo.api.silo import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.fold import personal_accuracy
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
-from fedsilo.engine.status import Status
+from fedsilo.engine.status import StatusSource
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
@@ -133,9 +133,9 @@ def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None
     assert 0 < figures[PERSONAL_ACCURACY] <= 1
     assert {"accuracy", "loss", "personal_accuracy_spread"} < figures.keys()
     assert "personal" not in last
-    status = Status(engine, {}, {}).document("")
-    assert [silo["personalAccuracy"] for silo in status["silos"]] == [None] * 3
-    assert status["metrics"] == figures
+    status = StatusSource(engine, {}, {}).status("")
+    assert [silo.personal_accuracy for silo in status.silos] == [None] * 3
+    assert status.metrics == figures
     own = [array.tobytes() for silo in silos for array in silo.private.tree(PERSONAL).values()]
     for path in sent:
         content = path.read_bytes()
@@ -144,9 +144,9 @@ def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None
 
 def test_where_all_permit_it_the_status_names_them(tmp_path: Path) -> None:
     engine, silos, _ = run(tmp_path, spec_of(), dict.fromkeys("abc", "PerSilo"))
-    status = Status(engine, {}, {}).document("")
-    found = [silo["personalAccuracy"] for silo in status["silos"]]
-    assert np.mean(found) == pytest.approx(status["metrics"][PERSONAL_ACCURACY])
+    status = StatusSource(engine, {}, {}).status("")
+    found = [silo.personal_accuracy or 0.0 for silo in status.silos]
+    assert np.mean(found) == pytest.approx(status.metrics[PERSONAL_ACCURACY])
     for silo, accuracy in zip(silos, found, strict=True):
         assert engine.history()[-1]["personal"][silo.reference] == accuracy
 

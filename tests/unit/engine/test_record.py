@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.engine.record import POINTS, curve, receipts, told
+from fedsilo.api.status import CurvePoint
+from fedsilo.engine.record import MAX_POINTS, curve, log_line, receipts
 
 
 def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
@@ -21,11 +22,11 @@ def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
 
 
 def test_a_short_history_is_its_curve() -> None:
-    assert curve([]) == []
-    assert curve(history(2, every=2)) == [
-        {"round": 1, "metrics": {}, "training": {"loss": 1.0}},
-        {"round": 2, "metrics": {"accuracy": 2.0}, "training": {"loss": 2.0}},
-    ]
+    assert curve([]) == ()
+    assert curve(history(2, every=2)) == (
+        CurvePoint(round=1, metrics={}, training={"loss": 1.0}),
+        CurvePoint(round=2, metrics={"accuracy": 2.0}, training={"loss": 2.0}),
+    )
 
 
 @given(st.integers(1, 2000), st.integers(1, 300))
@@ -33,22 +34,22 @@ def test_a_curve_is_bounded_ends_with_the_last_round_and_loses_no_span_without_a
     rounds: int, every: int
 ) -> None:
     points = curve(history(rounds, every))
-    numbers = [point["round"] for point in points]
-    assert len(points) <= POINTS
+    numbers = [point.round for point in points]
+    assert len(points) <= MAX_POINTS
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == rounds
-    assert points[-1]["metrics"] == {"accuracy": float(rounds)}
+    assert points[-1].metrics == {"accuracy": float(rounds)}
     for before, point in zip([0, *numbers], points, strict=False):
-        assert point["training"] == {"loss": float(point["round"])}
-        inside = [number for number in range(before + 1, point["round"] + 1) if number % every == 0]
-        last = point["round"] if point["round"] == rounds else inside[-1] if inside else None
-        assert point["metrics"] == ({} if last is None else {"accuracy": float(last)})
+        assert point.training == {"loss": float(point.round)}
+        inside = [number for number in range(before + 1, point.round + 1) if number % every == 0]
+        last = point.round if point.round == rounds else inside[-1] if inside else None
+        assert point.metrics == ({} if last is None else {"accuracy": float(last)})
 
 
 @given(st.integers(1, 1000))
 def test_a_point_stays_where_it_is_or_goes_while_rounds_are_added(rounds: int) -> None:
     before, after = curve(history(rounds)), curve(history(rounds + 1))
-    assert all(point in before or point["round"] == rounds + 1 for point in after)
+    assert all(point in before or point.round == rounds + 1 for point in after)
 
 
 def test_receipts_name_the_silo_even_where_one_name_ends_in_another() -> None:
@@ -80,8 +81,8 @@ def test_a_round_in_words() -> None:
         "training": {},
         "metrics": {"accuracy": 0.71834, "loss": 1.25},
     }
-    assert told(line, 50) == (
+    assert log_line(line, 50) == (
         "round 8 of 50 (train) is complete after 12.3 s: 2 silos answered, south failed, west was not waited for any "
         "more, accuracy 0.7183, loss 1.25"
     )
-    assert "1 silo answered" in told(line | {"updates": {"r00008-train-north": "a"}}, 50)
+    assert "1 silo answered" in log_line(line | {"updates": {"r00008-train-north": "a"}}, 50)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.loading import JobManifest, load
-from fedsilo.api.status import FederatedJobStatus
+from fedsilo.api.status import (
+    CurvePoint,
+    FederatedJobStatus,
+    ModelStatus,
+    SiloStatusEntry,
+    condition_of,
+)
 from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.view import overview, page
+from fedsilo.engine.status import EngineStatus
+from fedsilo.local.job_view import JobView
 from fedsilo.local.progress import Progress
-from fedsilo.local.shown import Shown
 from fedsilo.local.workdir import Workdir
 from tests.integration.local.manifest import silos, write
 
@@ -40,46 +49,46 @@ def line(number: int, **more: Any) -> dict[str, Any]:
     return facts | {"samples": {}, "training": {"loss": 1.0}, "metrics": {"accuracy": 0.5}} | more
 
 
-def status(phase: str = "Running", **more: Any) -> dict[str, Any]:
-    members = [
-        {
-            "namespace": f"silo-{name}",
-            "name": name,
-            "state": state,
-            "lastRound": 1,
-            "samples": 9,
-            "bytes": 1234,
-            "update": "a" * 64,
-            "fetched": 0,
-            "message": "",
-        }
-        for name, state in (("north", "Reported"), ("east", "Awaited"))
-    ]
-    return {
-        "phase": phase,
-        "reason": phase,
-        "message": "",
-        "round": 1,
-        "rounds": 2,
-        "step": "train",
-        "roundStartTime": "2026-01-02T03:04:05Z",
-        "roundDeadline": "2026-01-02T03:07:05Z",
-        "metrics": {"accuracy": 0.5},
-        "training": {"loss": 1.0},
-        "parameters": 1210,
-        "refused": {},
-        "model": None,
-        "silos": members,
-    } | more
-
-
-def seen(shown: Shown) -> dict[str, Any]:
-    """The page of the job, whose status is also one that a cluster would take."""
-    FederatedJobStatus.model_validate(
-        {key: value for key, value in shown.job["status"].items() if key not in ("silos", "conditions")}
+def status(phase: JobPhase = JobPhase.RUNNING, **more: Any) -> dict[str, Any]:
+    """A status as its aggregator has written it."""
+    states = {"north": SiloState.REPORTED, "east": SiloState.AWAITED}
+    condition = condition_of(ConditionType(phase), "True", phase, "", "2026-01-02T03:04:04Z")
+    found = EngineStatus(
+        phase=phase,
+        conditions=(condition,),
+        round=1,
+        rounds=2,
+        step="train",
+        round_start_time="2026-01-02T03:04:05Z",
+        round_deadline="2026-01-02T03:07:05Z",
+        metrics={"accuracy": 0.5},
+        training={"loss": 1.0},
+        curve=(CurvePoint(round=1, metrics={"accuracy": 0.5}, training={"loss": 1.0}),),
+        parameters=1210,
+        silos=tuple(
+            SiloStatusEntry(
+                namespace=f"silo-{name}",
+                name=name,
+                state=state,
+                last_round=1,
+                samples=9,
+                bytes_sent=1234,
+                update="a" * 64,
+            )
+            for name, state in states.items()
+        ),
+        fetched={"north": 5},
     )
+    document: dict[str, Any] = json.loads(json.dumps(found.model_copy(update=more).document()))
+    return document
+
+
+def seen(view: JobView) -> dict[str, Any]:
+    """The page of the job, whose status is also one that a cluster would take."""
+    facts = {key: value for key, value in view.job["status"].items() if key != "fetched"}
+    FederatedJobStatus.model_validate(json.loads(json.dumps(facts)))
     scene = Scene(
-        "machine", [shown.job], events=shown.events, receipts={shown.job["metadata"]["uid"]: shown.receipts}
+        "machine", [view.job], events=view.events, receipts={view.job["metadata"]["uid"]: view.receipts}
     )
     assert overview(scene)["count"] == 1
     found = page(scene, "federation", "digits")
@@ -88,20 +97,20 @@ def seen(shown: Shown) -> dict[str, Any]:
 
 
 def test_a_job_that_waits_for_its_turn(federation: JobManifest) -> None:
-    found = seen(Shown(federation, Clock().now))
+    found = seen(JobView(federation, Clock().now))
     assert (found["state"], found["waiting"]["text"]) == ("Pending", "Waits for its aggregator")
     assert found["waiting"]["message"] == "It begins when the jobs before it have ended."
     assert [silo["name"] for silo in found["members"]] == ["north", "east"]
 
 
 def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path) -> None:
-    progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
-    assert shown.update(progress)
-    assert not shown.update(progress)
-    assert seen(shown)["waiting"]["message"] == "starting aggregator, guards and trainers"
+    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    assert view.update(progress)
+    assert not view.update(progress)
+    assert seen(view)["waiting"]["message"] == "starting aggregator, guards and trainers"
     progress.status, progress.rounds = status(), [line(1, missing=["silo-east/east"])]
-    assert shown.update(progress)
-    found = seen(shown)
+    assert view.update(progress)
+    found = seen(view)
     assert (found["state"], found["waiting"]["text"]) == ("Running", "Waits for east")
     assert (found["waiting"]["since"], found["waiting"]["until"]) == (
         "2026-01-02T03:04:05Z",
@@ -112,29 +121,30 @@ def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path
     assert [event["message"] for event in found["events"]] == ["Round 1 closed without silo-east/east."]
     assert found["contract"]["sentence"] == "This job receives: models of 1,210 parameters."
     began = found["started"]
-    model = {"path": "model.safetensors", "sha256": "c" * 64}
-    progress.status = status("Succeeded", round=2, model=model, step=None)
+    model = ModelStatus(path="model.safetensors", sha256="c" * 64)
+    progress.status = status(JobPhase.COMPLETE, round=2, model=model, step=None)
     progress.rounds = [*progress.rounds, line(2)]
-    shown.end(progress, stopped=False)
-    found = seen(shown)
-    assert (found["state"], found["started"], found["receipts"]["model"]) == ("Complete", began, model)
+    view.end(progress, stopped=False)
+    found = seen(view)
+    assert (found["state"], found["started"]) == ("Complete", began)
+    assert found["receipts"]["model"] == model.model_dump(exclude_none=True)
     assert found["receipts"]["count"] == 4
-    assert found["ended"] is not None
+    assert found["ended"] == "2026-01-02T03:04:04Z"
 
 
 def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManifest, tmp_path: Path) -> None:
-    progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
+    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     progress.note("aggregator: ended with exit code 1; see the log")
-    shown.end(progress, stopped=False)
-    found = seen(shown)
+    view.end(progress, stopped=False)
+    found = seen(view)
     assert (found["state"], found["waiting"]["reason"]) == ("Failed", "AggregatorLost")
     assert found["events"][0]["message"] == "aggregator: ended with exit code 1; see the log"
 
 
 def test_an_interrupted_run_says_so(federation: JobManifest, tmp_path: Path) -> None:
-    progress, shown = Progress(federation, Workdir(tmp_path / "run")), Shown(federation, Clock().now)
+    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
-    shown.end(progress, stopped=True)
-    found = seen(shown)
+    view.end(progress, stopped=True)
+    found = seen(view)
     assert (found["state"], found["waiting"]["message"]) == ("Suspended", "The run was interrupted.")

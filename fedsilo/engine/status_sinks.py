@@ -1,0 +1,47 @@
+"""Where a job's status goes: a file on one machine, the job's status on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedsilo.durable import write_json
+from fedsilo.engine.status import EngineStatus
+
+
+class StatusSink(Protocol):
+    """Somewhere that a status is published."""
+
+    def publish(self, status: EngineStatus) -> None:
+        """Make the status known."""
+
+
+@dataclass
+class StatusFile:
+    """A JSON file, replaced whole and only when the content changed."""
+
+    path: Path
+    last: EngineStatus | None = None
+
+    def publish(self, status: EngineStatus) -> None:
+        """Write the status; a full disk is no reason to stop."""
+        if status != self.last:
+            try:
+                write_json(self.path, status.document())
+            except OSError:
+                return
+            self.last = status
+
+
+@dataclass(frozen=True)
+class StatusSinks:
+    """Several places at once."""
+
+    sinks: Sequence[StatusSink]
+
+    def publish(self, status: EngineStatus) -> None:
+        """Make the status known in each."""
+        for sink in self.sinks:
+            sink.publish(status)
