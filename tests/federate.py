@@ -119,7 +119,8 @@ def silo_of_file(path: Path, name: str, features: str = "images", labels: str = 
 
 def runners(spec: FederatedJobSpec, silos: Iterable[Silo], root: Path) -> dict[str, TaskRunner]:
     """The real task runner of each silo, by reference."""
-    return {str(silo): TaskRunner(open_context(spec, silo, root)) for silo in silos}
+    method = registry.bind(spec)
+    return {str(silo): TaskRunner(method, open_context(spec, silo, root)) for silo in silos}
 
 
 def open_engine(

@@ -18,6 +18,7 @@ from fedsilo.local.display import Display
 from fedsilo.local.progress import Outcome, Progress
 from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
+from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.simulation.execution import Execution
@@ -81,9 +82,10 @@ def _run(
 
 def _keep_personal_models(simulation: Simulation, federation: JobManifest, workdir: Workdir) -> None:
     """Leave each silo's own model where its trainer would have left it."""
+    method = registry.bind(federation.job.spec)
     for silo in federation.silos:
         state = workdir.volume(silo.metadata.name).state
-        model = PersonalModel(state, federation.job.spec, str(silo))
+        model = PersonalModel(state, method, str(silo))
         model.publish(simulation.private.get(str(silo), State()))
 
 

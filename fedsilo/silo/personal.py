@@ -13,10 +13,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.durable import read_json, sync_directory, write_json
-from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree
 from fedsilo.wire import write_tensors
 
@@ -30,12 +29,12 @@ class PersonalModel:
     """Where the institution finds its model.
 
     :param directory: of the silo's private state.
-    :param spec: of the job that the model comes from.
+    :param method: of the job that the model comes from.
     :param silo: reference of the silo.
     """
 
     directory: Path
-    spec: FederatedJobSpec
+    method: Method
     silo: str
 
     def publish(self, private: State) -> None:
@@ -44,15 +43,12 @@ class PersonalModel:
         A full disk is only logged: the next task tries again.
         """
         tree = private.trees.get(PERSONAL)
-        if tree is None or not self._personalises():
+        if tree is None or not self.method.personalises:
             return
         try:
             self._write(tree)
         except OSError as error:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
-
-    def _personalises(self) -> bool:
-        return registry.bind(self.spec).personalises
 
     def _write(self, tree: Tree | StoredTree) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -82,10 +78,11 @@ class PersonalModel:
         sync_directory(self.directory)
 
     def _description(self, digest: str) -> dict[str, object]:
+        spec = self.method.spec
         return {
-            "model": self.spec.model.model_dump(by_alias=True, mode="json"),
-            "data": self.spec.data.model_dump(by_alias=True, mode="json"),
-            "method": self.spec.method.model_dump(by_alias=True, mode="json"),
+            "model": spec.model.model_dump(by_alias=True, mode="json"),
+            "data": spec.data.model_dump(by_alias=True, mode="json"),
+            "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,
             "sha256": digest,
         }

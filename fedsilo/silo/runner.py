@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.evaluation import evaluate
-from fedsilo.methods import registry
 from fedsilo.methods.interface import (
     EVALUATE,
     PERSONAL,
@@ -13,22 +12,21 @@ from fedsilo.methods.interface import (
     Reply,
     SiloTask,
 )
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 
 
 class TaskRunner:
-    """Runs tasks of one job in one silo."""
+    """Runs tasks of one job in one silo.
 
-    def __init__(self, context: LocalContext) -> None:
+    :param method: bound to the job.
+    """
+
+    def __init__(self, method: Method, context: LocalContext) -> None:
+        self.method = method
         self.context = context
-        self.method = registry.bind(context.spec)
-        self._steps = self.method.silo()
-
-    @property
-    def personalises(self) -> bool:
-        """Whether the silo comes to hold a model of its own."""
-        return self.method.personalises
+        self._steps = method.silo()
 
     def batched_step(self, step: str) -> BatchedStep | None:
         """The step, where the method can do it for several silos at once."""
@@ -36,7 +34,7 @@ class TaskRunner:
         return found if isinstance(found, BatchedStep) else None
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        """Answer one task.
+        """Run one task.
 
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.
@@ -52,7 +50,7 @@ class TaskRunner:
         return reply
 
     def _evaluate(self, task: SiloTask, private: State) -> Reply:
-        """Score the task's model, if it has one, and the silo's own, if there is one, on the validation examples."""
+        """Score the task's model and the silo's own, where there are such, on the validation examples."""
         context, metrics = self.context, {}
         if len(context.validation) == 0:
             return Reply()
@@ -60,7 +58,7 @@ class TaskRunner:
             architecture = self.method.architecture(task.settings)
             scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
             metrics = {"accuracy": scored.accuracy, "loss": scored.loss}
-        if self.personalises and PERSONAL in private.trees:
+        if self.method.personalises and PERSONAL in private.trees:
             own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
             metrics[PERSONAL_ACCURACY] = own.accuracy
         return Reply(samples=len(context.validation), metrics=metrics)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.learning.batched import require_independent
 from fedsilo.learning.models import build_model
-from fedsilo.methods import registry
 from fedsilo.methods.interface import BatchedStep, Reply
+from fedsilo.methods.method import Method
 from fedsilo.simulation.backend import Outcome
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 
@@ -23,16 +22,15 @@ class BatchedBackend:
     :raises MethodError: when the network does not.
     """
 
-    def __init__(self, silos: Mapping[str, SimulatedSilo], spec: FederatedJobSpec, size: int) -> None:
+    def __init__(self, silos: Mapping[str, SimulatedSilo], method: Method, size: int) -> None:
         self._silos = silos
         self._size = size
-        method = registry.bind(spec)
         if not any(isinstance(step, BatchedStep) for step in method.silo().values()):
             raise ManifestInvalid(
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "
                 "the work between worker processes"
             )
-        require_independent(build_model(spec.model, spec.data, seed=0))
+        require_independent(build_model(method.spec.model, method.spec.data, seed=0))
 
     def run(self, tasks: Sequence[SimulatedTask]) -> Iterator[Outcome]:
         """The outcome of each task; silos of like size share a batch, so that few wait for others."""

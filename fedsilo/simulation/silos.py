@@ -12,6 +12,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import Model, signature
 from fedsilo.methods.interface import Reply, SiloTask
+from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.silo import policy
 from fedsilo.silo.context import LocalContext
@@ -147,8 +148,13 @@ class SimulatedSilo:
         return SimulatedUpdate(metadata.samples, metrics, kinds, private)
 
 
-def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[str, SimulatedSilo]:
-    """Every silo with its examples, by reference; one whose data are wrong fails its tasks."""
+def open_silos(
+    silos: Iterable[Silo], job: FrozenJob, method: Method, data: SharedData
+) -> dict[str, SimulatedSilo]:
+    """Every silo with its examples, by reference; one whose data are wrong fails its tasks.
+
+    :param method: bound to the job.
+    """
     networks = Networks(job.spec.data)
     model = signature(networks.new(job.spec.model))
 
@@ -159,7 +165,7 @@ def open_silos(silos: Iterable[Silo], job: FrozenJob, data: SharedData) -> dict[
             return failure_of(error, f"of {silo}")
         minimum = policy.min_samples_per_class(job.spec, silo)
         context = SharedContext(job.spec, model, str(silo), train, validation, minimum, networks=networks)
-        return TaskRunner(context)
+        return TaskRunner(method, context)
 
     return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
 

@@ -18,6 +18,7 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.methods import registry
+from fedsilo.methods.method import Method
 from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
@@ -74,17 +75,17 @@ def open_simulation(
     frozen = FrozenJob(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
-    silos = open_silos(manifest.silos, frozen, SharedData(spec, data_root))
-    backend = _backend(spec, silos, execution)
+    silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
+    backend = _backend(method, silos, execution)
     return Simulation(workflow, identity, directory, backend)
 
 
-def _backend(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:
+def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:
     if execution.workers and execution.batch:
         raise ManifestInvalid("workers and batches of silos exclude each other; leave one of the two out")
     if execution.batch:
-        return BatchedBackend(silos, spec, execution.batch)
-    return _workers(spec, silos, execution.workers) if execution.workers else SequentialBackend(silos)
+        return BatchedBackend(silos, method, execution.batch)
+    return _workers(method.spec, silos, execution.workers) if execution.workers else SequentialBackend(silos)
 
 
 def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: int) -> ProcessBackend:

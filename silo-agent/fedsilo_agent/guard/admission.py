@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
+from fedsilo.methods.method import Method
 from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 
@@ -37,6 +39,10 @@ class Admission:
     def limits(self) -> policy.ReplyLimits:
         """What may leave of a reply of the trainer."""
         return policy.ReplyLimits.of(self.agent.spec.job.spec, self.silo)
+
+    @cached_property
+    def _method(self) -> Method:
+        return registry.bind(self.agent.spec.job.spec)
 
     def open(self, sealed: bytes) -> Task:
         """A task that the job's aggregator really gave to this silo.
@@ -66,15 +72,14 @@ class Admission:
 
         :raises PolicyRefused: naming what the contract or the silo's policy forbids.
         """
-        spec = self.agent.spec.job.spec
-        _check_signature(signature, spec.data.classes)
-        method = registry.bind(spec)
+        _check_signature(signature, self.agent.spec.job.spec.data.classes)
+        method = self._method
         try:
             contract = method.contract(task.step, signature, task.settings)
         except FedsiloError as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         except Exception as error:
-            # A third party's declaration: whatever it raises, this silo says so and stays.
+            # A third party's declaration: whatever it raises is reported, and the guard goes on.
             text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
             raise MethodError(text) from error
         if bytes.fromhex(contract.digest()) != task.contract:

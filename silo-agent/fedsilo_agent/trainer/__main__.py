@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace) -> None:
 
     mailbox.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
-    personal = PersonalModel(volume.state, runner.context.spec, runner.context.silo)
+    personal = PersonalModel(volume.state, runner.method, runner.context.silo)
     Trainer(mailbox, runner, personal).run()
 
 
@@ -92,9 +92,10 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
         spec = agent.job.spec
         silo = load_document(args.silo, Silo)
-        exchanges = registry.bind(spec).exchanges()
+        method = registry.bind(spec)
         prepare_torch(spec.training.threads)
-        return Mailbox(volume, exchanges), TaskRunner(open_context(spec, silo, args.data_root))
+        context = open_context(spec, silo, args.data_root)
+        return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise

@@ -25,7 +25,7 @@ def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, Person
     assert isinstance(runner, TaskRunner)
     volume = Volume(directory / "volume")
     volume.prepare()
-    personal = PersonalModel(volume.state, spec, runner.context.silo)
+    personal = PersonalModel(volume.state, runner.method, runner.context.silo)
     return volume, Mailbox(volume, ()), personal, runner.context.initial_model()
 
 
