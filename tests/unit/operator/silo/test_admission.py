@@ -145,7 +145,7 @@ def test_an_edited_silo_changes_nothing_by_the_loss_of_the_configuration() -> No
     assert AGENT_REF in scene.objects[CONFIG_MAP]
 
 
-def test_a_configuration_that_was_made_by_hand_stops_the_silo() -> None:
+def test_a_configuration_that_somebody_changed_stops_the_silo() -> None:
     scene = started()
     scene.objects[CONFIG_MAP][AGENT_REF]["data"]["silo.json"] = "{}"
     scene.reconcile()

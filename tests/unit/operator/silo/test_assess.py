@@ -42,7 +42,7 @@ def suspended() -> World:
     return scene
 
 
-def ending(component: str, condition: str) -> Callable[[], World]:
+def with_end(component: str, condition: str) -> Callable[[], World]:
     def scene() -> World:
         found = started()
         found.end(component, condition, reason="BackoffLimitExceeded", message="no more")
@@ -63,9 +63,9 @@ def ending(component: str, condition: str) -> Callable[[], World]:
         (refused, AgentPhase.REFUSED, STOP, False),
         (unreadable, AgentPhase.RUNNING, KEEP, False),
         (suspended, AgentPhase.SUSPENDED, STOP, False),
-        (ending(TRAINER, "Complete"), AgentPhase.RUNNING, RESUME, True),
-        (ending(TRAINER, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
-        (ending(GUARD, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
+        (with_end(TRAINER, "Complete"), AgentPhase.RUNNING, RESUME, True),
+        (with_end(TRAINER, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
+        (with_end(GUARD, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
     ],
 )
 def test_an_observation_is_one_value(
@@ -88,7 +88,7 @@ def test_a_recorded_end_is_not_decided_about_again() -> None:
     assert (after.phase, after.message, after.outcome) == (before.phase, before.message, before.outcome)
 
 
-def test_what_blocks_is_said_of_the_component_that_it_blocks() -> None:
+def test_the_blocked_component_has_the_diagnosis() -> None:
     scene = world()
     scene.reconcile()
     waiting = {"ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}

@@ -155,7 +155,7 @@ def test_guard_and_trainer_see_their_own_directories_only() -> None:
     }
 
 
-def test_the_look_at_the_network_is_the_silos_own_and_sees_neither_data_nor_volume() -> None:
+def test_the_network_check_is_the_silos_own_and_sees_neither_data_nor_volume() -> None:
     look = isolation()
     assert look["image"] == TEMPLATE["guardImage"]
     assert isolation(World(agent(), silo()))["image"] == SETTINGS.guard_image
@@ -164,7 +164,7 @@ def test_the_look_at_the_network_is_the_silos_own_and_sees_neither_data_nor_volu
     assert look["securityContext"] == container(TRAINER)["securityContext"]
 
 
-def test_the_look_at_the_network_asks_for_what_the_trainer_has_anyway_and_no_device() -> None:
+def test_the_network_check_requests_what_the_trainer_has_anyway_and_no_device() -> None:
     assert isolation()["resources"] == {"requests": {"cpu": "4", "memory": "16Gi"}}
     assert "resources" not in isolation(World(agent(), silo()))
 

@@ -160,7 +160,7 @@ async def test_silos_of_one_namespace_share_a_key(bench: Bench) -> None:
 
 
 @virtually
-async def test_a_key_that_is_lost_is_noticed_and_well_again_when_it_is_restored(bench: Bench) -> None:
+async def test_a_lost_key_is_reported_until_it_is_restored(bench: Bench) -> None:
     bench.cluster.put(fresh(silo()))
     await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
     secret = bench.cluster.peek(SECRET, KEY_REF)
@@ -220,7 +220,7 @@ async def test_an_agent_that_came_before_its_silo_is_woken_by_it(bench: Bench) -
 
 
 @virtually
-async def test_what_only_events_tell_is_found_without_a_change_of_the_pod(bench: Bench) -> None:
+async def test_what_only_events_report_is_found_without_a_change_of_the_pod(bench: Bench) -> None:
     bench.cluster.put(fresh(silo()))
     await bench.until(lambda: bench.silo()["status"]["publicKey"])
     bench.apply_agent()
@@ -278,7 +278,7 @@ def refusing(bench: Bench, name: str) -> None:
 
 
 @virtually
-async def test_what_a_silo_s_namespace_refuses_is_said_and_tried_again(bench: Bench) -> None:
+async def test_what_a_silos_namespace_refuses_is_reported_and_retried(bench: Bench) -> None:
     refusing(bench, f"{NAME}-guard")
     await admitted(bench)
     await bench.until(lambda: bench.ready(bench.agent()) == ("False", "ApiRefused"))
@@ -308,7 +308,9 @@ async def test_pods_are_stopped_whatever_else_is_refused(bench: Bench) -> None:
 
 
 @virtually
-async def test_what_another_made_under_a_name_of_the_agent_is_neither_used_nor_changed(bench: Bench) -> None:
+async def test_an_object_of_somebody_else_under_a_childs_name_is_neither_used_nor_changed(
+    bench: Bench,
+) -> None:
     labels = agent()["metadata"]["labels"]
     theirs = {"name": NAME, "namespace": AGENT_REF.namespace}
     made = bench.cluster.put(
@@ -333,7 +335,7 @@ async def test_a_claim_of_somebody_else_gets_no_private_state(bench: Bench) -> N
 
 
 @virtually
-async def test_a_key_that_may_not_be_made_is_missed_in_words(bench: Bench) -> None:
+async def test_a_key_whose_secret_is_refused_is_reported(bench: Bench) -> None:
     refusing(bench, SIGNING_KEY)
     bench.cluster.put(fresh(silo()))
     await bench.until(lambda: bench.ready(bench.silo()) == ("False", "ApiRefused"))

@@ -160,11 +160,11 @@ def text(edits: tuple[Edit, ...]) -> str:
 
 @pytest.mark.parametrize("case", CASES)
 def test_objections_are_those_of_the_golden_file(case: str) -> None:
-    assert text(CASES[case]) == sentences("admission")[case]
+    assert text(CASES[case]) == sentences("objections")[case]
 
 
 def test_the_golden_file_has_just_the_cases() -> None:
-    assert list(sentences("admission")) == list(CASES)
+    assert list(sentences("objections")) == list(CASES)
 
 
 @pytest.mark.parametrize("case", FINE)

@@ -33,7 +33,7 @@ def test_a_job_that_failed_fails_the_agent_in_its_own_words(component: str) -> N
     assert recorded(scene)[-1] == ("Warning", "DataInvalid")
 
 
-def test_the_look_at_the_network_is_the_trainers_start_and_may_be_its_end() -> None:
+def test_the_network_check_is_the_trainers_start_and_may_be_its_end() -> None:
     scene = started()
     job = scene.job(TRAINER)
     assert job is not None

@@ -73,13 +73,13 @@ def test_suspending_stops_the_pods_and_resuming_starts_them() -> None:
     assert scene.phase == "Starting"
 
 
-def test_an_agent_that_is_on_its_way_out_is_left_alone() -> None:
+def test_an_agent_that_is_being_deleted_is_left_alone() -> None:
     scene = started()
     scene.agent["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     assert scene.plan() == Plan()
 
 
-def test_the_trouble_of_a_pod_is_told() -> None:
+def test_what_keeps_a_pod_from_running_is_in_the_status() -> None:
     scene = world()
     scene.reconcile()
     scene.pod(
@@ -94,7 +94,7 @@ def test_the_trouble_of_a_pod_is_told() -> None:
     assert recorded(scene)[-1] == ("Warning", "Unschedulable")
 
 
-def test_a_guard_may_wait_a_moment_for_the_place_of_its_trainer() -> None:
+def test_a_guard_may_wait_briefly_for_the_node_of_its_trainer() -> None:
     scene = world()
     scene.reconcile()
     scene.pod(TRAINER, **RUNNING)
@@ -109,7 +109,7 @@ def test_a_guard_may_wait_a_moment_for_the_place_of_its_trainer() -> None:
     assert scene.conditions["Ready"] == ("False", "Unschedulable")
 
 
-def test_an_agent_that_does_not_run_is_looked_at_again_ever_more_rarely() -> None:
+def test_an_agent_that_does_not_run_is_requeued_with_backoff() -> None:
     scene = world()
     scene.reconcile()
     waits = []

@@ -76,7 +76,7 @@ def test_a_key_that_is_gone_is_never_replaced() -> None:
     assert [(event.type, event.reason) for event in found.events] == [("Warning", "KeyMissing")]
 
 
-def test_a_key_that_is_another_than_the_published_one_is_not_published() -> None:
+def test_a_key_other_than_the_published_one_is_not_published() -> None:
     found = decided(a_silo(PUBLIC), secret("silo-north", OTHER))
     assert found.status is not None
     assert found.status["publicKey"] == PUBLIC
@@ -109,7 +109,7 @@ def test_a_secret_that_holds_no_key_is_left_as_it_is(
     assert "PRIVATE" not in message
 
 
-def test_a_restored_key_is_well_again() -> None:
+def test_a_restored_key_is_ready_again() -> None:
     content = a_silo(PUBLIC)
     content["status"] = decided(content, None).status
     found = decided(content, secret("silo-north", KEY))
@@ -117,13 +117,13 @@ def test_a_restored_key_is_well_again() -> None:
     assert [(event.type, event.reason) for event in found.events] == [("Normal", "KeyReady")]
 
 
-def test_a_silo_on_its_way_out_is_left_alone() -> None:
+def test_a_silo_that_is_being_deleted_is_left_alone() -> None:
     content = a_silo()
     content["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     assert decided(content, None) == Plan()
 
 
-def test_the_generation_that_was_looked_at_is_noted() -> None:
+def test_the_observed_generation_is_recorded() -> None:
     content = a_silo()
     content["status"] = decided(content, secret("silo-north", KEY)).status
     content["metadata"]["generation"] = 2
