@@ -34,7 +34,6 @@ class Component:
     :param alive: whether a pod may still write to the volume.
     :param previous_pod: whether a pod of an earlier Job may.
     :param running: whether a pod runs or is done.
-    :param ready_since: since when a pod has been ready.
     :param outcome: how it ended; None until Job and pods have.
     :param diagnosis: what keeps it from running, where that is known.
     """
@@ -45,7 +44,6 @@ class Component:
     alive: bool
     previous_pod: bool
     running: bool
-    ready_since: datetime | None
     outcome: Outcome | None
     diagnosis: Diagnosis | None
 
@@ -60,18 +58,22 @@ class Component:
         return self.job is not None and is_suspended(self.job) and not self.alive
 
     def differs(self, suspend: bool) -> bool:
-        """Whether its Job can be suspended or resumed so, and is not."""
-        changeable = self.job is not None and not is_deleted(self.job) and not self.job_ended
-        return changeable and self.job is not None and is_suspended(self.job) != suspend
+        """Whether its Job is to be suspended or resumed, and can be."""
+        if self.job is None or is_deleted(self.job) or self.job_ended:
+            return False
+        return is_suspended(self.job) != suspend
 
 
 def components(seen: AgentObservation, now: datetime) -> tuple[Component, Component]:
     """Trainer and guard."""
     trainer, guard = _component(seen, TRAINER), _component(seen, GUARD)
-    if guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE:
-        due = trainer.ready_since is not None and trainer.ready_since + GUARD_PLACEMENT <= now
-        if not due and not trainer.job_ended:
-            guard = replace(guard, diagnosis=None)
+    unscheduled = guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE
+    if (
+        unscheduled
+        and not trainer.job_ended
+        and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now)
+    ):
+        guard = replace(guard, diagnosis=None)
     return trainer, guard
 
 
@@ -85,15 +87,15 @@ def _component(seen: AgentObservation, name: str) -> Component:
         alive=alive(pods),
         previous_pod=name in seen.previous_pods,
         running=runs,
-        ready_since=_ready_since(pods),
         outcome=ended,
         diagnosis=None if ended or runs else diagnose(job, pods, seen.events),
     )
 
 
-def _ready_since(pods: Sequence[Object]) -> datetime | None:
+def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bool:
+    """Whether a pod has been ready for so long."""
     ready = [condition(pod, PodCondition.READY) or {} for pod in pods if holds(pod, PodCondition.READY)]
-    return min((moment(found["lastTransitionTime"]) for found in ready), default=None)
+    return any(moment(found["lastTransitionTime"]) + duration <= now for found in ready)
 
 
 def trainer_exit_seconds(trainer: Component, guard: Component, now: datetime) -> float:

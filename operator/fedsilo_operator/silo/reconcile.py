@@ -31,11 +31,8 @@ def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan
     # 4. Suspend or resume the Jobs, whatever became of the children.
     actions += children.suspensions(found)
 
-    # 5. Say so: the status where it changes, and an Event for each transition.
-    # 6. Look again where no watch would tell: at what is only in Events, and at a trainer that is about to end.
-    return Plan(
-        actions=tuple(actions),
-        events=tuple(status.events(found)),
-        status=status.document(found, now),
-        requeue_after=found.requeue_after,
-    )
+    # 5. Write the status where it changes, and record an Event for each transition.
+    wanted, events = status.document(found, now), tuple(status.events(found))
+
+    # 6. Look again where no watch tells: while only Events explain a pod, and while a trainer may end by itself.
+    return Plan(tuple(actions), events, wanted, found.requeue_after)
