@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read
-from fedsilo.api.words import closest
+from fedsilo.api.messages import closest
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model

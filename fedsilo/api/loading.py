@@ -17,8 +17,8 @@ from fedsilo.api.common import API_VERSION, ObjectRef
 from fedsilo.api.documents import Contents, Document, read_documents
 from fedsilo.api.faults import ABSENT, Fault, ManifestFaults
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.silo import Silo
-from fedsilo.api.words import closest, faults_of
 
 __all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
 

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import IO
 
+from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object
-from fedsilo.api.words import closest
 from fedsilo.cli.cluster.federation import get_job, of_job, silo_refs
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
-from fedsilo.cli.cluster.pods import COMPONENTS, Part, parts, why_no_pod, why_silent
+from fedsilo.cli.cluster.pods import COMPONENT_NAMES, Component, components, why_no_pod, why_silent
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import as_text
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The job, and which of its pods."""
     parser.add_argument("job", metavar="JOB", help="name of the job")
     parser.add_argument("--silo", metavar="NAME", help="guard and trainer of this silo only")
-    parser.add_argument("--component", choices=COMPONENTS, help="this component only")
+    parser.add_argument("--component", choices=COMPONENT_NAMES, help="this component only")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the pods go on")
     parser.add_argument(
         "-p", "--previous", action="store_true", help="the pod before the present one, that of a restart"
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Voice:
-    """A pod that is read, and the mark before its lines; without a mark they are as they were written."""
+class LogSource:
+    """A pod that is read, and the prefix before its lines; without a prefix they are as they were written."""
 
     pod: Object
-    mark: str
+    prefix: str
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,27 +51,27 @@ def run(args: argparse.Namespace) -> int:
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     pods, closed = of_job(kubectl, "pods", job)
-    wanted = [part for part in parts(job, pods) if _is_wanted(part, args)]
-    if args.silo is not None and not any(part.silo == args.silo for part in wanted):
+    wanted = [component for component in components(job, pods) if _is_wanted(component, args)]
+    if args.silo is not None and not any(component.silo == args.silo for component in wanted):
         raise ManifestInvalid(_no_silo(args, job))
-    voices, silent = [], []
-    for part in wanted:
-        pod, reason = _choose(part, job, closed, previous=args.previous)
+    sources, silent = [], []
+    for component in wanted:
+        pod, reason = _choose(component, job, closed, previous=args.previous)
         if pod is None:
-            silent.append(f"{part.label}: {reason}")
+            silent.append(f"{component.label}: {reason}")
         else:
-            voices.append(Voice(pod, f"[{part.label}] " if len(wanted) > 1 else ""))
-    if not voices:
+            sources.append(LogSource(pod, f"[{component.label}] " if len(wanted) > 1 else ""))
+    if not sources:
         raise ManifestInvalid("\n".join(silent))
     for line in silent:
         print(f"fedsilo: {line}", file=sys.stderr)
     sys.stdout.flush()
-    Reader(kubectl, follow=args.follow, raw=args.json).read(voices)
+    Reader(kubectl, follow=args.follow, raw=args.json).read(sources)
     return 0
 
 
-def _is_wanted(part: Part, args: argparse.Namespace) -> bool:
-    return (args.silo is None or part.silo == args.silo) and args.component in (None, part.component)
+def _is_wanted(component: Component, args: argparse.Namespace) -> bool:
+    return (args.silo is None or component.silo == args.silo) and args.component in (None, component.name)
 
 
 def _no_silo(args: argparse.Namespace, job: Object) -> str:
@@ -82,18 +82,18 @@ def _no_silo(args: argparse.Namespace, job: Object) -> str:
 
 
 def _choose(
-    part: Part, job: Object, closed: Sequence[str], *, previous: bool
+    component: Component, job: Object, closed: Sequence[str], *, previous: bool
 ) -> tuple[Object | None, str | None]:
     """The pod to read, or why there is none."""
-    if not part.pods:
-        return None, why_no_pod(part, job, closed)
+    if not component.pods:
+        return None, why_no_pod(component, job, closed)
     if previous:
-        return (part.pods[1], None) if len(part.pods) > 1 else (None, "it has had one pod only")
-    reason = why_silent(part.pods[0])
+        return (component.pods[1], None) if len(component.pods) > 1 else (None, "it has had one pod only")
+    reason = why_silent(component.pods[0])
     if reason is None:
-        return part.pods[0], None
-    name = part.pods[0]["metadata"]["name"]
-    earlier = "; --previous shows the pod before it" if len(part.pods) > 1 else ""
+        return component.pods[0], None
+    name = component.pods[0]["metadata"]["name"]
+    earlier = "; --previous shows the pod before it" if len(component.pods) > 1 else ""
     return None, f"pod {name} has no log yet: {reason}{earlier}"
 
 
@@ -107,10 +107,10 @@ class Reader:
         self._writing = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def read(self, voices: Sequence[Voice]) -> None:
+    def read(self, sources: Sequence[LogSource]) -> None:
         """Return when all logs have ended; whatever happens, no kubectl stays behind."""
-        with ThreadPoolExecutor(len(voices) if self._follow else 1) as threads:
-            copies = [threads.submit(self._copy, voice) for voice in voices]
+        with ThreadPoolExecutor(len(sources) if self._follow else 1) as threads:
+            copies = [threads.submit(self._copy, source) for source in sources]
             try:
                 for copy in as_completed(copies):
                     copy.result()
@@ -120,21 +120,21 @@ class Reader:
                 for process in self._running:
                     process.terminate()
 
-    def _copy(self, voice: Voice) -> None:
-        metadata = voice.pod["metadata"]
+    def _copy(self, source: LogSource) -> None:
+        metadata = source.pod["metadata"]
         arguments = ["logs", metadata["name"], "--namespace", metadata["namespace"]]
         command = self._kubectl.command(*arguments, *(["--follow"] if self._follow else []))
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             self._running.append(process)
             assert process.stdout and process.stderr
-            mark = voice.mark.encode()
+            prefix = source.prefix.encode()
             for line in _lines(process.stdout):
                 with self._writing:
-                    sys.stdout.buffer.write(mark + (line if self._raw else _for_people(line)))
+                    sys.stdout.buffer.write(prefix + (line if self._raw else _for_people(line)))
                     sys.stdout.buffer.flush()
             said = process.stderr.read()
         if process.returncode > 0:
-            print(f"fedsilo: {voice.mark}{failure(arguments, said)}", file=sys.stderr)
+            print(f"fedsilo: {source.prefix}{failure(arguments, said)}", file=sys.stderr)
 
 
 def _for_people(line: bytes) -> bytes:
@@ -144,6 +144,6 @@ def _for_people(line: bytes) -> bytes:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Lines, each with its end: the next mark begins a line even where a process died in the middle of one."""
+    """Lines, each with its end: the next prefix begins a line even where a process died in the middle of one."""
     for line in stream:
         yield line if line.endswith(b"\n") else line + b"\n"

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.cli.cluster.federation import get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
@@ -91,13 +92,13 @@ def _require_room(target: Path, *beside: Path) -> None:
 
 def _model_of(job: Object, name: str) -> dict[str, Any]:
     """Claim, path and digest of the model."""
-    if holds(job, "Failed"):
-        found = condition(job, "Failed") or {}
+    if holds(job, ConditionType.FAILED):
+        found = condition(job, ConditionType.FAILED) or {}
         raise JobFailed(
             f"job {reference(job)} has no model: it failed, {found['reason']}: {found['message']}"
         )
     ask = f"see kubectl fedsilo why {name} -n {job['metadata']['namespace']}"
-    if not holds(job, "Complete"):
+    if not holds(job, ConditionType.COMPLETE):
         raise ManifestInvalid(f"job {reference(job)} is not complete and has no model yet; {ask}")
     model = status_of(job).get("model") or {}
     for field in ("claim", "path", "sha256"):

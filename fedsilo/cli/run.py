@@ -143,7 +143,7 @@ def _run_one(
     resume = args.resume and (len(args.file) == 1 or (workdir.root / "run.json").exists())
     display = display_for(stream)
     if dashboard is not None:
-        display = dashboard.beside(display, federation)
+        display = dashboard.attach(display, federation)
     if args.in_process:
         outcome = run_in_process(
             federation, workdir, root, display, Execution(args.workers, args.batch_clients)

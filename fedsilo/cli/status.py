@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.conditions import JobPhase
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import JOBS, get_job
@@ -100,7 +101,7 @@ def _row(job: Object, now: datetime, name: str) -> tuple[str, ...]:
 
 
 def _state(job: Object) -> str:
-    return plain(status_of(job).get("phase") or "Pending")
+    return plain(status_of(job).get("phase") or JobPhase.PENDING)
 
 
 def _left(deadline: str, now: datetime) -> str:

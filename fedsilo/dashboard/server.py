@@ -19,18 +19,18 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo.dashboard.view import Document, overview, page
 
-LONGEST = 30.0
-"""Seconds that a request may wait for another document: less than proxies allow."""
+MAX_WAIT_SECONDS = 30.0
+"""Time that a request may wait for another document: less than proxies allow."""
 
-PACE = 0.5
-"""Seconds in which changes are gathered, for they come in bursts."""
+BATCH_SECONDS = 0.5
+"""Time in which changes are gathered, for they come in bursts."""
 
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
-HEADERS = {
+SECURITY_HEADERS = {
     # Nothing from elsewhere, nothing inline, no frame round it, no form to send.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -50,7 +50,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Access(Protocol):
     """Who may see which jobs."""
 
-    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
         """Namespaces whose jobs the asker may see; None for all.
 
         :raises web.HTTPException: 401 when it is not known who asks, 403 when they may see nothing.
@@ -64,9 +64,9 @@ class Local:
     cannot make the browser send another Host than its own name.
     """
 
-    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
         """See `Access`."""
-        del scene
+        del snapshot
         name = request.host.rpartition(":")[0] or request.host
         if name not in ("localhost", "127.0.0.1", "[::1]"):
             raise web.HTTPForbidden(text="the dashboard is served under localhost only\n")
@@ -90,14 +90,14 @@ async def serving(
 def application(feed: Feed, access: Access) -> web.Application:
     """Routes of the dashboard; their paths are relative, so that a proxy may put a prefix before them."""
 
-    drawn = Drawn(feed)
+    documents = DocumentCache(feed)
 
     async def jobs(request: web.Request) -> web.Response:
-        return await _document(request, drawn, access, overview)
+        return await _document(request, documents, access, overview)
 
     async def job(request: web.Request) -> web.Response:
         place = request.match_info["namespace"], request.match_info["name"]
-        return await _document(request, drawn, access, lambda scene: page(scene, *place))
+        return await _document(request, documents, access, lambda snapshot: page(snapshot, *place))
 
     app = web.Application(middlewares=[_hardened])
     app.router.add_get("/api/jobs", jobs)
@@ -107,32 +107,32 @@ def application(feed: Feed, access: Access) -> web.Application:
     return app
 
 
-class Drawn:
+class DocumentCache:
     """Documents of the present version: many who look at the same share one."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self._version = -1
-        self._scene = feed.look()
+        self._snapshot = feed.take()
         self._documents: dict[tuple[str, frozenset[str] | None], tuple[str, bytes]] = {}
 
-    def scene(self) -> Scene:
-        """The scene of the present version."""
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the present version."""
         if self._version != self.feed.version:
-            self._version, self._scene, self._documents = self.feed.version, self.feed.look(), {}
-        return self._scene
+            self._version, self._snapshot, self._documents = self.feed.version, self.feed.take(), {}
+        return self._snapshot
 
     def document(
-        self, path: str, allowed: Collection[str] | None, view: Callable[[Scene], Document | None]
+        self, path: str, allowed: Collection[str] | None, view: Callable[[Snapshot], Document | None]
     ) -> tuple[str, bytes] | None:
         """Tag and content of a document, None where there is none.
 
         :param allowed: see `Access`.
         """
-        scene = self.scene()
+        snapshot = self.snapshot()
         key = path, None if allowed is None else frozenset(allowed)
         if key not in self._documents:
-            found = view(scene if allowed is None else scene.within(allowed))
+            found = view(snapshot if allowed is None else snapshot.within(allowed))
             if found is None:
                 return None
             content = json.dumps(found, sort_keys=True, allow_nan=False).encode()
@@ -141,15 +141,18 @@ class Drawn:
 
 
 async def _document(
-    request: web.Request, drawn: Drawn, access: Access, view: Callable[[Scene], Document | None]
+    request: web.Request,
+    documents: DocumentCache,
+    access: Access,
+    view: Callable[[Snapshot], Document | None],
 ) -> web.Response:
     """The document, at once or, where the asker has the present one and says `Prefer: wait`, as soon as it changes."""
     loop = asyncio.get_running_loop()
     until = loop.time() + _patience(request)
     known = request.headers.get(hdrs.IF_NONE_MATCH)
     while True:
-        allowed = await access.namespaces(request, drawn.scene())
-        version, document = drawn.feed.version, drawn.document(request.path, allowed, view)
+        allowed = await access.namespaces(request, documents.snapshot())
+        version, document = documents.feed.version, documents.document(request.path, allowed, view)
         if document is None:
             raise web.HTTPNotFound(text="there is no such job\n")
         tag, content = document
@@ -158,22 +161,24 @@ async def _document(
             response = web.Response(body=content, content_type="application/json", headers=headers)
             response.enable_compression()
             return response
-        if not await drawn.feed.newer(version, until - loop.time()):
+        if not await documents.feed.newer(version, until - loop.time()):
             return web.Response(status=304, headers=headers)
-        await asyncio.sleep(PACE)
+        await asyncio.sleep(BATCH_SECONDS)
 
 
 def _patience(request: web.Request) -> float:
     """Seconds that the asker is willing to wait (RFC 7240, section 4.3)."""
     name, _, value = request.headers.get("Prefer", "").partition("=")
-    return min(float(value), LONGEST) if name.strip() == "wait" and value.strip().isdecimal() else 0.0
+    return (
+        min(float(value), MAX_WAIT_SECONDS) if name.strip() == "wait" and value.strip().isdecimal() else 0.0
+    )
 
 
 def _static() -> list[tuple[str, Answer]]:
     """The page's files, read once."""
     found = []
     for file in sorted(files("fedsilo.dashboard").joinpath("static").iterdir(), key=lambda file: file.name):
-        kind = TYPES.get(file.name.rpartition(".")[2])
+        kind = MEDIA_TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/static/{file.name}"
             found.append((path, _file(file.read_bytes(), kind)))
@@ -194,7 +199,7 @@ async def _hardened(request: web.Request, handler: Answer) -> web.StreamResponse
         response = await handler(request)
     except web.HTTPException as refusal:
         response = refusal
-    for name, value in HEADERS.items():
+    for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
     if isinstance(response, web.HTTPException):
         raise response

@@ -1,4 +1,4 @@
-"""The dashboard's documents: pure functions of a scene.
+"""The dashboard's documents: pure functions of a snapshot.
 
 No document says what time it is, only since when things are as they are. So a document changes when something happens
 and not when time goes by, and a page that has the same one needs no other.
@@ -10,60 +10,61 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.scene import Receipt, Scene
+from fedsilo.dashboard.snapshot import Receipt, Snapshot
 from fedsilo.dashboard.waiting import waiting
 from fedsilo.explanation.explain import has_ended
 
 Document = dict[str, Any]
 
-MOST_JOBS = 200
+MAX_JOBS = 200
 """Jobs on the overview, those that go on first; it says how many there are."""
 
-MOST_EVENTS = 50
-MOST_RECEIPTS = 500
-MOST_SPARKS = 30
+MAX_EVENTS = 50
+MAX_RECEIPTS = 500
+MAX_SPARKS = 30
 """Points of the small curve."""
 
-MOST_MARKS = 60
+MAX_MARKS = 60
 """Silos of one job that the overview shows one by one."""
 
-TONES = {
-    "Complete": "good",
-    "Reported": "good",
-    "Finished": "good",
-    "Running": "busy",
-    "Awaited": "wait",
-    "ApprovalPending": "wait",
-    "Failed": "bad",
-    "Refused": "bad",
+TONES: Mapping[str, str] = {
+    JobPhase.COMPLETE: "good",
+    SiloState.REPORTED: "good",
+    SiloState.FINISHED: "good",
+    JobPhase.RUNNING: "busy",
+    SiloState.AWAITED: "wait",
+    AgentPhase.APPROVAL_PENDING: "wait",
+    JobPhase.FAILED: "bad",
+    AgentPhase.REFUSED: "bad",
 }
 """Word of a state -> how it is to be taken; any other is neutral."""
 
 
-def overview(scene: Scene) -> Document:
+def overview(snapshot: Snapshot) -> Document:
     """All jobs, the silos that take part in them, and what happened last."""
-    jobs = sorted(scene.jobs, key=_newest, reverse=True)
+    jobs = sorted(snapshot.jobs, key=_newest, reverse=True)
     ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
     return {
-        "place": scene.place,
+        "place": snapshot.place,
         "count": len(jobs),
-        "jobs": [_summary(job) for job in ordered[:MOST_JOBS]],
-        "silos": _across(scene),
-        "events": _events(scene.of(scene.jobs)),
+        "jobs": [_summary(job) for job in ordered[:MAX_JOBS]],
+        "silos": _across(snapshot),
+        "events": _events(snapshot.of(snapshot.jobs)),
     }
 
 
-def page(scene: Scene, namespace: str, name: str) -> Document | None:
+def page(snapshot: Snapshot, namespace: str, name: str) -> Document | None:
     """Everything about one job; None when there is no such job."""
-    found = scene.job(namespace, name)
+    found = snapshot.job(namespace, name)
     if not found.jobs:
         return None
     (job,) = found.jobs
     status = status_of(job)
     return {
-        "place": scene.place,
+        "place": snapshot.place,
         **_summary(job),
         "training": status.get("training") or {},
         "model": job["spec"]["model"]["name"],
@@ -84,7 +85,9 @@ def page(scene: Scene, namespace: str, name: str) -> Document | None:
 
 def _summary(job: Object) -> Document:
     status, metadata = status_of(job), job["metadata"]
-    state = "Terminating" if metadata.get("deletionTimestamp") else status.get("phase") or "Pending"
+    state = str(
+        JobPhase.TERMINATING if metadata.get("deletionTimestamp") else status.get("phase") or JobPhase.PENDING
+    )
     silos = _entries(job)
     return {
         "namespace": metadata["namespace"],
@@ -101,7 +104,7 @@ def _summary(job: Object) -> Document:
         "metrics": status.get("metrics") or {},
         "spark": _spark(status.get("curve") or ()),
         "waiting": waiting(job),
-        "marks": [_mark(silo) for silo in silos[:MOST_MARKS]],
+        "marks": [_mark(silo) for silo in silos[:MAX_MARKS]],
         "silos": len(silos),
         "bytes": sum(silo.get("bytesSent") or 0 for silo in silos),
         "refused": sum(_refused(job).values()),
@@ -115,7 +118,7 @@ def _spark(points: Iterable[Object]) -> Document | None:
     if not named:
         return None
     whole: list[tuple[int, float]] = named[0]["points"]
-    stride = -(-len(whole) // MOST_SPARKS)
+    stride = -(-len(whole) // MAX_SPARKS)
     return named[0] | {"points": whole[(len(whole) - 1) % stride :: stride]}
 
 
@@ -138,7 +141,8 @@ def _entries(job: Object) -> Sequence[Mapping[str, Any]]:
 def _state(silo: Mapping[str, Any]) -> str:
     """One word for a silo: in the round while its agent runs, else what its agent does."""
     phase = silo.get("phase") or ""
-    return str(silo.get("state") or phase or "Pending") if phase in ("", "Running", "Finished") else phase
+    runs = phase in ("", AgentPhase.RUNNING, AgentPhase.FINISHED)
+    return str(silo.get("state") or phase or AgentPhase.PENDING) if runs else str(phase)
 
 
 def _mark(silo: Mapping[str, Any]) -> Document:
@@ -172,7 +176,7 @@ def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
 
 def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | None:
     """Since when a silo is awaited, or its agent is what it is."""
-    if _state(silo) == "Awaited":
+    if _state(silo) == SiloState.AWAITED:
         return status_of(job).get("roundStartTime")
     if _state(silo) != silo.get("phase") or agent is None:
         return None
@@ -181,10 +185,10 @@ def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | 
     )
 
 
-def _across(scene: Scene) -> list[Document]:
+def _across(snapshot: Snapshot) -> list[Document]:
     """The silos of all jobs: in how many they are, who awaits them since when, and what they sent in all."""
     found: dict[tuple[str, str], Document] = {}
-    for job in scene.jobs:
+    for job in snapshot.jobs:
         place = {key: job["metadata"][key] for key in ("namespace", "name")}
         for silo in _entries(job):
             ref = (silo.get("namespace") or "default", silo["name"])
@@ -194,12 +198,12 @@ def _across(scene: Scene) -> list[Document]:
             row["jobs"] += 1
             row["active"] += not has_ended(job)
             row["bytes"] += silo.get("bytesSent") or 0
-            if _state(silo) == "Awaited" and not has_ended(job):
+            if _state(silo) == SiloState.AWAITED and not has_ended(job):
                 row["awaited"].append({**place, "since": status_of(job).get("roundStartTime")})
     return [found[ref] for ref in sorted(found)]
 
 
-def _events(scene: Scene) -> list[Document]:
+def _events(snapshot: Snapshot) -> list[Document]:
     """The latest events, newest first."""
     rows = [
         {
@@ -212,9 +216,9 @@ def _events(scene: Scene) -> list[Document]:
             or event["metadata"].get("creationTimestamp"),
             "about": {key: event["involvedObject"].get(key) or "" for key in ("kind", "namespace", "name")},
         }
-        for event in scene.events
+        for event in snapshot.events
     ]
-    return sorted(rows, key=lambda row: row["last"] or "", reverse=True)[:MOST_EVENTS]
+    return sorted(rows, key=lambda row: row["last"] or "", reverse=True)[:MAX_EVENTS]
 
 
 def _receipts(job: Object, receipts: Sequence[Receipt] | None) -> Document:
@@ -227,7 +231,7 @@ def _receipts(job: Object, receipts: Sequence[Receipt] | None) -> Document:
             if silo.get("update")
         ]
         return {"complete": False, "model": model, "count": len(known), "updates": known}
-    latest = [receipt._asdict() for receipt in reversed(receipts[-MOST_RECEIPTS:])]
+    latest = [receipt._asdict() for receipt in reversed(receipts[-MAX_RECEIPTS:])]
     return {"complete": True, "model": model, "count": len(receipts), "updates": latest}
 
 

@@ -14,7 +14,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, Strict, Validati
 from pydantic.alias_generators import to_camel
 
 from fedsilo.api.faults import Fault, ManifestFaults
-from fedsilo.api.words import closest, faults_of
+from fedsilo.api.messages import closest, faults_of
 
 if TYPE_CHECKING:
     from fedsilo.api.silo import DatasetSpec, PartitionSpec

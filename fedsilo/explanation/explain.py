@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedsilo.api.conditions import ConditionType
+from fedsilo.api.conditions import ConditionType, SiloState
 from fedsilo.api.job import quorum
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 
@@ -17,7 +17,7 @@ PATH = (
 )
 """Conditions in the order in which a job comes to them."""
 
-ASKED = ("Awaited", "Reported", "Failed")
+ASKED = (SiloState.AWAITED, SiloState.REPORTED, SiloState.FAILED)
 """States of the silos that are asked in the open round."""
 
 
@@ -154,9 +154,9 @@ def open_round(job: Object) -> OpenRound | None:
         step=status.get("step"),
         since=begin,
         until=status.get("roundDeadline"),
-        awaited=by_state["Awaited"],
-        failed=by_state["Failed"],
-        answered=len(by_state["Reported"]),
+        awaited=by_state[SiloState.AWAITED],
+        failed=by_state[SiloState.FAILED],
+        answered=len(by_state[SiloState.REPORTED]),
         asked=len(silos),
         needed=quorum((job["spec"].get("participation") or {}).get("minSilos"), len(silos)),
     )

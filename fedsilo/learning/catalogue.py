@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsilo.api.job import DataSpec, ModelSpec
-from fedsilo.api.words import closest, faults_of
+from fedsilo.api.messages import closest, faults_of
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.server import Local, serving
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo.local.display import Display
 from fedsilo.local.job_view import JobView
 from fedsilo.local.progress import Progress
@@ -33,7 +33,7 @@ class Dashboard:
     def __init__(self, manifests: Sequence[JobManifest]) -> None:
         self._views = [JobView(manifest) for manifest in manifests]
         self._loop = asyncio.new_event_loop()
-        self._feed = Feed(self.scene)
+        self._feed = Feed(self.snapshot)
         self._over = asyncio.Event()
 
     @contextmanager
@@ -52,18 +52,18 @@ class Dashboard:
                 self._loop.call_soon_threadsafe(self._over.set)
             thread.join()
 
-    def beside(self, display: Display, manifest: JobManifest) -> Display:
+    def attach(self, display: Display, manifest: JobManifest) -> Display:
         """A display that shows this job on the dashboard, too."""
         view = next(view for view in self._views if view.manifest is manifest)
-        return _Beside(display, view, self)
+        return _AttachedDisplay(display, view, self)
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Let open pages look again."""
-        self._loop.call_soon_threadsafe(self._feed.stir)
+        self._loop.call_soon_threadsafe(self._feed.notify)
 
-    def scene(self) -> Scene:
+    def snapshot(self) -> Snapshot:
         """All jobs as they are now."""
-        return Scene(
+        return Snapshot(
             place="machine",
             jobs=[view.job for view in self._views],
             events=[event for view in self._views for event in view.events],
@@ -86,7 +86,7 @@ class Dashboard:
                 await asyncio.sleep(LAST_FETCH_SECONDS)
 
 
-class _Beside:
+class _AttachedDisplay:
     """Shows progress in two places."""
 
     def __init__(self, display: Display, view: JobView, dashboard: Dashboard) -> None:
@@ -107,10 +107,10 @@ class _Beside:
         finally:
             progress.read()
             self._view.end(progress, stopped)
-            self._dashboard.stir()
+            self._dashboard.notify()
 
     def update(self, progress: Progress) -> None:
         """See `Display`."""
         self._display.update(progress)
         if self._view.update(progress):
-            self._dashboard.stir()
+            self._dashboard.notify()

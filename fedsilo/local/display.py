@@ -12,10 +12,17 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.text import size
 from fedsilo.local.progress import Outcome, Progress
 
-STYLES = {"Reported": "green", "Finished": "green", "Failed": "red", "Awaited": "yellow", "Starting": "dim"}
+STYLES: Mapping[str, str] = {
+    SiloState.REPORTED: "green",
+    SiloState.FINISHED: "green",
+    SiloState.FAILED: "red",
+    SiloState.AWAITED: "yellow",
+    AgentPhase.STARTING: "dim",
+}
 
 
 class Display(Protocol):

@@ -11,7 +11,7 @@ from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import condition_of
 from fedsilo.api.timestamps import timestamp
-from fedsilo.dashboard.scene import Receipt
+from fedsilo.dashboard.snapshot import Receipt
 from fedsilo.engine.record import receipts
 from fedsilo.local.progress import Progress, stated
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.words import faults_of
+from fedsilo.api.messages import faults_of
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.methods.method import Method
 

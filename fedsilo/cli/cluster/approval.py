@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, condition, reference
 from fedsilo.api.silo import Approval
-from fedsilo.api.words import closest
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.offer import describe, frozen_spec
@@ -30,10 +31,10 @@ from fedsilo.errors import FedsiloError, ManifestInvalid
 MANAGER = "fedsilo-approval"
 """Field manager of the entries that are added here; whoever manages the rest of the Silo keeps it."""
 
-TRIES = 5
+MAX_TRIES = 5
 """Writers who may come between reading a Silo and writing it."""
 
-MOST = 200
+MAX_APPROVALS = 200
 """Entries that the list holds."""
 
 Decision = Literal["Approved", "Refused"]
@@ -77,7 +78,9 @@ class Case:
     def waits(self) -> bool:
         """Whether the job goes on only when a person has decided."""
         policy = self.silo["spec"].get("policy") or {}
-        ended = any(condition(self.agent, name) is not None for name in ("Finished", "Failed"))
+        ended = any(
+            condition(self.agent, name) is not None for name in (ConditionType.FINISHED, ConditionType.FAILED)
+        )
         return bool(policy.get("manualApproval")) and self.decided is None and not ended
 
 
@@ -191,7 +194,7 @@ def _write(kubectl: Kubectl, silo: Object, entry: dict[str, str]) -> None:
     :raises FedsiloError: when others write all the time.
     """
     name, namespace = silo["metadata"]["name"], silo["metadata"]["namespace"]
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         patch = _patch(silo, entry)
         try:
             kubectl.call(
@@ -204,12 +207,14 @@ def _write(kubectl: Kubectl, silo: Object, entry: dict[str, str]) -> None:
             silo = kubectl.get(SILOS, name, namespace=namespace)
         else:
             return
-    raise FedsiloError(f"silo {namespace}/{name} was changed by others {TRIES} times meanwhile; try again")
+    raise FedsiloError(
+        f"silo {namespace}/{name} was changed by others {MAX_TRIES} times meanwhile; try again"
+    )
 
 
 def _patch(silo: Object, entry: dict[str, str]) -> dict[str, Any]:
     others = [other for other in entries(silo) if other["job"] != entry["job"]]
-    if len(others) >= MOST:
+    if len(others) >= MAX_APPROVALS:
         raise ManifestInvalid(
             f"Silo {reference(silo)}: spec.policy.approvals: has {len(others)} entries, which is the most; "
             "remove those of jobs that are gone"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, status_of
-from fedsilo.api.words import closest
 from fedsilo.cli.cluster.kubectl import Kubectl
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 

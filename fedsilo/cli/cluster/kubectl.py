@@ -23,11 +23,11 @@ from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.wire.problems import one_line
 
-PATIENCE = 15
-"""Seconds that the API server has for one answer."""
+REQUEST_TIMEOUT_SECONDS = 15
+"""Time that the API server has for one answer."""
 
-_QUIET = 2
-"""Seconds after which what kubectl says is shown at once: a login plugin may be asking the person something."""
+_SILENCE_SECONDS = 2
+"""Time after which what kubectl says is shown at once: a login plugin may be asking the person something."""
 
 _FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
@@ -116,24 +116,24 @@ class Kubectl:
         return ("--namespace", namespace) if namespace else ()
 
     def _run(self, arguments: Iterable[str], given: bytes) -> subprocess.CompletedProcess[bytes]:
-        command = self.command(f"--request-timeout={PATIENCE}s", *arguments)
+        command = self.command(f"--request-timeout={REQUEST_TIMEOUT_SECONDS}s", *arguments)
         # Without input of ours the person's terminal stays connected, for a login that asks there.
         stdin = subprocess.PIPE if given else None
         with started(command, stdin=stdin) as process:
             shown, said = 0, b""
             while True:
                 try:
-                    output, errors = process.communicate(given or None, timeout=_QUIET)
+                    output, errors = process.communicate(given or None, timeout=_SILENCE_SECONDS)
                 except subprocess.TimeoutExpired as waiting:
                     given, said = b"", waiting.stderr or said
-                    sys.stderr.write(_harmless(said[shown:]))
+                    sys.stderr.write(_without_control_characters(said[shown:]))
                     sys.stderr.flush()
                     shown = len(said)
                 else:
                     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def _harmless(said: bytes) -> str:
+def _without_control_characters(said: bytes) -> str:
     """What kubectl says while it waits, such as a login that asks for something; it may not steer the terminal."""
     return "\n".join(one_line(line) for line in said.decode(errors="replace").split("\n"))
 

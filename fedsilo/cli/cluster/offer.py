@@ -6,6 +6,7 @@ import textwrap
 
 from pydantic import ValidationError
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference
@@ -82,5 +83,5 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
 
 
 def _objections(agent: Object) -> str:
-    found = condition(agent, "Admitted")
+    found = condition(agent, ConditionType.ADMITTED)
     return plain(found["message"]) if found and found["status"] == "False" and found.get("message") else ""

@@ -6,21 +6,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.api.observed import Object, condition, holds, status_of
+from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.cli.cluster.federation import COMPONENT, SILO, silo_refs
 from fedsilo.cli.cluster.text import plain
+from fedsilo.explanation.explain import has_ended
 
-COMPONENTS = ("aggregator", "guard", "trainer")
+COMPONENT_NAMES = ("aggregator", "guard", "trainer")
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """One component of a job, with its pods, the newest first: a Job makes a new pod for each try.
 
     :param silo: name of its silo; None for the aggregator.
     """
 
-    component: str
+    name: str
     silo: str | None
     namespace: str
     pods: Sequence[Object]
@@ -28,15 +29,15 @@ class Part:
     @property
     def label(self) -> str:
         """How its lines are marked."""
-        return f"{self.silo}/{self.component}" if self.silo else self.component
+        return f"{self.silo}/{self.name}" if self.silo else self.name
 
 
-def parts(job: Object, pods: Sequence[Object]) -> Iterator[Part]:
+def components(job: Object, pods: Sequence[Object]) -> Iterator[Component]:
     """The aggregator, then guard and trainer of each silo, in the order of the job's silos."""
-    yield Part("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
+    yield Component("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
     for silo, namespace in silo_refs(job).items():
         for component in ("guard", "trainer"):
-            yield Part(component, silo, namespace, _of(pods, component, silo))
+            yield Component(component, silo, namespace, _of(pods, component, silo))
 
 
 def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Object]:
@@ -49,19 +50,19 @@ def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Ob
     return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
 
 
-def why_no_pod(part: Part, job: Object, closed: Collection[str]) -> str:
+def why_no_pod(component: Component, job: Object, closed: Collection[str]) -> str:
     """Why a component has no pod, as far as it is known.
 
     :param closed: namespaces whose pods this login may not list.
     """
-    if part.namespace in closed:
-        return f"this login may not list pods in namespace {part.namespace}; ask the institution for its log"
-    if holds(job, "Complete") or holds(job, "Failed"):
+    if component.namespace in closed:
+        return f"this login may not list pods in namespace {component.namespace}; ask the institution for its log"
+    if has_ended(job):
         return "its pod is gone, since the job has ended"
-    if part.silo is None:
+    if component.silo is None:
         return f"no pod; {_said(condition(job, 'Running'), 'it starts when the agents of all silos run')}"
     entry: Mapping[str, Any] = next(
-        (silo for silo in status_of(job).get("silos") or () if silo["name"] == part.silo), {}
+        (silo for silo in status_of(job).get("silos") or () if silo["name"] == component.silo), {}
     )
     said = ": ".join(plain(entry[key]) for key in ("phase", "message") if entry.get(key))
     return f"no pod; {said or 'the operator has not made its agent yet'}"

@@ -14,8 +14,8 @@ from typing import IO
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-BLINK = 0.5
-"""Seconds after which an interruption is noticed at the latest."""
+POLL_SECONDS = 0.5
+"""Time after which an interruption is noticed at the latest."""
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def started(
     """The program, its standard output in a pipe; killed with the block, if it has not ended."""
     process = None
     try:
-        with _undisturbed():
+        with _interruptions_deferred():
             process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr)
         yield process
     finally:
@@ -35,23 +35,23 @@ def started(
                 pass
 
 
-def output(process: subprocess.Popen[bytes], most: int) -> Iterator[bytes]:
+def output(process: subprocess.Popen[bytes], limit: int) -> Iterator[bytes]:
     """What the program says, in pieces of so many bytes at most, as they come.
 
     A signal that arrives just before a read blocks would be looked at when that read returns, which may be never.
     """
     assert process.stdout is not None
     while True:
-        ready, _, _ = select.select([process.stdout], [], [], BLINK)
+        ready, _, _ = select.select([process.stdout], [], [], POLL_SECONDS)
         if ready:
-            piece = os.read(process.stdout.fileno(), most)
+            piece = os.read(process.stdout.fileno(), limit)
             if not piece:
                 return
             yield piece
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _interruptions_deferred() -> Iterator[None]:
     """Interruptions take effect after the block: within `Popen` one would leave a program that nobody knows of."""
     if threading.current_thread() is not threading.main_thread():
         yield  # where no signal is handled

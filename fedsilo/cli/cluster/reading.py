@@ -26,20 +26,20 @@ from fedsilo.cli.cluster.program import output, started
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError
 
-START = 300.0
-"""Seconds in which the pod must run: an image may have to be pulled."""
+START_SECONDS = 300.0
+"""Time in which the pod must run: an image may have to be pulled."""
 
-LIFE = 6 * 3600
-"""Seconds after which the cluster ends the pod, should nobody be left to remove it."""
+LIFETIME_SECONDS = 6 * 3600
+"""Time after which the cluster ends the pod, should nobody be left to remove it."""
 
-TRIES = 5
+MAX_FAILURES = 5
 """Broken connections in a row, without a byte between them, before the copy is given up."""
 
 _VOLUME = "/model"
 _CONTAINER = "reader"
 _USER = 65532
 _CHUNK = 1 << 20
-_HOPELESS = frozenset(
+_FATAL_REASONS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
 )
 
@@ -68,7 +68,7 @@ def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
         },
         "spec": {
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIFE,
+            "activeDeadlineSeconds": LIFETIME_SECONDS,
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -82,7 +82,7 @@ def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
                 {
                     "name": _CONTAINER,
                     "image": image,
-                    "command": ["sleep", str(LIFE)],
+                    "command": ["sleep", str(LIFETIME_SECONDS)],
                     "resources": {
                         "requests": {"cpu": "10m", "memory": "32Mi"},
                         "limits": {"cpu": "1", "memory": "128Mi"},
@@ -131,7 +131,7 @@ class ReaderPod:
         whole = int(self.kubectl.call(*self._arguments("stat", "-L", "-c", "%s", source)))
         digest, failures, said = hashlib.sha256(), 0, b""
         with target.open("wb") as file:
-            while (have := file.tell()) < whole and failures < TRIES:
+            while (have := file.tell()) < whole and failures < MAX_FAILURES:
                 said = self._stream(
                     self._arguments("tail", "-c", f"+{have + 1}", source), file, digest, whole
                 )
@@ -203,15 +203,15 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _await_running(kubectl: Kubectl, name: str, namespace: str) -> None:
-    end = time.monotonic() + START
+    end = time.monotonic() + START_SECONDS
     while True:
         pod = kubectl.get("pod", name, namespace=namespace)
         phase = status_of(pod).get("phase")
         if phase == "Running":
             return
         reason = why_silent(pod) or plain(phase)
-        hopeless = reason.partition(":")[0] in _HOPELESS
-        if hopeless or phase in ("Failed", "Succeeded") or time.monotonic() > end:
+        fatal = reason.partition(":")[0] in _FATAL_REASONS
+        if fatal or phase in ("Failed", "Succeeded") or time.monotonic() > end:
             raise FedsiloError(
                 f"pod {name} in namespace {namespace}, which reads the model, does not run: {reason}"
             )

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.cli.cluster.text import sentence
 from fedsilo.cli.cluster.time_format import since
 
-_REFUSED = {"Refused": "PolicyRefused", "ApprovalPending": "ApprovalPending"}
-_UNDECIDED = (None, "", "Pending")
-_READY = ("Running", "Finished")
-_LEFT_OUT = "LeftOut"
+_OBJECTIONS: Mapping[str | None, str] = {AgentPhase.REFUSED: "PolicyRefused", AgentPhase.APPROVAL_PENDING: "ApprovalPending"}
+"""Phase of an agent that may not run -> reason of its condition `Admitted`."""
+
+_UNDECIDED = (None, "", AgentPhase.PENDING)
+_READY = (AgentPhase.RUNNING, AgentPhase.FINISHED)
 
 MAX_NAMES = 10
 """Silos that a sentence names; a job may have a thousand."""
@@ -63,19 +65,19 @@ def silo_views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
     return [
         _view(name, entries.get(name, {}), by_silo.get(name))
         for name in names
-        if entries.get(name, {}).get("phase") != _LEFT_OUT
+        if entries.get(name, {}).get("phase") != AgentPhase.LEFT_OUT
     ]
 
 
 def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView:
     if agent is None:
         phase, message = entry.get("phase"), entry.get("message") or ""
-        decided = "False" if phase in _REFUSED else "Unknown" if phase in _UNDECIDED else "True"
+        decided = "False" if phase in _OBJECTIONS else "Unknown" if phase in _UNDECIDED else "True"
         return SiloView(
             name,
             entry.get("namespace") or "default",
             None,
-            _condition(decided, _REFUSED.get(phase or "", ""), message),
+            _condition(decided, _OBJECTIONS.get(phase, ""), message),
             _condition("True" if phase in _READY else "False", "", message),
             phase or "",
         )
@@ -83,7 +85,7 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
         name,
         agent["metadata"]["namespace"],
         agent["metadata"]["name"],
-        condition(agent, "Admitted") or _condition("Unknown", "", ""),
+        condition(agent, ConditionType.ADMITTED) or _condition("Unknown", "", ""),
         _ready(agent),
         status_of(agent).get("phase") or "",
     )
@@ -91,9 +93,9 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
 
 def _ready(agent: Object) -> Mapping[str, Any]:
     """An agent that has run to its end keeps nobody waiting."""
-    if holds(agent, "Finished"):
+    if holds(agent, ConditionType.FINISHED):
         return _condition("True", "", "")
-    return condition(agent, "Ready") or _condition("Unknown", "", "")
+    return condition(agent, ConditionType.READY) or _condition("Unknown", "", "")
 
 
 def _condition(status: str, reason: str, message: str) -> Mapping[str, Any]:

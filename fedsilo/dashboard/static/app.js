@@ -5,7 +5,7 @@ import { h, morph } from "./dom.js";
 import { jobPage } from "./job.js";
 import { announce } from "./news.js";
 import { overviewPage } from "./overview.js";
-import { setClock, tick } from "./words.js";
+import { setClock, tick } from "./format.js";
 
 const WAIT = 25, LIMIT = 60000; // seconds that the server may keep a request; milliseconds until it counts as lost
 const FIRST_PAUSE = 500, LAST_PAUSE = 15000;

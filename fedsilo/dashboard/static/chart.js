@@ -1,7 +1,7 @@
 // Learning curves as SVG: one plot for each figure, scores solid and training dashed.
 
 import { h } from "./dom.js";
-import { figure, isShare } from "./words.js";
+import { figure, isShare } from "./format.js";
 
 const WIDTH = 400, HEIGHT = 200;
 const LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 24;

@@ -2,8 +2,8 @@
 
 import { chart } from "./chart.js";
 import { h, table } from "./dom.js";
-import { badge, events, marks, rounds, section, standing } from "./parts.js";
-import { between, count, figure, plural, size, time } from "./words.js";
+import { badge, events, marks, rounds, section, waitingFor } from "./parts.js";
+import { between, count, figure, plural, size, time } from "./format.js";
 
 /** Everything about one job. */
 export function jobPage(view) {
@@ -11,7 +11,7 @@ export function jobPage(view) {
   return [
     h("p", { class: "way" }, h("a", { href: "#/" }, "All jobs"), h("span", { class: "quiet" }, ` / ${view.namespace}`)),
     h("h1", { tabindex: "-1" }, view.name, " ", badge(view.state, view.tone)),
-    h("div", { class: `now ${view.tone}` }, standing(view.waiting),
+    h("div", { class: `now ${view.tone}` }, waitingFor(view.waiting),
       view.waiting.message && h("p", { class: "message" },
         view.waiting.reason && view.waiting.reason !== view.state && [h("b", null, view.waiting.reason), " "], view.waiting.message)),
     h("div", { class: "facts" }, rounds(view), marks(view), facts(view)),

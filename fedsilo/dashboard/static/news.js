@@ -1,6 +1,6 @@
 // What a screen reader is told while the page stays open: ends and completed rounds, not every change.
 
-import { figure, plural, spaced } from "./words.js";
+import { figure, plural, spaced } from "./format.js";
 
 const PAUSE = 8000; // milliseconds between two announcements at least
 

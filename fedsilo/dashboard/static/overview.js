@@ -2,8 +2,8 @@
 
 import { spark } from "./chart.js";
 import { h, table } from "./dom.js";
-import { badge, events, marks, rounds, section, standing } from "./parts.js";
-import { count, figure, plural, size, spaced, time } from "./words.js";
+import { badge, events, marks, rounds, section, waitingFor } from "./parts.js";
+import { count, figure, plural, size, spaced, time } from "./format.js";
 
 /** All jobs, their silos, and what happened last. */
 export function overviewPage(view) {
@@ -33,7 +33,7 @@ function card(job) {
     h("div", { class: "what" },
       h("h2", null, h("a", { href: linkTo(job) }, job.name), " ", badge(job.state, job.tone)),
       h("p", { class: "quiet" }, `${job.namespace} · ${job.method}`),
-      standing(job.waiting),
+      waitingFor(job.waiting),
       job.waiting.message && job.waiting.reason && job.tone !== "good" && h("p", { class: `reason ${job.tone}` }, h("b", null, job.waiting.reason), " ", job.waiting.message)),
     h("div", { class: "how" }, rounds(job), marks(job),
       h("p", { class: "quiet" }, `${size(job.bytes)} received`,

@@ -1,7 +1,7 @@
 // Parts that both pages have.
 
 import { h } from "./dom.js";
-import { plural, spaced, time } from "./words.js";
+import { plural, spaced, time } from "./format.js";
 
 /** A part of a page under its own heading. */
 export function section(title, ...content) {
@@ -15,8 +15,8 @@ export function badge(state, tone) {
 }
 
 /** Where a job stands: the sentence, since and until when. */
-export function standing({ text, since, until }) {
-  return h("p", { class: "standing" }, text,
+export function waitingFor({ text, since, until }) {
+  return h("p", { class: "waiting" }, text,
     since && [h("span", { class: "quiet" }, " since "), time(since)],
     until && [h("span", { class: "quiet" }, ", at most until "), time(until)], ".");
 }

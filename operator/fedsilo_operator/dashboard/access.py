@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo_operator.cluster.interface import ClusterError
 from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Object
 
@@ -58,7 +58,7 @@ class TokenAccess:
         self._now = now
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
 
-    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
         """See `fedsilo.dashboard.server.Access`."""
         token = _bearer(request)
         digest = hashlib.sha256(token.encode()).digest()
@@ -68,7 +68,7 @@ class TokenAccess:
                 raise _unauthorized("the cluster does not know this token")
             if await self._may(user, ALL_NAMESPACES):
                 return None
-            there = {job["metadata"]["namespace"] for job in scene.jobs}
+            there = {job["metadata"]["namespace"] for job in snapshot.jobs}
             allowed = {namespace for namespace in sorted(there) if await self._may(user, namespace)}
         except ClusterError as error:
             log.warning("dashboard: who may see the jobs cannot be found out: %s", error)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Never
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo_operator.cluster.interface import Cluster, ClusterError
 from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Object, ref_of
 from fedsilo_operator.runtime.store import Store
@@ -35,14 +35,14 @@ class Source:
         self._cluster = cluster
         self._store = store
         self._events: list[Object] = []
-        self.feed = Feed(self.scene)
+        self.feed = Feed(self.snapshot)
         for kind in (FEDERATED_JOB, SILO_AGENT):
-            store.indexer(kind, "").listeners.append(lambda _before, _after: self.feed.stir())
+            store.indexer(kind, "").listeners.append(lambda _before, _after: self.feed.notify())
 
-    def scene(self) -> Scene:
+    def snapshot(self) -> Snapshot:
         """All jobs as they are known now."""
         jobs, agents = self._store.select(FEDERATED_JOB), self._store.select(SILO_AGENT)
-        return Scene(place="cluster", jobs=jobs, agents=agents, events=self._events)
+        return Snapshot(place="cluster", jobs=jobs, agents=agents, events=self._events)
 
     async def run(self) -> Never:
         """Keep the Events up to date until cancelled."""
@@ -62,7 +62,7 @@ class Source:
                 found += listing.items
         if found != self._events:
             self._events = found
-            self.feed.stir()
+            self.feed.notify()
 
 
 def _newest_namespaces(jobs: Iterable[Object]) -> list[str]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from fedsilo.api.faults import Fault
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest, contradictions
-from fedsilo.api.words import faults_of
+from fedsilo.api.messages import faults_of
 from fedsilo.methods import registry
 from fedsilo.validation import validate
 from fedsilo_operator.objects import FEDERATED_JOB, Object

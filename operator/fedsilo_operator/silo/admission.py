@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import condition, status_of
 from fedsilo.api.silo import Silo
-from fedsilo.api.words import faults_of
 from fedsilo.process import version
 from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import Object, silo_of

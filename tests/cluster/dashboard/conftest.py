@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.scene import Scene
 from fedsilo.dashboard.server import Access, serving
+from fedsilo.dashboard.snapshot import Snapshot
 from hack.cluster.packages import ensure
 from tests.cluster.dashboard.browser import PROGRAM, Page, browser
-from tests.unit.dashboard.scenes import Calendar, consortium
+from tests.unit.dashboard.snapshots import Calendar, consortium
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ class Token(Access):
 
     word: str | None = None
 
-    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
         if self.word and request.headers.get("Authorization") != f"Bearer {self.word}":
             raise web.HTTPUnauthorized()
         return None
@@ -48,24 +48,24 @@ class Token(Access):
 class Site:
     """A dashboard whose jobs are set, and which can be taken away and come back at its address."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene, self.access, self.port = scene, Token(), 0
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot, self.access, self.port = snapshot, Token(), 0
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
     async def begin(self) -> None:
-        self.feed = Feed(lambda: self.scene)
+        self.feed = Feed(lambda: self.snapshot)
         self._context = serving(self.feed, self.access, "127.0.0.1", self.port)
         self.port = await self._context.__aenter__()
 
     async def end(self) -> None:
         await self._context.__aexit__(None, None, None)
 
-    def show(self, scene: Scene) -> None:
-        self.scene = scene
-        self.feed.stir()
+    def show(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.feed.notify()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from PIL import Image
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import Local, serving
 from tests.cluster.dashboard.browser import browser
-from tests.unit.dashboard.scenes import Calendar, consortium
+from tests.unit.dashboard.snapshots import Calendar, consortium
 
 COLOURS = 96
 """Of a picture: type and a few colours need no more, and the file is small."""
@@ -20,8 +20,8 @@ COLOURS = 96
 
 async def take(folder: Path) -> None:
     """All jobs in the dark, and one of them in the light."""
-    scene = consortium(Calendar(datetime.now(UTC)))
-    async with serving(Feed(lambda: scene), Local(), "127.0.0.1", 0) as port, browser() as page:
+    snapshot = consortium(Calendar(datetime.now(UTC)))
+    async with serving(Feed(lambda: snapshot), Local(), "127.0.0.1", 0) as port, browser() as page:
         address = f"http://127.0.0.1:{port}/"
         for name, path, width, height, dark in (
             ("dashboard-jobs", "", 1040, 700, True),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.snapshot import Snapshot
 from tests.cluster.dashboard.browser import Page
 from tests.cluster.dashboard.conftest import Site
 from tests.cluster.dashboard.contrast import CONTRAST
-from tests.unit.dashboard.scenes import Calendar, consortium, running
+from tests.unit.dashboard.snapshots import Calendar, consortium, running
 
 JOBS = ("digits", "night-shift", "rare-classes", "scans-2026")
 PAGES = ("", *(f"#/jobs/research/{name}" for name in JOBS))
@@ -102,7 +102,7 @@ async def test_a_broken_connection_is_said_and_comes_back(page: Page, site: Site
     await site.end()
     await page.until("document.getElementById('live').textContent.includes('lost')", "the loss")
     assert "digits" in await page.text()
-    site.scene = consortium(times, running(times, rounds=9))
+    site.snapshot = consortium(times, running(times, rounds=9))
     await site.begin()
     await page.until("document.body.innerText.includes('9 of 21 rounds')", "the connection again")
     assert await page.value("document.getElementById('live').textContent") == "live"
@@ -199,7 +199,7 @@ async def test_whoever_wants_no_motion_sees_none(page: Page, site: Site) -> None
 
 
 async def test_hostile_words_are_words_and_fit_a_phone(page: Page, site: Site) -> None:
-    site.scene = _poisoned(site.scene)
+    site.snapshot = _poisoned(site.snapshot)
     for path in PAGES:
         await opened(page, site.address + path, width=360)
         await asyncio.sleep(0.2)
@@ -209,7 +209,7 @@ async def test_hostile_words_are_words_and_fit_a_phone(page: Page, site: Site) -
         assert await too_wide(page) == [], path
 
 
-def _poisoned(scene: Scene) -> Scene:
+def _poisoned(snapshot: Snapshot) -> Snapshot:
     """Every text that a job, a silo or an operator writes replaced; names of places and times stay."""
     kept = {"uid", "name", "namespace", "type", "status", "sha256", "update"}
 
@@ -221,8 +221,8 @@ def _poisoned(scene: Scene) -> Scene:
         is_time = key.endswith(("Time", "Timestamp", "Deadline"))
         return HOSTILE if isinstance(value, str) and key not in kept and not is_time else value
 
-    jobs: list[Any] = deepcopy(list(scene.jobs))
-    events = deepcopy(list(scene.events))
+    jobs: list[Any] = deepcopy(list(snapshot.jobs))
+    events = deepcopy(list(snapshot.events))
     for job in jobs:
         job["status"] = spoil(job["status"])
         job["status"]["metrics"] = {HOSTILE: 0.5}
@@ -231,7 +231,9 @@ def _poisoned(scene: Scene) -> Scene:
         for silo in job["status"]["silos"]:
             silo["name"] = silo["namespace"] = HOSTILE + silo["name"]
         job["spec"]["method"]["name"] = HOSTILE
-    return Scene(scene.place, jobs, scene.agents, [spoil(event) for event in events], scene.receipts)
+    return Snapshot(
+        snapshot.place, jobs, snapshot.agents, [spoil(event) for event in events], snapshot.receipts
+    )
 
 
 async def test_a_token_is_asked_for_kept_in_the_tab_and_forgotten(page: Page, site: Site) -> None:

@@ -113,13 +113,13 @@ def test_writers_without_end_are_an_error(kubectl: FakeKubectl, capsys: pytest.C
     kubectl.json("get silos.fedsilo.io north .*", silo("north"))
     cluster(kubectl, NORTH)
     assert decide("approve", NAME) == 1
-    assert f"was changed by others {approval.TRIES} times meanwhile" in capsys.readouterr().err
+    assert f"was changed by others {approval.MAX_TRIES} times meanwhile" in capsys.readouterr().err
 
 
 def test_a_full_list_is_refused_with_the_remedy(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    full = [{**OTHER, "job": str(number)} for number in range(approval.MOST)]
+    full = [{**OTHER, "job": str(number)} for number in range(approval.MAX_APPROVALS)]
     cluster(kubectl, NORTH, policy={"approvals": full})
     assert decide("approve", NAME) == 2
     assert "remove those of jobs that are gone" in capsys.readouterr().err

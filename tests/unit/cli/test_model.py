@@ -140,7 +140,7 @@ def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:
     (container,) = spec["containers"]
     assert container["image"] == "registry.example/aggregator:1"
     assert spec["automountServiceAccountToken"] is False
-    assert spec["activeDeadlineSeconds"] == reading.LIFE
+    assert spec["activeDeadlineSeconds"] == reading.LIFETIME_SECONDS
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
@@ -307,7 +307,7 @@ def test_a_pod_that_cannot_run_is_removed_and_says_why(
 def test_a_pod_that_nothing_starts_is_given_up_in_the_end(
     kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "START", 0.0)
+    monkeypatch.setattr(reading, "START_SECONDS", 0.0)
     kubectl.json(f"get pod {POD} .*", {"status": {"phase": "Pending"}})
     volume = Volume(kubectl, here.parent)
     assert fetch(here) == 1

@@ -18,7 +18,7 @@ from fedsilo.api.status import (
     SiloStatusEntry,
     condition_of,
 )
-from fedsilo.dashboard.scene import Scene
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo.dashboard.view import overview, page
 from fedsilo.engine.status import EngineStatus
 from fedsilo.local.job_view import JobView
@@ -87,11 +87,11 @@ def seen(view: JobView) -> dict[str, Any]:
     """The page of the job, whose status is also one that a cluster would take."""
     facts = {key: value for key, value in view.job["status"].items() if key != "fetched"}
     FederatedJobStatus.model_validate(json.loads(json.dumps(facts)))
-    scene = Scene(
+    snapshot = Snapshot(
         "machine", [view.job], events=view.events, receipts={view.job["metadata"]["uid"]: view.receipts}
     )
-    assert overview(scene)["count"] == 1
-    found = page(scene, "federation", "digits")
+    assert overview(snapshot)["count"] == 1
+    found = page(snapshot, "federation", "digits")
     assert found is not None
     return found
 

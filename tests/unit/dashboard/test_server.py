@@ -12,22 +12,24 @@ import pytest
 from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.scene import Scene
-from fedsilo.dashboard.server import HEADERS, Access, Local, serving
+from fedsilo.dashboard.server import SECURITY_HEADERS, Access, Local, serving
+from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo.dashboard.view import overview
-from tests.unit.dashboard.scenes import consortium, machine
+from tests.unit.dashboard.snapshots import consortium, machine
 
 
 class Site:
     """A dashboard and a client of it."""
 
-    def __init__(self, session: aiohttp.ClientSession, port: int, feed: Feed, scenes: list[Scene]) -> None:
-        self.session, self.feed, self._scenes = session, feed, scenes
+    def __init__(
+        self, session: aiohttp.ClientSession, port: int, feed: Feed, snapshots: list[Snapshot]
+    ) -> None:
+        self.session, self.feed, self._snapshots = session, feed, snapshots
         self.address = f"http://127.0.0.1:{port}"
 
-    def show(self, scene: Scene) -> None:
-        self._scenes[:] = [scene]
-        self.feed.stir()
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshots[:] = [snapshot]
+        self.feed.notify()
 
     async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
         return await self.session.get(self.address + path, headers=headers)
@@ -36,17 +38,17 @@ class Site:
 class Reader:
     """Lets one token see one namespace."""
 
-    async def namespaces(self, request: web.Request, scene: Scene) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
         if request.headers.get("Authorization") != "Bearer good":
             raise web.HTTPUnauthorized()
         return {"elsewhere"}
 
 
 async def site(access: Access) -> AsyncIterator[Site]:
-    scenes = [consortium()]
-    feed = Feed(lambda: scenes[0])
+    snapshots = [consortium()]
+    feed = Feed(lambda: snapshots[0])
     async with serving(feed, access, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
-        yield Site(session, port, feed, scenes)
+        yield Site(session, port, feed, snapshots)
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ async def test_whoever_has_the_document_waits_for_the_next(here: Site) -> None:
     waiting = asyncio.ensure_future(here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=20"}))
     while not here.feed.watchers:
         await asyncio.sleep(0.01)
-    here.feed.stir()  # nothing has changed, so there is nothing to say
+    here.feed.notify()  # nothing has changed, so there is nothing to say
     await asyncio.sleep(0.8)
     assert not waiting.done()
     here.show(machine())
@@ -96,7 +98,7 @@ async def test_whoever_waits_in_vain_is_told_so(here: Site) -> None:
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/jobs", "/api/jobs/a/b", "/nothing"])
 async def test_every_answer_keeps_the_page_to_itself(here: Site, path: str) -> None:
     response = await here.get(path)
-    for name in HEADERS:
+    for name in SECURITY_HEADERS:
         assert name in response.headers, name
     policy = response.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fedsilo.api.text import listed
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.scene import Scene
-from fedsilo.dashboard.view import MOST_JOBS, overview, page
+from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.view import MAX_JOBS, overview, page
 from fedsilo.dashboard.waiting import MAX_NAMES, waiting
-from tests.unit.dashboard.scenes import SPEC, Calendar, condition, consortium, job, machine, running, until
+from tests.unit.dashboard.snapshots import SPEC, Calendar, condition, consortium, job, machine, running, until
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -66,13 +66,13 @@ def test_a_new_job_has_a_page_before_anybody_wrote_its_status() -> None:
     times = Calendar()
     new = job("new", "uid-new", times.ago(seconds=2), {})
     del new["status"]
-    scene = Scene(place="cluster", jobs=[new])
-    found = page(scene, "research", "new")
+    snapshot = Snapshot(place="cluster", jobs=[new])
+    found = page(snapshot, "research", "new")
     assert found is not None
     assert found["state"] == "Pending"
     assert found["waiting"]["text"] == "Waits for the operator to look at it"
     assert [silo["name"] for silo in found["members"]] == ["north", "east", "south", "west"]
-    assert overview(scene)["count"] == 1
+    assert overview(snapshot)["count"] == 1
 
 
 def test_of_many_jobs_those_that_go_on_are_shown_first() -> None:
@@ -84,11 +84,11 @@ def test_of_many_jobs_those_that_go_on_are_shown_first() -> None:
             times.ago(minutes=number),
             {"conditions": [condition("Complete", "True", times.ago(minutes=1))]},
         )
-        for number in range(MOST_JOBS + 10)
+        for number in range(MAX_JOBS + 10)
     ]
-    found = overview(Scene(place="cluster", jobs=[*ended, running(times, "still")]))
-    assert found["count"] == MOST_JOBS + 11
-    assert len(found["jobs"]) == MOST_JOBS
+    found = overview(Snapshot(place="cluster", jobs=[*ended, running(times, "still")]))
+    assert found["count"] == MAX_JOBS + 11
+    assert len(found["jobs"]) == MAX_JOBS
     assert [item["name"] for item in found["jobs"][:3]] == ["still", "old-0", "old-1"]
 
 
@@ -160,7 +160,7 @@ def test_what_happens_at_the_deadline(answered: int, failed: int, quorum: int | 
 
 @pytest.mark.parametrize("rounds", [1, 2, 30, 31, 100])
 def test_the_small_curve_has_few_points_and_ends_with_the_last(rounds: int) -> None:
-    found = overview(Scene(place="cluster", jobs=[running(Calendar(), rounds=rounds)]))["jobs"][0]["spark"]
+    found = overview(Snapshot(place="cluster", jobs=[running(Calendar(), rounds=rounds)]))["jobs"][0]["spark"]
     assert found["name"] == "accuracy"
     assert min(rounds, 2) <= len(found["points"]) <= 31
     assert found["points"][-1][0] == rounds
@@ -199,11 +199,11 @@ words = st.text(max_size=20)
 
 @given(words, words, st.lists(words, max_size=3))
 def test_every_text_arrives_as_it_is_and_in_json(message: str, reason: str, silos: list[str]) -> None:
-    scene = deepcopy(consortium())
-    failed = scene.jobs[2]
+    snapshot = deepcopy(consortium())
+    failed = snapshot.jobs[2]
     failed["status"]["conditions"][-1] |= {"message": message, "reason": reason}
     failed["status"]["silos"] = [{"name": name, "namespace": name, "message": message} for name in silos]
-    found = json.loads(json.dumps(page(scene, "research", "night-shift")))
+    found = json.loads(json.dumps(page(snapshot, "research", "night-shift")))
     assert (found["waiting"]["message"], found["waiting"]["reason"]) == (message, reason)
     listed_names = [silo["name"] for silo in found["members"]]
     assert listed_names == (silos or ["north", "east", "south", "west"])

@@ -25,7 +25,7 @@ from fedsilo_operator.dashboard.source import Source
 from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Kind, Object
 from fedsilo_operator.runtime.store import Store
 from tests.operator_fakes.cluster import FakeCluster
-from tests.unit.dashboard.scenes import consortium
+from tests.unit.dashboard.snapshots import consortium
 
 
 class Cluster(FakeCluster):
@@ -72,13 +72,13 @@ def cached(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
 
 @pytest.fixture
 def store() -> Store:
-    found, scene = Store(), consortium()
-    for job in scene.jobs:
+    found, snapshot = Store(), consortium()
+    for job in snapshot.jobs:
         cached(found, FEDERATED_JOB, job)
-    first: Any = scene.jobs[0]
+    first: Any = snapshot.jobs[0]
     other = first | {"metadata": first["metadata"] | {"namespace": "closed", "uid": "closed"}}
     cached(found, FEDERATED_JOB, other)
-    for agent in scene.agents:
+    for agent in snapshot.agents:
         cached(found, SILO_AGENT, agent)
     return found
 
@@ -131,12 +131,12 @@ async def test_everybody_sees_what_they_may_list(
 
 async def test_answers_are_remembered_but_not_for_ever(store: Store) -> None:
     clock, cluster = [0.0], Cluster()
-    access, scene = TokenAccess(cluster, lambda: clock[0]), consortium()
+    access, snapshot = TokenAccess(cluster, lambda: clock[0]), consortium()
 
     async def ask(token: str) -> object:
         request = make_mocked_request("GET", "/api/jobs", headers={"Authorization": f"Bearer {token}"})
         try:
-            return await access.namespaces(request, scene)
+            return await access.namespaces(request, snapshot)
         except web.HTTPUnauthorized:
             return "stranger"
 
@@ -194,7 +194,7 @@ async def test_a_change_in_the_caches_wakes_who_waits(store: Store) -> None:
     job: Any = consortium().jobs[0]
     cached(store, FEDERATED_JOB, job | {"status": job["status"] | {"round": 8}}, version=2)
     assert await waiting
-    assert source.scene().job("research", "digits").jobs[0]["status"]["round"] == 8
+    assert source.snapshot().job("research", "digits").jobs[0]["status"]["round"] == 8
 
 
 async def test_events_are_asked_for_while_somebody_looks_and_by_namespace(
@@ -212,7 +212,7 @@ async def test_events_are_asked_for_while_somebody_looks_and_by_namespace(
     await asyncio.sleep(0.05)
     assert cluster.listed == []
     assert await source.feed.newer(source.feed.version, 5)
-    assert [found["reason"] for found in source.scene().events] == ["Running"]
+    assert [found["reason"] for found in source.snapshot().events] == ["Running"]
     assert set(cluster.listed) == {"research", "closed"}
     running.cancel()
 

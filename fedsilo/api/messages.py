@@ -20,7 +20,7 @@ _TEXT = ("is {given}, not a string", "write a string in quotes")
 _LIST = ("is {given}, not a list", "write a list")
 _FIELDS = ("is {given}, not a mapping", "write a mapping of fields")
 
-WORDS: dict[str, tuple[str, str]] = {
+MESSAGES: dict[str, tuple[str, str]] = {
     "missing": ("is missing", "add it"),
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
@@ -83,7 +83,7 @@ def faults_of(
             path, value = [*path, *context["path"]], context["value"]
         elif detail["type"] == "fedsilo" and isinstance(value, BaseModel | dict):
             value = ABSENT
-        problem, remedy = in_words(detail, model)
+        problem, remedy = message_of(detail, model)
         faults.append(Fault(file, document, dotted(path), value, problem, remedy))
     return faults
 
@@ -96,7 +96,7 @@ def closest(name: object, known: Sequence[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
 
 
-def in_words(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """Problem and remedy of one entry of `ValidationError.errors()` of a model."""
     context = detail.get("ctx", {})
     match detail["type"]:
@@ -106,7 +106,7 @@ def in_words(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         case "value_error" | "assertion_error":
             problem, _, remedy = str(context["error"]).partition("; ")
             return problem, remedy or "correct it"
-        case known if known in WORDS:
+        case known if known in MESSAGES:
             facts = {key: int(fact) if _is_whole(fact) else fact for key, fact in context.items()}
             facts["given"] = _given(detail["input"])
             facts["unquoted"] = " without quotes" if isinstance(detail["input"], str) else ""
@@ -114,7 +114,7 @@ def in_words(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             facts["format"] = FORMATS.get(
                 context.get("pattern", ""), f"text that matches {context.get('pattern')}"
             )
-            problem, remedy = WORDS[known]
+            problem, remedy = MESSAGES[known]
             return problem.format_map(facts), remedy.format_map(facts)
         case unknown:
             return f"is not valid ({unknown.replace('_', ' ')})", "see the reference of manifests"
