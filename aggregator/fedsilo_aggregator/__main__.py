@@ -1,7 +1,8 @@
 """`fedsilo-aggregator`: run one job's aggregator until there is a model.
 
 Exit codes are those of `fedsilo.errors`: 0 when the model is there, and reported where that was asked for, 4 when the
-job failed, 143 after SIGTERM. Started again it goes on where it was; after the end it tells the same end again.
+job failed, 143 after SIGTERM. Started again it continues where it stopped; after the end it
+reports the same end again.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     except FedsiloError as error:
         file.publish(failed_status(error.reason, str(error)))
         raise
-    sinks: list[StatusSink] = [file, *curves.wanted(config.job.spec, engine.history, args.dir)]
+    sinks: list[StatusSink] = [file, *curves.requested(config.job.spec, engine.history, args.dir)]
     service = AggregatorService(engine, config.keys())
     status = StatusSource(engine, service.refused, service.served)
     metrics = exposition(config.job, service, status)

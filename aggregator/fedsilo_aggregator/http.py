@@ -65,7 +65,7 @@ class AggregatorService:
         return app
 
     def announce_change(self) -> None:
-        """Wake every request, and whoever drives the rounds, that waits for a change."""
+        """Wake every request that waits for a change, and `run_rounds`."""
         self._changed.set()
         self._changed = asyncio.Event()
 

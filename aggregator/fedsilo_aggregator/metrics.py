@@ -1,4 +1,4 @@
-"""The rounds of one job as metrics: from its history, its open round, and what its silos have asked."""
+"""The rounds of one job as metrics: from its history, its open round, and its silos' requests."""
 
 from __future__ import annotations
 

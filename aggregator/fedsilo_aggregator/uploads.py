@@ -1,11 +1,11 @@
 """Receiving updates: streamed to disk while they are checked, acknowledged only when durable.
 
 A partial upload is a file beside the exchange's updates. Its bytes were checked as they came; after a restart the
-file is fed to a fresh checker, and the silo goes on from the offset that it is told. Whatever is refused is
+file is fed to a fresh checker, and the silo continues from the offset that it is given. Whatever is refused is
 removed at once, so that nothing half-written stays.
 
-A task has one upload at a time. When the silo comes again, the connection before is dead, whatever this side of
-it believes: it is hung up, so that a silo whose network was cut need not wait for a timeout.
+A task has one upload at a time. When the silo connects again, its connection before is dead, although this side
+may not have noticed: it is closed, so that a silo whose network was cut need not wait for a timeout.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Uploads:
         partial = await self._partial(self._engine.expected(task, sender))
         partial.hang_up()
         async with partial.lock:
-            # Whoever held the lock before may have finished or lost this upload, and the round may be over.
+            # The holder of the lock before may have finished or lost this upload, and the round may be over.
             if self.is_accepted(task, part.digest):
                 return True
             expected = self._engine.expected(task, sender)
@@ -171,7 +171,7 @@ class Uploads:
 
     @contextmanager
     def _dropping(self, partial: _Partial) -> Iterator[None]:
-        """Whatever goes wrong inside, the partial upload is gone afterwards."""
+        """Drop the partial upload on every error inside the block."""
         try:
             yield
         except OSError as error:

@@ -20,7 +20,7 @@ FILE = "curves.tfevents"
 """TensorBoard takes every file with `tfevents` in its name."""
 
 VERSION = b"brain.Event:2"
-"""What the first record says, by which a reader knows the format."""
+"""Content of the first record, by which a reader recognises the format."""
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -37,10 +37,10 @@ _TABLE = tuple(_table())
 
 
 class Curves:
-    """A `StatusSink` that adds to the file what the history has more.
+    """A `StatusSink` that appends new rounds of the history to the file.
 
-    The file follows from the history but for the times, so it is repaired, not kept durable: what a crash tore is cut
-    off, and what is missing is written.
+    The file follows from the history but for the times, so it is repaired, not kept durable: a record that a crash
+    left incomplete is cut off, and missing ones are written.
 
     :param history: the records of the completed rounds.
     :param directory: where the model will be.
@@ -79,12 +79,12 @@ class Curves:
         self._records += 1
 
 
-def wanted(
+def requested(
     spec: FederatedJobSpec, history: Callable[[], Sequence[Record]], directory: Path
 ) -> tuple[Curves, ...]:
-    """The job's curves, if it asks for them."""
-    asked = spec.output is not None and spec.output.tensorboard
-    return (Curves(history, directory),) if asked else ()
+    """The job's curves, where its specification requests them."""
+    tensorboard = spec.output is not None and spec.output.tensorboard
+    return (Curves(history, directory),) if tensorboard else ()
 
 
 def figures(line: Record) -> dict[str, float]:

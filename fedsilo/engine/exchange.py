@@ -95,7 +95,7 @@ class OpenExchange:
         self._count(silo, update)
 
     def fail(self, silo: str, reason: str, message: str) -> None:
-        """The silo says why it cannot answer; some reasons fail the job at once."""
+        """Record why the silo cannot answer; some reasons fail the job at once."""
         failures = self._failures() | {silo: {"reason": reason, "message": message}}
         write_json(self.directory / "failures.json", failures)
         self._apply_failure(silo, reason, message)

@@ -18,12 +18,12 @@ from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.methods.state import Tree
 from fedsilo.wire import UpdateHeader, open_update
 
-CHUNK = 1 << 20
-"""Elements that are scaled at a time: large enough to be fast, small enough not to count."""
+CHUNK_ELEMENTS = 1 << 20
+"""Elements that are scaled at a time: enough to be fast, and few beside a model."""
 
 
 class FoldedUpdates(ABC):
-    """The accepted updates of a round and their sum; where they lie, the subclasses know.
+    """The accepted updates of a round and their sum; subclasses know where they are stored.
 
     :ivar silos: whose updates count, in the order of the job's references.
     """
@@ -44,7 +44,7 @@ class FoldedUpdates(ABC):
 
     @abstractmethod
     def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and tensors of that kind; each array counts until the next is asked for."""
+        """Names and tensors of that kind; each array is valid until the next is read."""
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.
@@ -124,8 +124,8 @@ def _accumulator(dtype: np.dtype) -> np.dtype:
 
 def _add_scaled(total: np.ndarray, block: np.ndarray, weight: float) -> None:
     scale = total.dtype.type(weight)
-    for start in range(0, total.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, total.size, CHUNK_ELEMENTS):
+        part = slice(start, start + CHUNK_ELEMENTS)
         total[part] += block[part].astype(total.dtype, copy=False) * scale
 
 
@@ -148,29 +148,29 @@ def mean_metrics(updates: Updates) -> dict[str, float]:
 
 
 def public_metrics(updates: Updates, silo: str) -> dict[str, float]:
-    """The silo's scalars, less those of its own model, which are told by `personal_accuracy` alone."""
+    """The silo's scalars, less those of its own model, which only `personal_accuracy` reports."""
     own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
     return {name: value for name, value in updates.metrics(silo).items() if name not in own}
 
 
 def personal_accuracy(updates: Updates) -> tuple[dict[str, float], dict[str, float]]:
-    """What may be told of the silos' own models: figures over those that have one, and figures by silo.
+    """What may be reported of the silos' own models: figures over those that have one, and figures by silo.
 
     The mean is over silos, not samples, and the spread is the standard deviation of the same values. By silo only if
     each of them permits it: beside the others, the mean would give away the one that does not.
     """
-    named = {silo: told[NAMED_PERSONAL_ACCURACY] for silo, told in _told(updates, NAMED_PERSONAL_ACCURACY)}
-    told = named | {silo: told[PERSONAL_ACCURACY] for silo, told in _told(updates, PERSONAL_ACCURACY)}
-    if not told:
+    named = _metric_by_silo(updates, NAMED_PERSONAL_ACCURACY)
+    accuracies = named | _metric_by_silo(updates, PERSONAL_ACCURACY)
+    if not accuracies:
         return {}, {}
-    values = np.array([told[silo] for silo in updates.silos if silo in told])
+    values = np.array([accuracies[silo] for silo in updates.silos if silo in accuracies])
     metrics = {
         PERSONAL_ACCURACY: float(values.mean()),
         "personal_accuracy_spread": float(values.std()),
         "personal_models": float(len(values)),
     }
-    return metrics, named if named.keys() == told.keys() else {}
+    return metrics, named if named.keys() == accuracies.keys() else {}
 
 
-def _told(updates: Updates, name: str) -> list[tuple[str, Mapping[str, float]]]:
-    return [(silo, updates.metrics(silo)) for silo in updates.silos if name in updates.metrics(silo)]
+def _metric_by_silo(updates: Updates, name: str) -> dict[str, float]:
+    return {silo: updates.metrics(silo)[name] for silo in updates.silos if name in updates.metrics(silo)}

@@ -1,4 +1,4 @@
-"""What a finished job leaves: `model.safetensors`, tensors only, and `model.json`, which says what it is."""
+"""What a finished job leaves: `model.safetensors`, tensors only, and `model.json`, which describes it."""
 
 from __future__ import annotations
 

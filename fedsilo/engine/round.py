@@ -13,7 +13,7 @@ from enum import Enum
 from fedsilo.errors import DeadlineExceeded, JobFailed, QuorumLost, SiloFailed
 
 FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
-"""Failures of a silo that fail the job: no other silo's answer and no second try can mend them."""
+"""Failures of a silo that fail the job: neither another silo's answer nor a second try helps."""
 
 
 class RoundOutcome(Enum):
@@ -30,7 +30,7 @@ class OpenRound:
     """Who was asked, who answered, who failed, and how long the aggregator has served the round.
 
     :param quorum: answers without which the round does not count.
-    :param deadline: seconds of serving time after which nobody is waited for.
+    :param deadline: seconds of serving time after which no silo is waited for.
     :param failed: silo -> why.
     :param elapsed: seconds of serving time so far; time in which the aggregator was down does not count.
     """
@@ -48,7 +48,7 @@ class OpenRound:
         return replace(self, answered=self.answered | {silo}, failed=failed)
 
     def fail(self, silo: str, why: str) -> OpenRound:
-        """The silo says that it cannot answer; a failure after its answer changes nothing."""
+        """The silo reported that it cannot answer; after its answer that changes nothing."""
         if silo in self.answered:
             return self
         return replace(self, failed={**self.failed, silo: why})

@@ -2,7 +2,7 @@
 
 It knows no HTTP and no clock of its own. Its caller lets it `accept` checked updates, `fail` silos that cannot
 answer, `wait` while serving time goes by, and `settle` when a round has come to an end. Kill it at any instant:
-opened again over the same directory it asks the same silos for the same things.
+opened again over the same directory it gives the same silos the same tasks.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class RoundEngine:
         return self._store.history()
 
     def task(self, silo: str) -> SealedTask | None:
-        """What the silo is asked now; None while there is nothing to do for it."""
+        """The silo's task; None while there is none for it."""
         if self.ended:
             return self._sealer.seal_finish(silo, self.rounds, self.result is not None)
         current = self._current
@@ -134,7 +134,7 @@ class RoundEngine:
         exchange.accept(silo, upload, update)
 
     def fail(self, silo: str, task: str, reason: str, message: str) -> bool:
-        """The silo says why it cannot answer a task; some reasons fail the job at once.
+        """Record why a silo cannot answer a task; some reasons fail the job at once.
 
         :returns: whether that counts: a failure that is reported after the task's update was accepted does not.
         """

@@ -43,10 +43,10 @@ class GlobalEvaluation:
 
 
 class ReadOnce(Mapping[str, np.ndarray]):
-    """A tree that is read tensor by tensor, each leaving memory when the next is asked for.
+    """A tree that is read tensor by tensor, each leaving memory when the next is read.
 
     A stored tree is a mapped file, whose pages would otherwise all be in memory beside the copy that is made of
-    them. What is read later all the same comes from the file again.
+    them. A tensor that is read again later comes from the file again.
     """
 
     def __init__(self, tree: Mapping[str, np.ndarray]) -> None:

@@ -71,12 +71,12 @@ class JobStore:
         self._open.mkdir(exist_ok=True)
         for path in self.directory.glob(".*.tmp"):  # a crash's unfinished files
             path.unlink()
-        mine = {"job": job, "specDigest": digest}
+        identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
         found = read_json(path)
         if found is None:
-            write_json(path, mine)
-        elif found != mine:
+            write_json(path, identity)
+        elif found != identity:
             raise WorkdirConflict(
                 f"{self.directory}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, "
                 f"not to job {job} with {digest[:12]}; use an empty directory"
@@ -139,7 +139,7 @@ class JobStore:
                 path.unlink()
 
     def _cut_history(self) -> None:
-        """Drop what a try that did not come to its commit point has left."""
+        """Drop lines beyond the commit point, which a failed try has left."""
         if self._history.exists() and self._history.stat().st_size > self._committed:
             with self._history.open("r+b") as file:
                 file.truncate(self._committed)

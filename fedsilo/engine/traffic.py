@@ -154,7 +154,7 @@ class SyntheticUpdates:
         return [block.name for block in self._contracts[silo].blocks if block.kind == kind]
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        """As the interface says."""
+        """Sum over silos of weight times each tensor of that kind."""
         total: Tree = {}
         for silo, weight in weights.items():
             for name, array in self.tensors(silo, kind).items():

@@ -98,7 +98,7 @@ def _play(
 ) -> None:
     source, due = StatusSource(simulation, {}, {}), 0.0
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
-    sinks = StatusSinks((file, *curves.wanted(spec, simulation.history, directory)))
+    sinks = StatusSinks((file, *curves.requested(spec, simulation.history, directory)))
 
     def tell() -> None:
         present = source.status("")

@@ -63,8 +63,12 @@ class PersonalModel:
         write_json(self.directory / DESCRIPTION, self._description(digest))
 
     def _is_there(self, digest: str) -> bool:
-        said = read_json(self.directory / DESCRIPTION)
-        return said is not None and said["sha256"] == digest and (self.directory / TENSORS).exists()
+        description = read_json(self.directory / DESCRIPTION)
+        return (
+            description is not None
+            and description["sha256"] == digest
+            and (self.directory / TENSORS).exists()
+        )
 
     def _link(self, stored: Path, path: Path) -> None:
         """Give a file a second name: it is as large as the model, and its content never changes."""

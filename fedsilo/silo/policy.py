@@ -112,7 +112,7 @@ def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:
 def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[str]:
     """Everything in the policy that forbids the job, each with field, value and remedy; none when all is well.
 
-    :param departure: what would leave; None where that is not known, and only the rest is asked.
+    :param departure: what would leave; None where that is not known, and only the rest is checked.
     """
     return list(_objections(silo.spec.policy, job, departure))
 
@@ -157,5 +157,5 @@ def listed(names: Collection[str]) -> str:
 
 def choose(allowed: Collection[str], field: str) -> str:
     """The remedy where a field of the job is not among those that a policy lists."""
-    ask = "ask the institution to allow it"
-    return f"use one of these in {field}, or {ask}" if allowed else ask
+    remedy = "ask the institution to allow it"
+    return f"use one of these in {field}, or {remedy}" if allowed else remedy

@@ -22,7 +22,7 @@ MAX_COUNT = 2**63 - 1
 
 @dataclass(frozen=True)
 class ReplyMetadata:
-    """What a reply says beside its tensors; as in `Reply`."""
+    """A reply without its tensors; fields as in `Reply`."""
 
     samples: int
     metrics: Mapping[str, float]
@@ -30,7 +30,7 @@ class ReplyMetadata:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ReplyMetadata:
-        """Read what `reply_document` wrote, or what somebody else did.
+        """Read a document of `reply_document`, or of a trainer that wrote anything else.
 
         :raises PolicyRefused: for anything but counts and finite numbers.
         """
@@ -58,7 +58,7 @@ def released_blocks(
     :param support: samples behind each per-class block.
     :param min_samples: that each per-class block must be computed from.
     :raises Problem: `unexpected-block`, `wrong-shape` or `wrong-dtype`.
-    :raises PolicyRefused: when too few samples stand behind a block.
+    :raises PolicyRefused: when a block was computed from too few samples.
     """
     expected = [block for block in contract.blocks if block.name in found]
     unknown = sorted(found.keys() - {block.name for block in expected})

@@ -4,7 +4,7 @@ inbox/task.json            guard    the current task
 inbox/blobs/<sha256>       guard    its tensors
 drop/signature.json        trainer  what the model looks like, before round 1
 drop/<task>/tensors        trainer  the reply's tensors (blob layout)
-drop/<task>/reply.json     trainer  samples, metrics, support; its presence says that the drop is complete
+drop/<task>/reply.json     trainer  samples, metrics, support; written last, it completes the drop
 drop/<task>/failed.json    trainer  why there is no reply
 drop/failed.json           trainer  why there will be none at all
 state/<task>/              trainer  private state after that task

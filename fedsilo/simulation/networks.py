@@ -18,7 +18,7 @@ SHARED = (type, FunctionType, BuiltinFunctionType)
 
 
 class Networks:
-    """The networks of one job: built once, and copied for whoever needs one."""
+    """The networks of one job: each built once and then copied."""
 
     def __init__(self, data: DataSpec) -> None:
         self._data = data

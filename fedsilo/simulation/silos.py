@@ -28,7 +28,7 @@ log = logging.getLogger("fedsilo.simulation")
 
 @dataclass(frozen=True)
 class SimulatedTask:
-    """What one silo is asked.
+    """One silo's task in an exchange.
 
     :param id: of the task, for messages.
     :param contract: what may come back.

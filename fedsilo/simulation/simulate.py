@@ -31,7 +31,7 @@ from fedsilo.simulation.workers import ProcessBackend
 def simulate(
     manifest: JobManifest, data_root: Path, directory: Path, execution: Execution = SEQUENTIAL
 ) -> Simulation:
-    """Run a job to its end in this process, with the settings of PyTorch that the job asks for.
+    """Run a job to its end in this process, with the job's settings of PyTorch.
 
     >>> done = simulate(load_and_validate(path), path.parent, Path("runs/first"))  # doctest: +SKIP
     >>> done.history()[-1]["metrics"]["accuracy"], done.result.path  # doctest: +SKIP

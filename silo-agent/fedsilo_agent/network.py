@@ -42,13 +42,13 @@ TIMEOUT_SECONDS = 0.5
 """Time for one answer: policies drop packets, so that a closed network is silent."""
 
 RESOLVER = Path("/etc/resolv.conf")
-"""Where every pod is told its name servers."""
+"""Where every pod finds its name servers."""
 
 
 class Target(NamedTuple):
     """An address that a pod could reach in an open network.
 
-    :param question: what it is asked over UDP; where there is none, a TCP connection is answer enough.
+    :param question: to send over UDP; without one, a TCP connection is the probe.
     """
 
     host: str
@@ -100,7 +100,7 @@ def aggregator(agent: Path) -> tuple[str, str | None]:
 def probe_targets(
     url: str, address: str | None, environment: Mapping[str, str] = os.environ, resolver: Path = RESOLVER
 ) -> list[Target]:
-    """What every pod is told of the network, and the aggregator: API server and name servers."""
+    """The API server and name servers that every pod knows, and the aggregator."""
     targets = []
     if host := environment.get("KUBERNETES_SERVICE_HOST"):
         targets.append(Target(host, int(environment.get("KUBERNETES_SERVICE_PORT", "443"))))
@@ -116,7 +116,7 @@ def probe_targets(
 
 
 def _question(domain: str) -> bytes:
-    """A DNS message that asks for a domain's addresses (RFC 1035, section 4)."""
+    """A DNS query for a domain's addresses (RFC 1035, section 4)."""
     labels = [label.encode() for label in domain.split(".") if label]
     name = b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
     return b"\xfe\xd5\x01\0\0\x01\0\0\0\0\0\0" + name + b"\0\x01\0\x01"
@@ -156,11 +156,11 @@ def _answers(target: Target) -> bool:
             return True
         with socket.socket(
             socket.AF_INET6 if ":" in target.host else socket.AF_INET, socket.SOCK_DGRAM
-        ) as asking:
-            asking.settimeout(TIMEOUT_SECONDS)
-            asking.connect(target[:2])
-            asking.send(target.question)
-            asking.recv(512)
+        ) as connection:
+            connection.settimeout(TIMEOUT_SECONDS)
+            connection.connect(target[:2])
+            connection.send(target.question)
+            connection.recv(512)
     except OSError:  # dropped, or rejected as some plug-ins do
         return False
     return True

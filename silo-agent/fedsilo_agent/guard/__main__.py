@@ -1,8 +1,8 @@
 """`fedsilo-guard`: answer one job's tasks for one silo, with its key, until the job ends.
 
-It may start long before the aggregator and outlive it: it asks again for as long as nobody answers. It ends when the
+It may start long before the aggregator and outlive it: it tries again until it gets an answer. It ends when the
 aggregator says that the job is over, with 0 whether there is a model or not: that is the job's success, not the
-guard's. An aggregator that is gone for good says nothing; whoever started the guard ends it then.
+guard's. An aggregator that is gone for good cannot say so; the guard's supervisor ends it then.
 """
 
 from __future__ import annotations

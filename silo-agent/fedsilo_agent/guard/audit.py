@@ -1,7 +1,7 @@
 """The hash-chained audit log: every departure and every refusal, one line each.
 
 Each line carries the digest of the line before it and its own, so that no line can be changed, dropped or inserted
-without breaking the chain. Only whoever writes everything after it anew, or cuts the end off, leaves a chain that
+without breaking the chain. Rewriting everything after a line, or cutting the end off, leaves a chain that
 holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk
 before what it speaks of leaves the silo.
 """
@@ -38,7 +38,7 @@ GENESIS = "0" * 64
 
 
 class AuditBroken(PolicyRefused):
-    """The audit log is not the one that was written; nothing leaves until a person has looked."""
+    """The audit log is not the one that was written; nothing leaves until a person has checked it."""
 
     reason = "AuditBroken"
 

@@ -35,7 +35,7 @@ REMINDER_SECONDS = 60.0
 """Interval at which a reason that keeps coming back is logged again: an aggregator may be away for long."""
 
 RETRIED_CODES = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
-"""Refusals that pass: a disk gets space, an offset is asked for anew, a clock is set."""
+"""Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set."""
 
 
 class Unavailable(Exception):
@@ -181,7 +181,7 @@ class AggregatorClient:
             peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=proven, now=time.time()
         )
         return _Response(
-            # Without redirects: the guard talks to the aggregator that the silo admitted and to nobody else.
+            # Without redirects: the guard talks to no other server than the aggregator that the silo admitted.
             self._session.request(
                 method,
                 f"{peer.url}{path}",
@@ -239,7 +239,7 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unavailable):
-        # HEAD has no body to carry a document; a proxy may answer in words of its own.
+        # HEAD has no body to carry a document; a proxy may answer in a format of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
         return Problem(code, one_line(detail))

@@ -1,4 +1,4 @@
-"""One silo's part in one job as metrics: what left it and what was refused, as its audit log says."""
+"""One silo's part in one job as metrics: what left it and what was refused, from its audit log."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Trainer:
             log.error("task %s: %s", task, error)
             self._mailbox.fail(task, error.reason, str(error))
         except Exception as error:
-            # Whatever a third party's method or model raises: the silo says so and stays for the next round.
+            # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round.
             log.exception("task %s", task)
             self._mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
         else:

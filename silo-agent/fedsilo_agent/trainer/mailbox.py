@@ -41,17 +41,17 @@ class Mailbox:
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     def clear_failures(self) -> None:
-        """Forget what an earlier trainer could not do: this one tries again."""
+        """Remove the failures of an earlier trainer: this one tries again."""
         for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
             path.unlink(missing_ok=True)
 
     def announce(self, signature: ModelSignature, isolation: str) -> None:
-        """Say what the model looks like, before round 1."""
+        """Publish the model's signature, before round 1."""
         document = {"signature": signature.to_dict(), "isolation": isolation}
         write_json(self._volume.drop / "signature.json", document)
 
     def is_finished(self) -> bool:
-        """Whether the job has ended and nothing more will be asked."""
+        """Whether the job has ended."""
         document = read_json(self._volume.task)
         return document is not None and document["step"] == FINISH
 
@@ -106,11 +106,11 @@ class Mailbox:
         write_json(directory / "reply.json", reply_document(reply))
 
     def fail(self, task: str, reason: str, message: str) -> None:
-        """Say why this task has no reply."""
+        """Report why this task has no reply."""
         write_json(self._empty_drop(task) / "failed.json", {"reason": reason, "message": message})
 
     def give_up(self, reason: str, message: str) -> None:
-        """Say why no task will ever have a reply."""
+        """Report why no task will ever have a reply."""
         write_json(self._volume.drop / "failed.json", {"reason": reason, "message": message})
 
     def _is_answered(self, task: str) -> bool:

@@ -71,7 +71,9 @@ def test_a_weighted_sum_is_that_of_float64(
 ) -> None:
     weights = {silo: data.draw(st.floats(0, 1)) / len(trees) for silo in trees}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "CHUNK", 4)  # so that tensors have several chunks, and a last one that is shorter
+        patch.setattr(
+            fold, "CHUNK_ELEMENTS", 4
+        )  # so that tensors have several chunks, and a last one that is shorter
         found = store(tmp_path, trees).weighted_sum("model", weights)
     for name, first in trees["s0"].items():
         terms = [weights[silo] * tree[name].astype(np.float64) for silo, tree in trees.items()]
