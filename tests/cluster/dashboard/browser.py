@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ import aiohttp
 
 PROGRAM = "chromium-headless-shell"
 
-PATIENCE = 30.0
-"""Seconds that anything may take."""
+PATIENCE_SECONDS = 30.0
+"""How long anything may take."""
 
 KEYS: Mapping[str, Mapping[str, Any]] = {
     "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9},
@@ -28,7 +30,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Page:
-    """One tab."""
+    """What a socket of the protocol leads to: one tab, or the browser as a whole."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -43,7 +45,7 @@ class Page:
         self._number += 1
         answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await answer
 
     async def begin(self) -> None:
@@ -88,7 +90,7 @@ class Page:
     async def until(self, expression: str, what: str) -> None:
         """Wait for an expression to be true."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await self.value(f"Boolean({expression})"):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -156,43 +158,57 @@ class Page:
                     self.complaints.append(entry["text"])
 
 
-@asynccontextmanager
-async def browser() -> AsyncIterator[Page]:
-    """A fresh browser with one empty tab, which ends with the block."""
+@contextmanager
+def browser() -> Iterator[int]:
+    """A headless browser that ends with the block; the port of its DevTools protocol."""
     program = shutil.which(PROGRAM)
     assert program, f"{PROGRAM} is not there; hack.cluster.packages installs it"
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         # Root may not have a sandbox of its own; the pages are this project's.
-        process = await asyncio.create_subprocess_exec(
-            *(program, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"),
-            *("--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
+        process = subprocess.Popen(
+            [
+                *(program, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"),
+                *("--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             # The command is a script that starts the browser: only the whole group ends with it.
             start_new_session=True,
         )
         try:
-            port = await _port(Path(profile) / "DevToolsActivePort", process)
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                    (target,) = [item for item in await response.json() if item["type"] == "page"]
-                socket = await session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0)
-                page = Page(socket)
-                await page.begin()
-                try:
-                    yield page
-                finally:
-                    await page.close()
+            yield _port(Path(profile) / "DevToolsActivePort", process)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            process.wait()
 
 
-async def _port(file: Path, process: asyncio.subprocess.Process) -> int:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            assert process.returncode is None, f"{PROGRAM} ended with {process.returncode}"
-            if file.exists() and (lines := file.read_text().splitlines()):
-                return int(lines[0])
-            await asyncio.sleep(0.05)
+@asynccontextmanager
+async def fresh_page(port: int) -> AsyncIterator[Page]:
+    """An empty tab in a browser, with cookies and storage of its own, which closes with the block."""
+    async with aiohttp.ClientSession() as session:
+        root = f"http://127.0.0.1:{port}"
+        async with session.get(f"{root}/json/version") as response:
+            address = (await response.json())["webSocketDebuggerUrl"]
+        whole = Page(await session.ws_connect(address, max_msg_size=0))
+        context = (await whole.call("Target.createBrowserContext"))["browserContextId"]
+        target = await whole.call("Target.createTarget", url="about:blank", browserContextId=context)
+        tab = f"ws://127.0.0.1:{port}/devtools/page/{target['targetId']}"
+        page = Page(await session.ws_connect(tab, max_msg_size=0))
+        try:
+            await page.begin()
+            yield page
+        finally:
+            await page.close()
+            await whole.call("Target.disposeBrowserContext", browserContextId=context)
+            await whole.close()
+
+
+def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        assert process.poll() is None, f"{PROGRAM} ended with {process.returncode}"
+        if file.exists() and (lines := file.read_text().splitlines()):
+            return int(lines[0])
+        time.sleep(0.05)
+    raise AssertionError(f"{PROGRAM} does not say where it listens")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +12,7 @@ from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import Access, serving
 from fedsilo.dashboard.snapshot import Snapshot
 from hack.cluster.packages import ensure
-from tests.cluster.dashboard.browser import PROGRAM, Page, browser
+from tests.cluster.dashboard.browser import PROGRAM, Page, browser, fresh_page
 from tests.unit.dashboard.snapshots import Calendar, consortium
 
 
@@ -21,15 +21,18 @@ def times() -> Calendar:
     return Calendar(datetime.now(UTC))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def program() -> None:
+@pytest.fixture(scope="module")
+def browser_port() -> Iterator[int]:
+    """One browser for all tests of a module."""
     ensure(PROGRAM)
+    with browser() as port:
+        yield port
 
 
 @pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    """A fresh browser; whatever its console complains about fails the test."""
-    async with browser() as found:
+async def page(browser_port: int, site: Site) -> AsyncIterator[Page]:
+    """A fresh tab, which closes before the site does; whatever its console complains about fails the test."""
+    async with fresh_page(browser_port) as found:
         yield found
         assert found.complaints == []
 

@@ -11,17 +11,20 @@ from PIL import Image
 
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import Local, serving
-from tests.cluster.dashboard.browser import browser
+from tests.cluster.dashboard.browser import browser, fresh_page
 from tests.unit.dashboard.snapshots import Calendar, consortium
 
 COLOURS = 96
 """Of a picture: type and a few colours need no more, and the file is small."""
 
 
-async def take(folder: Path) -> None:
+async def take(folder: Path, browser_port: int) -> None:
     """All jobs in the dark, and one of them in the light."""
     snapshot = consortium(Calendar(datetime.now(UTC)))
-    async with serving(Feed(lambda: snapshot), Local(), "127.0.0.1", 0) as port, browser() as page:
+    async with (
+        serving(Feed(lambda: snapshot), Local(), "127.0.0.1", 0) as port,
+        fresh_page(browser_port) as page,
+    ):
         address = f"http://127.0.0.1:{port}/"
         for name, path, width, height, dark in (
             ("dashboard-jobs", "", 1040, 700, True),
@@ -35,4 +38,5 @@ async def take(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(take(Path(sys.argv[1])))
+    with browser() as at:
+        asyncio.run(take(Path(sys.argv[1]), at))
