@@ -23,7 +23,8 @@ def install(kubectl: Kubectl) -> None:
 
 def rendered(kubectl: Kubectl) -> list[Object]:
     """The objects of hack/install."""
-    return list(yaml.safe_load_all(kubectl.run("kustomize", str(ROOT / "hack" / "install"))))
+    text = kubectl.run("kustomize", str(ROOT / "hack" / "install"))
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def uninstall(kubectl: Kubectl) -> None:

@@ -101,4 +101,5 @@ class Kubectl:
 
     def apply(self, *objects: Object) -> None:
         """Apply objects on the server's side."""
-        self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+        text = yaml.dump_all(objects, Dumper=yaml.CSafeDumper)
+        self.run("apply", "--server-side", "-f", "-", stdin=text)

@@ -16,8 +16,8 @@ from typing import Any
 
 from hack.cluster.kubectl import Kubectl, Object
 from hack.examples import documents
-from tests.cluster.federation import END, RESTRICTED
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.federation import END_SECONDS
+from tests.cluster.namespace import RESTRICTED, Namespace, until
 
 JOBS = "federation"
 
@@ -107,7 +107,7 @@ class Consortium:
             return last if reached and all(word in last["message"] for word in words) else None
 
         try:
-            return until(there, f"{kind}={status} {reason} of job {name}", END)
+            return until(there, f"{kind}={status} {reason} of job {name}", END_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.story(name)}") from None
 
@@ -153,7 +153,7 @@ class Consortium:
 
 
 @contextmanager
-def consortium(kubectl: Kubectl, *institutions: str) -> Iterator[Consortium]:
+def new_consortium(kubectl: Kubectl, *institutions: str) -> Iterator[Consortium]:
     """The namespaces; all of them go afterwards, with the jobs in them."""
     made = Consortium(kubectl, uuid.uuid4().hex[:6])
     names = [made.institution(name).name for name in (JOBS, *institutions)]

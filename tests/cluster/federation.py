@@ -17,17 +17,15 @@ import yaml
 from hack.cluster.kubectl import Kubectl, Object
 from hack.cluster.runtime import ctr
 from hack.examples import documents
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import RESTRICTED, Namespace, until
 from tests.integration.local.runs import run
 
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-
-END = 420.0
-"""Seconds that a federation of the tests gets on a small machine."""
+END_SECONDS = 420.0
+"""Time that a federation of the tests gets on a small machine."""
 
 
 @dataclass(frozen=True)
-class Federation:
+class ClusterFederation:
     """One job, its namespace and those of its silos."""
 
     kubectl: Kubectl
@@ -43,12 +41,15 @@ class Federation:
         """Namespace of the job."""
         return Namespace(self.kubectl, self.job["metadata"]["namespace"])
 
-    def silo(self, name: str) -> Namespace:
-        """Namespace of the silo."""
-        found = next(
+    def silo_object(self, name: str) -> Object:
+        """The Silo as it was written."""
+        return next(
             item for item in self.objects if item["kind"] == "Silo" and item["metadata"]["name"] == name
         )
-        return Namespace(self.kubectl, found["metadata"]["namespace"])
+
+    def silo(self, name: str) -> Namespace:
+        """Namespace of the silo."""
+        return Namespace(self.kubectl, self.silo_object(name)["metadata"]["namespace"])
 
     @property
     def namespaces(self) -> list[Namespace]:
@@ -76,7 +77,7 @@ class Federation:
         found = (item for item in self.status().get("conditions", ()) if item["type"] == name)
         return dict(next(found, {}))
 
-    def ended(self, timeout: float = END) -> Mapping[str, Any]:
+    def ended(self, timeout: float = END_SECONDS) -> Mapping[str, Any]:
         """Wait until it is Complete; its status."""
         end = time.monotonic() + timeout
         while self.condition("Complete").get("status") != "True":
@@ -88,7 +89,7 @@ class Federation:
 
     def round_reached(self, number: int) -> None:
         """Wait until so many rounds are complete."""
-        until(lambda: self.status().get("round", 0) >= number, f"round {number}", END)
+        until(lambda: self.status().get("round", 0) >= number, f"round {number}", END_SECONDS, max_pause=0.3)
 
     def pod(self, namespace: Namespace, component: str, *, besides: str | None = None) -> str:
         """Name of the running pod of a component.
@@ -102,7 +103,7 @@ class Federation:
             return next(iter(names), None)
 
         other = f" other than {besides}" if besides else ""
-        return until(running, f"a running {component}{other} in {namespace.name}", END)
+        return until(running, f"a running {component}{other} in {namespace.name}", END_SECONDS)
 
     def remove(self, *, wait: bool = False) -> None:
         """Delete everything, the job first: its finalizer needs the operator.
@@ -171,12 +172,12 @@ def _runs(pod: Object) -> bool:
 
 
 @contextmanager
-def federation(kubectl: Kubectl, name: str, **spec: Any) -> Iterator[Federation]:
+def federation(kubectl: Kubectl, name: str, **spec: Any) -> Iterator[ClusterFederation]:
     """An example in namespaces of its own, not yet applied; everything is deleted afterwards.
 
     :param spec: see `example`.
     """
-    made = Federation(kubectl, tuple(_moved(example(name, **spec), uuid.uuid4().hex[:6])))
+    made = ClusterFederation(kubectl, tuple(_moved(example(name, **spec), uuid.uuid4().hex[:6])))
     try:
         yield made
     except Exception:

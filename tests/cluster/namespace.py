@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from typing import Any, TypeVar
 from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed, Object
 
 T = TypeVar("T")
+
+MAX_PAUSE_SECONDS = 1.0
+"""Between two questions."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +98,43 @@ class Namespace:
             return str(failed)
 
 
-def until(found: Callable[[], T | None], what: str, timeout: float = PATIENCE_SECONDS) -> T:
-    """Ask again until there is an answer that counts as true."""
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+"""Labels of a namespace at the restricted Pod Security level."""
+
+
+@contextmanager
+def fresh_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
+    """A namespace at the restricted Pod Security level, for as long as the block runs."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    metadata = {"name": name, "labels": RESTRICTED}
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    try:
+        yield Namespace(kubectl, name)
+    finally:
+        kubectl.run("delete", "namespace", name, "--wait=false")
+
+
+def until(
+    found: Callable[[], T | None],
+    what: str,
+    timeout: float = PATIENCE_SECONDS,
+    *,
+    max_pause: float = MAX_PAUSE_SECONDS,
+) -> T:
+    """Ask again until there is an answer that counts as true.
+
+    What is not there soon is asked for less and less often: every question is a start of kubectl.
+
+    :param max_pause: seconds between two questions at most.
+    """
     end = time.monotonic() + timeout
+    pause = 0.1
     while True:
         if answer := found():
             return answer
         assert time.monotonic() < end, f"waited {timeout:.0f} s for {what}"
-        time.sleep(0.2)
+        time.sleep(pause)
+        pause = min(1.5 * pause, max_pause)
 
 
 def pod(

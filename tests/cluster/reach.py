@@ -1,4 +1,4 @@
-"""What a pod can reach: places of every kind, tried at once from inside the pod."""
+"""What a pod can reach: destinations of every kind, tried at once from inside the pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PORT = 9000
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Something to reach.
 
     :param way: `tcp` for a connection, `dns` for an answer of a name server over UDP, `name` for an address of a name.
@@ -27,35 +27,37 @@ class Place:
     way: str = "tcp"
 
 
-def reached(namespace: Namespace, pod: str, places: Mapping[str, Place]) -> set[str]:
-    """Those of the places that answer a pod with Python in it."""
-    asked = json.dumps({name: astuple(place) for name, place in places.items()})
+def reached(namespace: Namespace, pod: str, destinations: Mapping[str, Destination]) -> set[str]:
+    """Those of the destinations that answer a pod with Python in it."""
+    asked = json.dumps({name: astuple(destination) for name, destination in destinations.items()})
     return set(json.loads(namespace.execute(pod, "python3", "-c", _TRY, asked)))
 
 
-def name_servers(kubectl: Kubectl) -> dict[str, Place]:
+def name_servers(kubectl: Kubectl) -> dict[str, Destination]:
     """The cluster's name server in every way that it can be asked."""
     host = kubectl.get("-n", "kube-system", "service", "kube-dns")["spec"]["clusterIP"]
     return {
-        "DNS over UDP": Place(host, 53, "dns"),
-        "DNS over TCP": Place(host, 53),
-        "a look-up": Place("kubernetes.default.svc.cluster.local.", 443, "name"),
+        "DNS over UDP": Destination(host, 53, "dns"),
+        "DNS over TCP": Destination(host, 53),
+        "a look-up": Destination("kubernetes.default.svc.cluster.local.", 443, "name"),
     }
 
 
-def api_servers(kubectl: Kubectl) -> dict[str, Place]:
+def api_servers(kubectl: Kubectl) -> dict[str, Destination]:
     """The API server under its cluster address and on its host."""
     service = kubectl.get("-n", "default", "service", "kubernetes")
     slices = kubectl.get("-n", "default", "endpointslices", "-l", "kubernetes.io/service-name=kubernetes")
     (found,) = slices["items"]
     return {
-        "the API server's Service": Place(service["spec"]["clusterIP"], 443),
-        "the API server on its host": Place(found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]),
+        "the API server's Service": Destination(service["spec"]["clusterIP"], 443),
+        "the API server on its host": Destination(
+            found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+        ),
     }
 
 
 @contextmanager
-def listening(namespace: Namespace, pod: str) -> Iterator[Place]:
+def listening(namespace: Namespace, pod: str) -> Iterator[Destination]:
     """A port of a running pod at which every connection is taken, for as long as the block runs."""
     command = namespace.kubectl.command(
         "-n", namespace.name, "exec", "-i", pod, "--", "python3", "-c", _LISTEN
@@ -64,7 +66,7 @@ def listening(namespace: Namespace, pod: str) -> Iterator[Place]:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"listening\n"
-            yield Place(namespace.get("pod", pod)["status"]["podIP"], PORT)
+            yield Destination(namespace.get("pod", pod)["status"]["podIP"], PORT)
         finally:
             process.terminate()
 
@@ -87,17 +89,17 @@ def dns(host, port):
         asking.recv(512)
 def name(host, port):
     socket.getaddrinfo(host, port)
-def answers(place):
-    host, port, way = place
+def answers(destination):
+    host, port, way = destination
     try:
         {"tcp": tcp, "dns": dns, "name": name}[way](host, port)
     except OSError:
         return False
     return True
-places = json.loads(sys.argv[1])
-with ThreadPoolExecutor(len(places)) as pool:
-    found = list(pool.map(answers, places.values()))
-print(json.dumps([place for place, answered in zip(places, found) if answered]))
+destinations = json.loads(sys.argv[1])
+with ThreadPoolExecutor(len(destinations)) as pool:
+    found = list(pool.map(answers, destinations.values()))
+print(json.dumps([destination for destination, answered in zip(destinations, found) if answered]))
 """
 
 # It ends with its standard input: kubectl alone is gone when the test is over.

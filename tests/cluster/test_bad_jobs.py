@@ -14,10 +14,12 @@ import pytest
 from fedsilo.methods.registry import names
 from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX
-from tests.cluster.consortium import Consortium, consortium, golden
-from tests.cluster.federation import END
+from tests.cluster.consortium import Consortium, golden, new_consortium
+from tests.cluster.federation import END_SECONDS
 from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER
+
+pytestmark = pytest.mark.xdist_group("gpus")
 
 EXPECTED = golden(Path(__file__).with_name("bad_jobs.golden"))
 
@@ -57,9 +59,9 @@ JOBS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def place(kubectl: Kubectl, operator: Namespace) -> Iterator[Consortium]:
+def consortium(kubectl: Kubectl, operator: Namespace) -> Iterator[Consortium]:
     """All the jobs, under way. One GPU is taken by somebody else."""
-    with consortium(kubectl, "clinic", "hospital") as made:
+    with new_consortium(kubectl, "clinic", "hospital") as made:
         other = pod("other", TOOLBOX, FOREVER, resources={"limits": {GPUS: "1"}})
         made.jobs.apply(other)
         made.jobs.wait("pod", "other", "condition=Ready")
@@ -68,91 +70,88 @@ def place(kubectl: Kubectl, operator: Namespace) -> Iterator[Consortium]:
         yield made
 
 
-def test_gpus_that_are_taken(place: Consortium) -> None:
-    assert place.told("no-gpu", "SilosReady", "False", "Unschedulable") == EXPECTED["GPUs"]
-    place.jobs.delete("pod", "other")
+def test_gpus_that_are_taken_and_become_free(consortium: Consortium) -> None:
+    assert consortium.told("no-gpu", "SilosReady", "False", "Unschedulable") == EXPECTED["GPUs"]
+    consortium.jobs.delete("pod", "other")
+    consortium.reached("no-gpu", "Complete", "True", "Complete")
+    _nothing_runs(consortium, "no-gpu")
 
 
-def test_data_whose_volume_is_missing(place: Consortium) -> None:
-    said = place.told("no-data", "SilosReady", "False", "VolumeMissing")
+def test_data_whose_volume_is_missing_and_then_its_file(consortium: Consortium) -> None:
+    """No second try would find the file. Its name stays in the silo, in the log."""
+    said = consortium.told("no-data", "SilosReady", "False", "VolumeMissing")
     assert said == EXPECTED["volume of the data"]
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "scans"}}
-    place.institution("clinic").apply(claim | {"spec": spec})
+    consortium.institution("clinic").apply(claim | {"spec": spec})
+    assert consortium.told("no-data", "Failed", "True", "QuorumLost") == EXPECTED["file of the data"]
+    assert _failure(consortium, "no-data") == "DataInvalid"
+    assert _trainers(consortium, "no-data") == 1
+    where = ("no-data", "-n", consortium.jobs.name, "--silo", "no-data", "--component", "trainer")
+    assert "'/data/digits/missing.npz' is not a file" in consortium.kubectl.fedsilo("logs", *where)
+    _nothing_runs(consortium, "no-data")
 
 
-def test_a_guard_whose_image_is_missing(place: Consortium) -> None:
-    assert place.told("no-guard", "SilosReady", "False", "ImageNotFound") == EXPECTED["guard's image"]
+def test_a_guard_whose_image_is_missing(consortium: Consortium) -> None:
+    assert consortium.told("no-guard", "SilosReady", "False", "ImageNotFound") == EXPECTED["guard's image"]
 
 
-def test_a_trainer_whose_image_is_missing(place: Consortium) -> None:
-    assert place.told("no-trainer", "SilosReady", "False", "ImageNotFound") == EXPECTED["trainer's image"]
+def test_a_trainer_whose_image_is_missing(consortium: Consortium) -> None:
+    said = consortium.told("no-trainer", "SilosReady", "False", "ImageNotFound")
+    assert said == EXPECTED["trainer's image"]
 
 
-def test_a_method_that_nobody_knows(place: Consortium) -> None:
+def test_a_method_that_nobody_knows(consortium: Consortium) -> None:
     """Another image could have it, so those of the pods decide; whichever of them is first ends the job."""
-    place.reached("no-method", "Accepted", "Unknown", "Unverified")
-    place.jobs.wait("federatedjob", "no-method", "condition=Failed", END)
-    failed = place.condition("no-method", "Failed")
+    consortium.reached("no-method", "Accepted", "Unknown", "Unverified")
+    consortium.jobs.wait("federatedjob", "no-method", "condition=Failed", END_SECONDS)
+    failed = consortium.condition("no-method", "Failed")
     assert failed["reason"] in ("ManifestInvalid", "QuorumLost")
     assert "(ManifestInvalid)" in failed["message"]
-    why = place.kubectl.fedsilo("why", "no-method", "-n", place.jobs.name)
+    why = consortium.kubectl.fedsilo("why", "no-method", "-n", consortium.jobs.name)
     assert f"Method fedavgg is not installed in this operator, which knows {', '.join(names())}" in why
     assert "correct spec.method.name in a new job" in why
+    _nothing_runs(consortium, "no-method")
 
 
-def test_a_trainer_with_too_little_memory(place: Consortium) -> None:
+def test_a_trainer_with_too_little_memory(consortium: Consortium) -> None:
     """It is tried again as often as the job says."""
-    assert place.told("no-memory", "Failed", "True", "QuorumLost") == EXPECTED["memory"]
-    assert _failure(place, "no-memory") == "OutOfMemory"
-    assert _trainers(place, "no-memory") == 2
+    assert consortium.told("no-memory", "Failed", "True", "QuorumLost") == EXPECTED["memory"]
+    assert _failure(consortium, "no-memory") == "OutOfMemory"
+    assert _trainers(consortium, "no-memory") == 2
+    _nothing_runs(consortium, "no-memory")
 
 
-def test_data_whose_file_is_missing(place: Consortium) -> None:
-    """The volume is there by now; no second try would find the file. Its name stays in the silo, in the log."""
-    assert place.told("no-data", "Failed", "True", "QuorumLost") == EXPECTED["file of the data"]
-    assert _failure(place, "no-data") == "DataInvalid"
-    assert _trainers(place, "no-data") == 1
-    where = ("no-data", "-n", place.jobs.name, "--silo", "no-data", "--component", "trainer")
-    assert "'/data/digits/missing.npz' is not a file" in place.kubectl.fedsilo("logs", *where)
-
-
-def test_gpus_that_have_become_free(place: Consortium) -> None:
-    place.reached("no-gpu", "Complete", "True", "Complete")
-
-
-def test_an_aggregator_whose_image_is_missing(place: Consortium) -> None:
-    said = place.told("no-aggregator", "Running", "False", "ImageNotFound")
+def test_an_aggregator_whose_image_is_missing_and_an_institution_that_goes_meanwhile(
+    consortium: Consortium,
+) -> None:
+    said = consortium.told("no-aggregator", "Running", "False", "ImageNotFound")
     assert said == EXPECTED["aggregator's image"]
-
-
-def test_an_institution_that_goes_while_the_job_runs(place: Consortium) -> None:
-    place.reached("no-aggregator", "SilosReady", "True", "Running")
-    place.kubectl.run("delete", "namespace", place.institution("hospital").name, "--wait=false")
-    said = place.told("no-aggregator", "SilosReady", "False", "SiloNotFound")
+    consortium.reached("no-aggregator", "SilosReady", "True", "Running")
+    consortium.kubectl.run("delete", "namespace", consortium.institution("hospital").name, "--wait=false")
+    said = consortium.told("no-aggregator", "SilosReady", "False", "SiloNotFound")
     assert said == EXPECTED["institution that goes"]
 
 
-def test_nothing_of_an_ended_job_still_runs(place: Consortium) -> None:
-    """Whatever went wrong, the pods of jobs that are over are gone or done."""
-    for job in ("no-method", "no-data", "no-memory", "no-gpu"):
-        until(lambda job=job: not _living(place, job), f"the pods of {job} to end")  # type: ignore[misc]
+def _nothing_runs(consortium: Consortium, job: str) -> None:
+    """Whatever went wrong, the pods of a job that is over are gone or done."""
+    until(lambda: not _active(consortium, job), f"the pods of {job} to end")
 
 
-def _failure(place: Consortium, job: str) -> str:
+def _failure(consortium: Consortium, job: str) -> str:
     """Why the clinic's agent failed, in one word."""
-    agent = place.agent("clinic", job)
+    agent = consortium.agent("clinic", job)
     assert agent is not None
     (found,) = (item for item in agent["status"]["conditions"] if item["type"] == "Failed")
     return str(found["reason"])
 
 
-def _trainers(place: Consortium, job: str) -> int:
+def _trainers(consortium: Consortium, job: str) -> int:
     """Trainers that the clinic has started, whether they are still there or not."""
     labels = f"fedsilo.io/job-name={job},app.kubernetes.io/component=trainer"
-    (trainer,) = place.institution("clinic").select("jobs", labels)
+    (trainer,) = consortium.institution("clinic").select("jobs", labels)
     return sum(int(trainer["status"].get(name, 0)) for name in ("failed", "active", "succeeded"))
 
 
-def _living(place: Consortium, job: str) -> list[Object]:
-    return [one for one in place.pods(job) if one["status"]["phase"] not in ("Succeeded", "Failed")]
+def _active(consortium: Consortium, job: str) -> list[Object]:
+    return [one for one in consortium.pods(job) if one["status"]["phase"] not in ("Succeeded", "Failed")]

@@ -14,11 +14,11 @@ import pytest
 from hack.cluster.errors import ClusterError
 from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
 from hack.operator import leader
-from tests.cluster.federation import END, Federation, federation, run_here, signal
+from tests.cluster.federation import END_SECONDS, ClusterFederation, federation, run_here, signal
 from tests.cluster.namespace import Namespace, until
 from tests.cluster.watching import watched_pods
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("operator")]
 
 ROUNDS = 12
 
@@ -33,7 +33,7 @@ SPEC: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def places(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+def places(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFederation]:
     """The silos, for one job after the other: what a silo computes depends on its namespace and name."""
     with federation(kubectl, "fedavg.yaml", **SPEC) as made:
         kubectl.apply(*(item for item in made.objects if item["kind"] != "FederatedJob"))
@@ -41,14 +41,14 @@ def places(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(places: Federation, tmp_path_factory: pytest.TempPathFactory) -> str:
+def undisturbed(places: ClusterFederation, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of the model when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
     return str(run_here(list(places.objects), folder)["model"]["sha256"])
 
 
 @pytest.fixture
-def running(places: Federation) -> Iterator[Federation]:
+def running(places: ClusterFederation) -> Iterator[ClusterFederation]:
     """The job under a name of its own, with a round behind it and many to go."""
     job = copy.deepcopy(places.job)
     job["metadata"]["name"] = f"chaos-{uuid.uuid4().hex[:6]}"
@@ -63,7 +63,7 @@ def running(places: Federation) -> Iterator[Federation]:
 
 
 @contextmanager
-def held(running: Federation) -> Iterator[None]:
+def held(running: ClusterFederation) -> Iterator[None]:
     """Stop east's trainer in its round, which cannot end before it goes on.
 
     What happens meanwhile happens in the middle of the job, however slow or fast the machine.
@@ -81,13 +81,13 @@ def held(running: Federation) -> Iterator[None]:
 
 
 def test_processes_that_are_killed_start_again(
-    kubectl: Kubectl, operator: Namespace, running: Federation, undisturbed: str
+    kubectl: Kubectl, own_operator: Namespace, running: ClusterFederation, undisturbed: str
 ) -> None:
     home, north, east = running.home, running.silo("north"), running.silo("east")
     with watched_pods(kubectl, running.job) as pods:
         with held(running):
-            frozen = _leader(operator)
-            signal(operator, frozen, "SIGSTOP")
+            frozen = _leader(own_operator)
+            signal(own_operator, frozen, "SIGSTOP")
             victims = [(home, "aggregator"), (north, "guard"), (north, "trainer"), (east, "guard")]
             before = [running.pod(place, component) for place, component in victims]
             home.run("delete", "pod", before[0], "--wait=false")
@@ -95,11 +95,11 @@ def test_processes_that_are_killed_start_again(
             signal(north, before[2], "SIGKILL")
             # This one only an operator can bring back: the next that leads.
             east.delete("job", f"{_agent(running, east)}-guard")
-            until(lambda: leader(operator.kubectl) not in ("", frozen), "another operator to lead")
-            signal(operator, frozen, "SIGCONT")
+            until(lambda: leader(own_operator.kubectl) not in ("", frozen), "another operator to lead")
+            signal(own_operator, frozen, "SIGCONT")
             for (place, component), name in zip(victims, before, strict=True):
                 running.pod(place, component, besides=name)
-            operator.run("delete", "pod", _leader(operator), "--wait=false")
+            own_operator.run("delete", "pod", _leader(own_operator), "--wait=false")
             signal(east, running.pod(east, "trainer"), "SIGKILL")
             held_in = running.status()["round"]
         running.round_reached(held_in + 2)
@@ -111,7 +111,7 @@ def test_processes_that_are_killed_start_again(
         kept = running.status()["round"]
         assert held_in + 2 <= kept < ROUNDS
         _suspend(running, False)
-        until(lambda: running.status()["round"] != kept, "the next round", END)
+        until(lambda: running.status()["round"] != kept, "the next round", END_SECONDS)
         assert running.status()["round"] > kept
         assert running.ended()["model"]["sha256"] == undisturbed
     assert pods.doubles == []
@@ -124,7 +124,9 @@ def test_processes_that_are_killed_start_again(
     }
 
 
-def test_objects_that_are_deleted_come_back(kubectl: Kubectl, running: Federation, undisturbed: str) -> None:
+def test_objects_that_are_deleted_come_back(
+    kubectl: Kubectl, running: ClusterFederation, undisturbed: str
+) -> None:
     home, north = running.home, running.silo("north")
     ours, agent = f"{running.job['metadata']['name']}-aggregator", _agent(running, north)
     with watched_pods(kubectl, running.job) as pods:
@@ -166,7 +168,7 @@ def test_objects_that_are_deleted_come_back(kubectl: Kubectl, running: Federatio
     }
 
 
-def test_a_deleted_job_goes_with_its_agents_and_leaves_its_volumes(running: Federation) -> None:
+def test_a_deleted_job_goes_with_its_agents_and_leaves_its_volumes(running: ClusterFederation) -> None:
     places = (running.home, running.silo("north"), running.silo("east"))
     claims = [_of_job(running, place, "persistentvolumeclaims") for place in places]
     running.home.delete("federatedjob", running.job["metadata"]["name"])
@@ -183,12 +185,12 @@ def _leader(operator: Namespace) -> str:
     return until(lambda: leader(operator.kubectl), "an operator that leads")
 
 
-def _agent(running: Federation, place: Namespace) -> str:
+def _agent(running: ClusterFederation, place: Namespace) -> str:
     (agent,) = _of_job(running, place, "siloagents")
     return str(agent["metadata"]["name"])
 
 
-def _of_job(running: Federation, place: Namespace, kind: str) -> list[Object]:
+def _of_job(running: ClusterFederation, place: Namespace, kind: str) -> list[Object]:
     """What belongs to this job: earlier ones left their volumes."""
     return place.select(kind, f"fedsilo.io/job-name={running.job['metadata']['name']}")
 
@@ -205,12 +207,12 @@ def _restored(place: Namespace, kind: str, name: str) -> None:
     until(another, f"another {kind} {name} in {place.name}")
 
 
-def _suspend(running: Federation, suspend: bool) -> None:
+def _suspend(running: ClusterFederation, suspend: bool) -> None:
     patch = f'{{"spec": {{"suspend": {str(suspend).lower()}}}}}'
     running.home.run("patch", "federatedjob", running.job["metadata"]["name"], "--type=merge", "-p", patch)
 
 
-def _living(running: Federation) -> list[str]:
+def _living(running: ClusterFederation) -> list[str]:
     """Names of the job's pods that have not ended."""
     pods = [pod for place in running.namespaces for pod in _of_job(running, place, "pods")]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]

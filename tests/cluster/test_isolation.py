@@ -15,11 +15,11 @@ import pytest
 from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX, reference
 from tests.cluster import outside
-from tests.cluster.federation import Federation, federation, signal
+from tests.cluster.federation import ClusterFederation, federation, signal
 from tests.cluster.namespace import Namespace, pod, until
-from tests.cluster.reach import Place, api_servers, listening, name_servers, reached
+from tests.cluster.reach import Destination, api_servers, listening, name_servers, reached
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("outside")]
 
 FOREVER = ("sleep", "infinity")
 COMPONENT, JOB_UID = "app.kubernetes.io/component", "fedsilo.io/job-uid"
@@ -62,7 +62,7 @@ EVERYWHERE = ("/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/reso
 
 
 @dataclass(frozen=True)
-class Scene:
+class HaltedFederation:
     """A federation in its second round, halted, and what its pods could try to reach.
 
     :param pods: name by role: of the aggregator, and of the agent of the first silo.
@@ -70,11 +70,11 @@ class Scene:
     :param open: what every pod may reach that no policy selects.
     """
 
-    federation: Federation
+    federation: ClusterFederation
     silo: Namespace
     pods: dict[str, str]
-    protected: dict[str, Place]
-    open: dict[str, Place]
+    protected: dict[str, Destination]
+    open: dict[str, Destination]
 
     def place(self, role: str) -> Namespace:
         """Namespace of a role's pod."""
@@ -86,7 +86,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(kubectl: Kubectl, operator: Namespace) -> Iterator[Scene]:
+def halted(kubectl: Kubectl, operator: Namespace) -> Iterator[HaltedFederation]:
     refs = [{"namespace": f"silo-{name}", "name": name} for name in ("north", "east")]
     spec: dict[str, Any] = {
         "training": {"rounds": 100},
@@ -117,8 +117,8 @@ def scene(kubectl: Kubectl, operator: Namespace) -> Iterator[Scene]:
         service = running.home.select("services", f"{COMPONENT}=aggregator")[0]["spec"]
         aggregator = running.home.get("pod", pods["aggregator"])["status"]["podIP"]
         protected = {
-            "the aggregator's Service": Place(service["clusterIP"], 8443),
-            "the aggregator's pod": Place(aggregator, 8443),
+            "the aggregator's Service": Destination(service["clusterIP"], 8443),
+            "the aggregator's pod": Destination(aggregator, 8443),
             "the guard": stack.enter_context(listening(silo, pods["guard"])),
             "the trainer": stack.enter_context(listening(silo, pods["trainer"])),
         }
@@ -126,9 +126,9 @@ def scene(kubectl: Kubectl, operator: Namespace) -> Iterator[Scene]:
             **api_servers(kubectl),
             **name_servers(kubectl),
             "a pod of another silo": stack.enter_context(listening(other, "server")),
-            "the outside": Place(outside.ADDRESS, outside.PORT),
+            "the outside": Destination(outside.ADDRESS, outside.PORT),
         }
-        yield Scene(running, silo, pods, protected, open_places)
+        yield HaltedFederation(running, silo, pods, protected, open_places)
 
 
 CLAIM = {
@@ -168,32 +168,32 @@ print(json.dumps([path for path in paths if os.path.exists(path) and not os.path
 """
 
 
-def test_a_pod_without_policies_reaches_everything_but_the_federation(scene: Scene) -> None:
-    assert reached(scene.silo, "open", scene.open | scene.protected) == set(scene.open)
+def test_a_pod_without_policies_reaches_everything_but_the_federation(halted: HaltedFederation) -> None:
+    assert reached(halted.silo, "open", halted.open | halted.protected) == set(halted.open)
 
 
-def test_the_trainer_reaches_nothing(scene: Scene) -> None:
-    places = scene.open | scene.protected
+def test_the_trainer_reaches_nothing(halted: HaltedFederation) -> None:
+    places = halted.open | halted.protected
     del places["the trainer"]
-    assert reached(scene.silo, scene.pods["trainer"], places) == set()
+    assert reached(halted.silo, halted.pods["trainer"], places) == set()
 
 
-def test_the_guard_reaches_the_aggregator_and_nothing_else(scene: Scene) -> None:
-    places = scene.open | scene.protected
+def test_the_guard_reaches_the_aggregator_and_nothing_else(halted: HaltedFederation) -> None:
+    places = halted.open | halted.protected
     del places["the guard"]
     aggregator = {"the aggregator's Service", "the aggregator's pod"}
-    assert reached(scene.silo, scene.pods["guard"], places) == aggregator
+    assert reached(halted.silo, halted.pods["guard"], places) == aggregator
 
 
-def test_the_aggregator_reaches_the_api_server_and_no_agent(scene: Scene) -> None:
-    places = scene.open | {name: scene.protected[name] for name in ("the guard", "the trainer")}
-    assert reached(scene.federation.home, scene.pods["aggregator"], places) == set(
-        api_servers(scene.silo.kubectl)
+def test_the_aggregator_reaches_the_api_server_and_no_agent(halted: HaltedFederation) -> None:
+    places = halted.open | {name: halted.protected[name] for name in ("the guard", "the trainer")}
+    assert reached(halted.federation.home, halted.pods["aggregator"], places) == set(
+        api_servers(halted.silo.kubectl)
     )
 
 
-def test_the_aggregator_is_reached_by_guards_of_its_job_only(scene: Scene) -> None:
-    home, uid = scene.federation.home, scene.federation.seen()["metadata"]["uid"]
+def test_the_aggregator_is_reached_by_guards_of_its_job_only(halted: HaltedFederation) -> None:
+    home, uid = halted.federation.home, halted.federation.seen()["metadata"]["uid"]
     callers = {
         "its-guard": {COMPONENT: "guard", JOB_UID: uid},
         "guard-of-another-job": {COMPONENT: "guard", JOB_UID: "0b1c2d3e-0000-4000-8000-000000000001"},
@@ -201,7 +201,7 @@ def test_the_aggregator_is_reached_by_guards_of_its_job_only(scene: Scene) -> No
         "neighbour": {},
     }
     home.apply(*(pod(name, TOOLBOX, FOREVER, labels=labels) for name, labels in callers.items()))
-    aggregator = {name: place for name, place in scene.protected.items() if "aggregator" in name}
+    aggregator = {name: place for name, place in halted.protected.items() if "aggregator" in name}
     for name in callers:
         home.wait("pod", name, "condition=Ready")
     until(lambda: reached(home, "its-guard", aggregator) == set(aggregator), "the way for a guard")
@@ -210,9 +210,9 @@ def test_the_aggregator_is_reached_by_guards_of_its_job_only(scene: Scene) -> No
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_has_no_rights_on_its_node(scene: Scene, role: str) -> None:
+def test_a_process_has_no_rights_on_its_node(halted: HaltedFederation, role: str) -> None:
     read = "print(json.dumps([line.split() for line in open('/proc/1/status')]))"
-    status = {name: values for name, *values in scene.look(role, f"import json; {read}")}
+    status = {name: values for name, *values in halted.look(role, f"import json; {read}")}
     assert status["Uid:"] == status["Gid:"] == ["65532"] * 4
     assert status["Groups:"] == ["65532"]
     for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
@@ -222,9 +222,9 @@ def test_a_process_has_no_rights_on_its_node(scene: Scene, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_sees_the_volumes_of_its_role_and_no_other(scene: Scene, role: str) -> None:
+def test_a_process_sees_the_volumes_of_its_role_and_no_other(halted: HaltedFederation, role: str) -> None:
     read = "[line.split()[4:6] for line in open('/proc/1/mountinfo')]"
-    mounts = dict(scene.look(role, f"import json; print(json.dumps({read}))"))
+    mounts = dict(halted.look(role, f"import json; print(json.dumps({read}))"))
     shown = {
         path: options.split(",")[0]
         for path, options in mounts.items()
@@ -234,7 +234,7 @@ def test_a_process_sees_the_volumes_of_its_role_and_no_other(scene: Scene, role:
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_writes_to_its_volumes_only(scene: Scene, role: str) -> None:
+def test_a_process_writes_to_its_volumes_only(halted: HaltedFederation, role: str) -> None:
     """Also not where a mount is writable but its files are others'."""
     places = {*MOUNTS[role], *EVERYWHERE, VOLUME, "/opt/fedsilo", "/home", "/root", "/var"}
     script = f"""
@@ -251,48 +251,48 @@ def written(place):
 print(json.dumps([place for place in {sorted(places)} if written(place)]))
 """
     writable = {path for path, mode in MOUNTS[role].items() if mode == "rw"}
-    assert set(scene.look(role, script)) == writable
+    assert set(halted.look(role, script)) == writable
 
 
-def test_the_key_is_with_the_guard_and_nowhere_in_the_trainer(scene: Scene) -> None:
-    assert f"{KEY}/key.pem" in scene.look("guard", FIND_KEYS)
-    assert scene.look("trainer", FIND_KEYS) == []
+def test_the_key_is_with_the_guard_and_nowhere_in_the_trainer(halted: HaltedFederation) -> None:
+    assert f"{KEY}/key.pem" in halted.look("guard", FIND_KEYS)
+    assert halted.look("trainer", FIND_KEYS) == []
 
 
-def test_the_trainer_sees_no_process_of_the_guards(scene: Scene) -> None:
+def test_the_trainer_sees_no_process_of_the_guards(halted: HaltedFederation) -> None:
     read = (
         "[open(f'/proc/{number}/comm').read().strip() for number in os.listdir('/proc') if number.isdigit()]"
     )
-    programs = scene.look("trainer", f"import os, json; print(json.dumps({read}))")
+    programs = halted.look("trainer", f"import os, json; print(json.dumps({read}))")
     assert "fedsilo-trainer" in programs
     assert "fedsilo-guard" not in programs
 
 
-def test_guard_and_trainer_have_no_token(scene: Scene) -> None:
+def test_guard_and_trainer_have_no_token(halted: HaltedFederation) -> None:
     for role in ("guard", "trainer"):
-        spec = scene.silo.get("pod", scene.pods[role])["spec"]
+        spec = halted.silo.get("pod", halted.pods[role])["spec"]
         assert spec["serviceAccountName"] == "default"
         assert spec["automountServiceAccountToken"] is False
         assert not any("projected" in volume for volume in spec["volumes"])
         looked = f"import os, json; print(json.dumps(os.path.exists('{TOKEN}')))"
-        assert scene.look(role, looked) is False
+        assert halted.look(role, looked) is False
 
 
-def test_the_trainers_network_was_seen_to_be_closed_from_the_guards_image(scene: Scene) -> None:
-    status = scene.silo.get("pod", scene.pods["trainer"])["status"]
+def test_the_trainers_network_was_seen_to_be_closed_from_the_guards_image(halted: HaltedFederation) -> None:
+    status = halted.silo.get("pod", halted.pods["trainer"])["status"]
     (look,) = status["initContainerStatuses"]
     assert look["image"] == reference("guard")
     assert look["state"]["terminated"]["exitCode"] == 0
-    log = scene.silo.run("logs", scene.pods["trainer"], "--container", "isolation")
+    log = halted.silo.run("logs", halted.pods["trainer"], "--container", "isolation")
     assert "the network is closed: no answer from " in log
     for name in ("the API server's Service", "DNS over TCP", "DNS over UDP"):
-        assert f"{scene.open[name].host}:{scene.open[name].port} (" in log
+        assert f"{halted.open[name].host}:{halted.open[name].port} (" in log
 
 
-def test_a_trainer_whose_network_stays_open_never_begins(scene: Scene) -> None:
+def test_a_trainer_whose_network_stays_open_never_begins(halted: HaltedFederation) -> None:
     """The last test of this file: it started with the others, and a minute of patience is over by now."""
-    scene.silo.wait("pod", "unguarded", "jsonpath={.status.phase}=Failed")
-    status = scene.silo.get("pod", "unguarded")["status"]
+    halted.silo.wait("pod", "unguarded", "jsonpath={.status.phase}=Failed")
+    status = halted.silo.get("pod", "unguarded")["status"]
     (look,) = status["initContainerStatuses"]
     ended = look["state"]["terminated"]
     assert ended["exitCode"] == 5

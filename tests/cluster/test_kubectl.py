@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from hack.cluster.kubectl import Kubectl
-from tests.cluster.federation import Federation, example, signal
+from tests.cluster.federation import ClusterFederation, example, signal
 from tests.cluster.namespace import Namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("examples")]
 
 JOB = "digits"
 SILOS = ("north", "east")
@@ -51,9 +51,9 @@ def research() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]:
     """The job, which north has been asked about."""
-    found = Federation(kubectl, tuple(research()))
+    found = ClusterFederation(kubectl, tuple(research()))
     found.remove(wait=True)
     found.apply()
     try:
@@ -65,7 +65,7 @@ def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
 
 
 @pytest.fixture(scope="module")
-def running(waiting: Federation) -> Federation:
+def running(waiting: ClusterFederation) -> ClusterFederation:
     """The job with a complete round."""
     waiting.kubectl.fedsilo("approve", agents(waiting)[0], "-n", "silo-north", "--yes")
     waiting.round_reached(1)
@@ -73,7 +73,7 @@ def running(waiting: Federation) -> Federation:
 
 
 @pytest.fixture(scope="module")
-def complete(running: Federation) -> Federation:
+def complete(running: ClusterFederation) -> ClusterFederation:
     """The job with a model."""
     running.ended()
     return running
@@ -89,12 +89,12 @@ def terminal(terminal: Terminal, kubectl: Kubectl) -> Terminal:
     return terminal
 
 
-def agents(found: Federation) -> list[str]:
+def agents(found: ClusterFederation) -> list[str]:
     """Names of north's SiloAgents."""
     return [item["metadata"]["name"] for item in found.silo("north").select("siloagents")]
 
 
-def decision(found: Federation) -> tuple[str, str]:
+def decision(found: ClusterFederation) -> tuple[str, str]:
     """What the Silo says about the job, and the note."""
     (entry,) = found.silo("north").get("silo", "north")["spec"]["policy"]["approvals"]
     return entry["decision"], entry.get("note", "")
@@ -107,7 +107,7 @@ def decision(found: Federation) -> tuple[str, str]:
     'kubectl fedsilo refuse digits-north-1a2b3c4d -n silo-north --note "not this year" --yes',
     'kubectl fedsilo approve digits-north-1a2b3c4d -n silo-north --note "ethics vote 2026-17"',
 )
-def test_an_institution_decides(waiting: Federation, terminal: Terminal) -> None:
+def test_an_institution_decides(waiting: ClusterFederation, terminal: Terminal) -> None:
     (agent,) = agents(waiting)
     why, listed, refuse, approve = terminal.commands
     said = terminal.type(why)
@@ -140,7 +140,7 @@ def test_an_institution_decides(waiting: Federation, terminal: Terminal) -> None
     "kubectl fedsilo logs digits -n research --silo north --component trainer --previous",
 )
 def test_a_job_is_watched_while_a_trainer_dies_and_comes_back(
-    running: Federation, terminal: Terminal
+    running: ClusterFederation, terminal: Terminal
 ) -> None:
     watch, follow, previous = terminal.commands
     north = running.silo("north")
@@ -182,7 +182,7 @@ def ended(process: subprocess.Popen[str]) -> str:
     "kubectl fedsilo logs digits -n research --silo north",
     "kubectl fedsilo model digits -n research -o model.safetensors",
 )
-def test_a_job_that_is_complete(complete: Federation, terminal: Terminal) -> None:
+def test_a_job_that_is_complete(complete: ClusterFederation, terminal: Terminal) -> None:
     status, logs, model = terminal.commands
     header, row = terminal.type(status).splitlines()
     assert header.split()[:4] == ["job", "state", "round", "silos"]

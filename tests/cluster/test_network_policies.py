@@ -9,14 +9,16 @@ import pytest
 from hack.cluster.kubectl import Kubectl, Object
 from hack.images import TOOLBOX
 from tests.cluster import outside
-from tests.cluster.namespace import Namespace, pod, until
-from tests.cluster.reach import Place, api_servers, name_servers, reached
+from tests.cluster.namespace import Namespace, fresh_namespace, pod, until
+from tests.cluster.reach import Destination, api_servers, name_servers, reached
 from tests.cluster.test_workloads import FOREVER, served
 
+pytestmark = pytest.mark.xdist_group("outside")
 
-def reaches(namespace: Namespace, place: Place) -> bool:
+
+def reaches(namespace: Namespace, destination: Destination) -> bool:
     """Whether the client gets a connection."""
-    return bool(reached(namespace, "client", {"it": place}))
+    return bool(reached(namespace, "client", {"it": destination}))
 
 
 def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
@@ -26,50 +28,71 @@ def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
     return kind | {"metadata": {"name": name}, "spec": content}
 
 
-@pytest.fixture
-def places(namespace: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Place]]:
-    """A client pod, and every kind of place that a pod could try to reach."""
-    server = served(namespace, "server", "here")
-    namespace.apply(pod("client", TOOLBOX, FOREVER, labels={"app": "client"}))
-    namespace.wait("pod", "client", "condition=Ready")
+@pytest.fixture(scope="module")
+def shared(kubectl: Kubectl) -> Iterator[Namespace]:
+    """A namespace with a client and a server, in which one policy at a time is in force."""
+    with fresh_namespace(kubectl) as namespace:
+        namespace.apply(pod("client", TOOLBOX, FOREVER, labels={"app": "client"}))
+        served(namespace, "server", "here")
+        namespace.wait("pod", "client", "condition=Ready")
+        yield namespace
+
+
+@pytest.fixture(scope="module")
+def destinations(shared: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Destination]]:
+    """Every kind of destination that a pod could try to reach."""
     with outside.outside_host():
         yield {
-            "a pod": Place(server, 8000),
+            "a pod": Destination(str(shared.get("pod", "server")["status"]["podIP"]), 8000),
             **api_servers(kubectl),
             **name_servers(kubectl),
-            "the outside": Place(outside.ADDRESS, outside.PORT),
+            "the outside": Destination(outside.ADDRESS, outside.PORT),
         }
 
 
-def test_without_a_policy_everything_is_open(namespace: Namespace, places: dict[str, Place]) -> None:
-    assert reached(namespace, "client", places) == set(places)
+@pytest.fixture
+def open_network(shared: Namespace, destinations: dict[str, Destination]) -> Namespace:
+    """The namespace without any policy."""
+    shared.run("delete", "networkpolicies", "--all")
+    until(lambda: reached(shared, "client", destinations) == set(destinations), "everything to be open")
+    return shared
 
 
-def test_a_pod_without_egress_reaches_nothing(namespace: Namespace, places: dict[str, Place]) -> None:
-    namespace.apply(policy("silence", {"app": "client"}, policyTypes=["Egress"]))
-    until(lambda: not reaches(namespace, places["a pod"]), "the policy to take effect")
-    assert reached(namespace, "client", places) == set()
+def test_without_a_policy_everything_is_open(
+    open_network: Namespace, destinations: dict[str, Destination]
+) -> None:
+    assert reached(open_network, "client", destinations) == set(destinations)
 
 
-def test_a_pod_reaches_only_what_a_policy_allows(namespace: Namespace, places: dict[str, Place]) -> None:
+def test_a_pod_without_egress_reaches_nothing(
+    open_network: Namespace, destinations: dict[str, Destination]
+) -> None:
+    open_network.apply(policy("silence", {"app": "client"}, policyTypes=["Egress"]))
+    until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
+    assert reached(open_network, "client", destinations) == set()
+
+
+def test_a_pod_reaches_only_what_a_policy_allows(
+    open_network: Namespace, destinations: dict[str, Destination]
+) -> None:
     to_the_server = {"to": [{"podSelector": {"matchLabels": {"app": "server"}}}], "ports": [{"port": 8000}]}
-    namespace.apply(
+    open_network.apply(
         policy("only-the-server", {"app": "client"}, policyTypes=["Egress"], egress=[to_the_server])
     )
-    until(lambda: not reaches(namespace, places["the outside"]), "the policy to take effect")
-    assert reached(namespace, "client", places) == {"a pod"}
+    until(lambda: not reaches(open_network, destinations["the outside"]), "the policy to take effect")
+    assert reached(open_network, "client", destinations) == {"a pod"}
 
 
 def test_a_pod_is_reached_only_by_whom_a_policy_allows(
-    namespace: Namespace, places: dict[str, Place]
+    open_network: Namespace, destinations: dict[str, Destination]
 ) -> None:
-    namespace.apply(policy("nobody", {"app": "server"}, policyTypes=["Ingress"]))
-    until(lambda: not reaches(namespace, places["a pod"]), "the policy to take effect")
+    open_network.apply(policy("nobody", {"app": "server"}, policyTypes=["Ingress"]))
+    until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
     from_the_client = {"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}
-    namespace.apply(
+    open_network.apply(
         policy("the-client", {"app": "server"}, policyTypes=["Ingress"], ingress=[from_the_client])
     )
-    until(lambda: reaches(namespace, places["a pod"]), "the allowing policy to take effect")
+    until(lambda: reaches(open_network, destinations["a pod"]), "the allowing policy to take effect")
 
 
 def test_a_policy_made_before_a_pod_holds_from_its_first_second(namespace: Namespace) -> None:

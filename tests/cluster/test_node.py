@@ -22,6 +22,7 @@ def with_gpus(name: str, count: int) -> Object:
     return pod(name, TOOLBOX, FOREVER, resources={"limits": {GPU: str(count)}})
 
 
+@pytest.mark.xdist_group("gpus")
 def test_a_pod_waits_for_a_gpu_and_runs_when_one_is_free(namespace: Namespace, kubectl: Kubectl) -> None:
     (node,) = kubectl.get("nodes")["items"]
     gpus = int(node["status"]["allocatable"][GPU])

@@ -15,14 +15,14 @@ import pytest
 
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
-from tests.cluster.federation import END, RESTRICTED, Federation
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.federation import END_SECONDS, ClusterFederation
+from tests.cluster.namespace import RESTRICTED, Namespace, until
 from tests.integration.local.runs import FEDSILO, run
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("examples")]
 
 MANIFEST = ROOT / "examples" / "quickstart.yaml"
 SILOS = ("north", "east", "south", "west")
@@ -38,9 +38,9 @@ QUIET = 10.0
 
 
 @pytest.fixture(scope="module")
-def places(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+def places(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]:
     """The federation of the file, of which there are the namespaces only."""
-    found = Federation(kubectl, tuple(documents(MANIFEST.name)))
+    found = ClusterFederation(kubectl, tuple(documents(MANIFEST.name)))
     found.remove(wait=True)
     try:
         for namespace in found.namespaces:
@@ -52,11 +52,11 @@ def places(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
 
 
 @pytest.fixture(scope="module")
-def quickstart(places: Federation) -> Federation:
+def quickstart(places: ClusterFederation) -> ClusterFederation:
     """The federation, complete."""
     places.kubectl.run("apply", "-f", str(MANIFEST))
     try:
-        places.home.wait("federatedjob", "digits", "condition=Complete", END)
+        places.home.wait("federatedjob", "digits", "condition=Complete", END_SECONDS)
     except AssertionError:
         print(places.story())
         raise
@@ -77,7 +77,7 @@ def quickstart(places: Federation) -> Federation:
     "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081",
 )
 def test_the_readme_from_the_cluster_to_the_model(
-    places: Federation, operator: Namespace, terminal: Terminal, here: dict[str, Any]
+    places: ClusterFederation, operator: Namespace, terminal: Terminal, here: dict[str, Any]
 ) -> None:
     up, export, install, apply, wait, get, why, status, model, forward = terminal.commands
     del terminal.environment["KUBECONFIG"]
@@ -120,7 +120,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return ended.document
 
 
-def test_the_model_is_the_one_that_fedsilo_run_gives(quickstart: Federation, here: dict[str, Any]) -> None:
+def test_the_model_is_the_one_that_fedsilo_run_gives(
+    quickstart: ClusterFederation, here: dict[str, Any]
+) -> None:
     status = quickstart.status()
     assert status["model"]["sha256"] == here["model"]["sha256"]
     assert status["metrics"]["accuracy"] == pytest.approx(here["metrics"]["accuracy"], abs=1e-3)
@@ -135,7 +137,7 @@ def arguments(operator: Namespace) -> list[str]:
     return [container["image"], *container["args"]]
 
 
-def test_nothing_is_written_any_more(quickstart: Federation) -> None:
+def test_nothing_is_written_any_more(quickstart: ClusterFederation) -> None:
     """However often the operator looks at it: both controllers are woken once more."""
     until(lambda: _settled(quickstart), "the federation to settle")
     for namespace in quickstart.namespaces:
@@ -146,13 +148,13 @@ def test_nothing_is_written_any_more(quickstart: Federation) -> None:
     assert _versions(quickstart) == before
 
 
-def _settled(quickstart: Federation) -> bool:
+def _settled(quickstart: ClusterFederation) -> bool:
     before = _versions(quickstart)
     time.sleep(QUIET / 4)
     return _versions(quickstart) == before
 
 
-def _versions(quickstart: Federation) -> dict[str, str]:
+def _versions(quickstart: ClusterFederation) -> dict[str, str]:
     """Resource version of everything in the federation's namespaces that the operator could write."""
     return {
         f"{namespace.name} {item['kind']} {item['metadata']['name']}": item["metadata"]["resourceVersion"]
@@ -161,14 +163,14 @@ def _versions(quickstart: Federation) -> dict[str, str]:
     }
 
 
-def test_every_log_can_be_read(kubectl: Kubectl, quickstart: Federation) -> None:
+def test_every_log_can_be_read(kubectl: Kubectl, quickstart: ClusterFederation) -> None:
     lines = kubectl.fedsilo("logs", "digits", "-n", "federation").splitlines()
     parts = {line.partition(" ")[0] for line in lines}
     assert parts == {"[aggregator]"} | {f"[{silo}/{part}]" for silo in SILOS for part in ("guard", "trainer")}
 
 
 def test_the_model_is_evaluated_as_on_this_machine(
-    kubectl: Kubectl, quickstart: Federation, here: dict[str, Any], tmp_path: Path
+    kubectl: Kubectl, quickstart: ClusterFederation, here: dict[str, Any], tmp_path: Path
 ) -> None:
     model = tmp_path / "model.safetensors"
     kubectl.fedsilo("model", "digits", "-n", "federation", "-o", str(model))

@@ -21,9 +21,11 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
 from hack.cluster.kubectl import Kubectl, Object
-from tests.cluster.federation import Federation, federation
+from tests.cluster.federation import ClusterFederation, federation
 from tests.cluster.namespace import Namespace, until
 from tests.cluster.rights import rights
+
+pytestmark = pytest.mark.xdist_group("operator")
 
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
 POLICY = {"payloadKinds": ["model"]}
@@ -34,7 +36,7 @@ def golden(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
+def waiting(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFederation]:
     """A suspended job: agents, accounts and roles are there, and no pod. Its silos send models and nothing else."""
     with federation(kubectl, "fedavg.yaml", suspend=True) as made:
         for item in made.objects:
@@ -47,7 +49,7 @@ def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[Federation]:
         yield made
 
 
-def test_rights_of_an_aggregator(waiting: Federation) -> None:
+def test_rights_of_an_aggregator(waiting: ClusterFederation) -> None:
     home = waiting.home
     name = home.select("serviceaccounts", "app.kubernetes.io/component=aggregator")[0]["metadata"]["name"]
     assert rights(home.kubectl.as_service_account(home.name, name), home.name) == golden("aggregator")
@@ -55,7 +57,7 @@ def test_rights_of_an_aggregator(waiting: Federation) -> None:
 
 
 @pytest.mark.parametrize("place", ["the silo's namespace", "the job's namespace"])
-def test_rights_of_guard_and_trainer(waiting: Federation, place: str) -> None:
+def test_rights_of_guard_and_trainer(waiting: ClusterFederation, place: str) -> None:
     """They run as the default account of their namespace, and without its token."""
     silo = waiting.silo("north")
     namespace = silo if place == "the silo's namespace" else waiting.home
@@ -66,7 +68,7 @@ def test_rights_of_guard_and_trainer(waiting: Federation, place: str) -> None:
 # --- Agents that somebody edits or makes.
 
 
-def made_by_operator(waiting: Federation) -> str:
+def made_by_operator(waiting: ClusterFederation) -> str:
     """Name of the agent of the silo `north`."""
     job, silo = waiting.seen()["metadata"], waiting.silo("north")
     return agent_name(Ref(job["namespace"], job["name"]), job["uid"], Ref(silo.name, "north"))
@@ -79,7 +81,7 @@ def verdict(silo: Namespace, name: str) -> dict[str, str] | None:
     return next((found for found in conditions if found["type"] == "Admitted"), None)
 
 
-def test_an_agent_cannot_be_edited(waiting: Federation) -> None:
+def test_an_agent_cannot_be_edited(waiting: ClusterFederation) -> None:
     silo, name = waiting.silo("north"), made_by_operator(waiting)
     for field, patch in {
         "job": '{"spec": {"job": {"spec": {"method": {"name": "ccvr"}}}}}',
@@ -89,7 +91,7 @@ def test_an_agent_cannot_be_edited(waiting: Federation) -> None:
         assert f"spec.{field}: does not change once the agent exists" in said
 
 
-def forged(waiting: Federation, **changes: Any) -> Object:
+def forged(waiting: ClusterFederation, **changes: Any) -> Object:
     """An agent for the silo `north` as the operator would make it, of a job that nobody created and with a key of
     the forger's; suspended, so that nothing starts.
 
@@ -107,7 +109,7 @@ def forged(waiting: Federation, **changes: Any) -> Object:
     return {"apiVersion": real["apiVersion"], "kind": "SiloAgent", "metadata": {"name": name}, "spec": spec}
 
 
-def decided(waiting: Federation, agent: Object) -> dict[str, str]:
+def decided(waiting: ClusterFederation, agent: Object) -> dict[str, str]:
     """What the operator says to an agent that somebody made."""
     silo, name = waiting.silo("north"), agent["metadata"]["name"]
     silo.apply(agent)
@@ -131,7 +133,7 @@ def name_of_another(agent: Object) -> None:
 
 @pytest.mark.parametrize("forge", [digest_of_another, key_of_another, name_of_another])
 def test_an_agent_that_does_not_agree_with_itself_is_not_trusted(
-    waiting: Federation, forge: Callable[[Object], None]
+    waiting: ClusterFederation, forge: Callable[[Object], None]
 ) -> None:
     agent = forged(waiting)
     forge(agent)
@@ -139,19 +141,19 @@ def test_an_agent_that_does_not_agree_with_itself_is_not_trusted(
     assert (said["status"], said["reason"]) == ("False", "TrustBroken")
 
 
-def test_an_agent_with_another_method_must_pass_the_silos_policy(waiting: Federation) -> None:
+def test_an_agent_with_another_method_must_pass_the_silos_policy(waiting: ClusterFederation) -> None:
     said = decided(waiting, forged(waiting, method=CCVR))
     assert (said["status"], said["reason"]) == ("False", "PolicyRefused")
     assert "policy.payloadKinds does not allow class_covariances, class_means" in said["message"]
 
 
-def test_an_agent_that_the_policy_allows_is_admitted_whoever_made_it(waiting: Federation) -> None:
+def test_an_agent_that_the_policy_allows_is_admitted_whoever_made_it(waiting: ClusterFederation) -> None:
     """The limit of it: who may make agents in a silo's namespace may run what its policy allows."""
     assert decided(waiting, forged(waiting))["status"] == "True"
 
 
 def test_an_agent_in_the_place_of_the_operators_is_made_again(
-    waiting: Federation, operator: Namespace
+    waiting: ClusterFederation, own_operator: Namespace
 ) -> None:
     """Deleted and made again under its name and with its labels, with a method that sends more."""
     silo, name = waiting.silo("north"), made_by_operator(waiting)
@@ -161,15 +163,15 @@ def test_an_agent_in_the_place_of_the_operators_is_made_again(
     again["metadata"] = {key: real["metadata"][key] for key in ("name", "labels")}
 
     # While no operator is there, which would be faster than any forger.
-    operator.run("scale", "deployment/fedsilo-operator", "--replicas=0")
+    own_operator.run("scale", "deployment/fedsilo-operator", "--replicas=0")
     try:
-        until(lambda: not operator.select("pods"), "the operators to end")
+        until(lambda: not own_operator.select("pods"), "the operators to end")
         silo.run("delete", "siloagent", name)
         silo.run("create", "-f", "-", stdin=_document(again, silo))
         known = {real["metadata"]["uid"], silo.get("siloagent", name)["metadata"]["uid"]}
     finally:
-        operator.run("scale", "deployment/fedsilo-operator", "--replicas=2")
-        operator.run("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s", timeout=130)
+        own_operator.run("scale", "deployment/fedsilo-operator", "--replicas=2")
+        own_operator.run("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s", timeout=130)
 
     restored = until(lambda: _as(silo.find("siloagent", name), real), "the operator's own agent to come back")
     assert restored["metadata"]["uid"] not in known

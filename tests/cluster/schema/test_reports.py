@@ -21,6 +21,8 @@ from tests.cluster.schema.federation import (
     said,
 )
 
+pytestmark = pytest.mark.xdist_group("schema")
+
 
 @pytest.fixture
 def aggregator(api: Kubectl, name: str) -> Kubectl:
