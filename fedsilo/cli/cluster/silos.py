@@ -12,7 +12,10 @@ from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.cli.cluster.text import sentence
 from fedsilo.cli.cluster.time_format import since
 
-_OBJECTIONS: Mapping[str | None, str] = {AgentPhase.REFUSED: "PolicyRefused", AgentPhase.APPROVAL_PENDING: "ApprovalPending"}
+_OBJECTIONS: Mapping[str | None, str] = {
+    AgentPhase.REFUSED: "PolicyRefused",
+    AgentPhase.APPROVAL_PENDING: "ApprovalPending",
+}
 """Phase of an agent that may not run -> reason of its condition `Admitted`."""
 
 _UNDECIDED = (None, "", AgentPhase.PENDING)
