@@ -6,7 +6,7 @@ A job that fails of an error of `fedsilo.errors` carries that error's reason; th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -76,6 +76,9 @@ class Reason(StrEnum):
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
 """Reasons for which a person has something to do, whatever the status of the condition."""
 
+HARMLESS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
+"""Reasons for which a condition of a job is False without anything being wrong."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -89,3 +92,7 @@ class Diagnosis:
     reason: Reason | str
     message: str
     permanent: bool = False
+
+    def about(self, subject: str) -> Diagnosis:
+        """The same, with whom it concerns before the message."""
+        return replace(self, message=f"{subject}: {self.message}")

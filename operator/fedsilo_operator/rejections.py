@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsilo_operator.cluster.interface import ClusterError, FieldConflict, Refused
+from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import Kind, Ref
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 REASONS = (Reason.API_REFUSED, Reason.NAME_TAKEN)
-
-_MAX_LINES, _MAX_LINE = 20, 1000
-"""Rejections in one message, and characters of each."""
 
 
 class NameTaken(Refused):
@@ -58,6 +56,5 @@ def diagnosis_of(rejections: Sequence[Rejection]) -> Diagnosis | None:
     """One diagnosis for several rejections; None for none."""
     if not rejections:
         return None
-    lines = [found.diagnosis.message[:_MAX_LINE] for found in rejections[:_MAX_LINES]]
-    more = [f"and {len(rejections) - _MAX_LINES} more"] if len(rejections) > _MAX_LINES else []
-    return Diagnosis(rejections[0].diagnosis.reason, "\n".join(lines + more))
+    messages = [found.diagnosis.message for found in rejections]
+    return Diagnosis(rejections[0].diagnosis.reason, joined(messages))

@@ -1,15 +1,15 @@
-"""The SiloAgents of a job: one in each silo, suspended until all of them may start."""
+"""What has to be done about a job's SiloAgents: one in each silo, suspended until all of them may start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
-from fedsilo_operator.job.member import Member
-from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.trust import bundle, service_address
+from fedsilo_operator.job.participants import Participant
+from fedsilo_operator.job.state import JobState
+from fedsilo_operator.job.trust import bundle
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import SILO_AGENT, Object, Ref, is_deleted, ref_of, silo_of, uid_of
 from fedsilo_operator.plan import Action, Apply, Delete
@@ -18,49 +18,54 @@ from fedsilo_operator.settings import Settings
 COMPONENT = "silo-agent"
 
 
-def kept(
-    seen: JobObservation, job: FederatedJob, members: Sequence[Member], settings: Settings, *, suspend: bool
-) -> Iterator[Action]:
-    """What makes the agents those of the members: new ones, resumed or suspended ones, and none besides."""
-    reachable = service_address(seen) is not None or job.spec.aggregator.url is not None
+def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
+    """What makes the agents those of the participants: new ones, resumed or suspended ones, and none besides."""
+    reachable = state.trust.address is not None or job.spec.aggregator.url is not None
+    suspend = not state.active
     frozen: _Frozen | None = None
-    for member in members:
-        if member.agent is not None and member.trusted:
-            yield from _suspension(seen, member.agent, suspend)
-        elif member.agent is not None:
-            yield from _distrusted(seen, member.agent)
-        elif member.exists and member.public_key is not None and reachable:
-            frozen = frozen or _freeze(seen, job, settings)
-            yield Apply(_agent(seen, frozen, member, suspend), failure_group=str(member.ref))
-    wanted = {member.ref for member in members}
-    for ref, agent in seen.agents.items():
+    for silo in state.participants:
+        if silo.agent is not None and silo.trusted:
+            yield from _suspension(state, silo.agent, suspend)
+        elif silo.agent is not None:
+            yield from _distrusted(state, silo.agent)
+        elif silo.exists and silo.public_key is not None and reachable:
+            frozen = frozen or _freeze(state, job, settings)
+            yield Apply(_agent(state, frozen, silo, suspend), failure_group=str(silo.ref))
+    wanted = {silo.ref for silo in state.participants}
+    for ref, agent in state.agents.items():
         if ref not in wanted and not is_deleted(agent):
             yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref))
 
 
-def suspended(seen: JobObservation) -> Iterator[Action]:
+def suspended(state: JobState) -> Iterator[Action]:
     """What takes the pods from every agent."""
-    for agent in seen.agents.values():
-        yield from _suspension(seen, agent, True)
+    for agent in state.agents.values():
+        yield from _suspension(state, agent, True)
 
 
-def _distrusted(seen: JobObservation, agent: Object) -> Iterator[Action]:
+def deleted(state: JobState) -> Iterator[Action]:
+    """What deletes every agent."""
+    for agent in state.agents.values():
+        if not is_deleted(agent):
+            yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref_of(agent)))
+
+
+def _distrusted(state: JobState, agent: Object) -> Iterator[Action]:
     """Before the start it is made again; after it, a person decides what becomes of what has run."""
-    if seen.has_started:
-        yield from _suspension(seen, agent, True)
+    if state.has_started:
+        yield from _suspension(state, agent, True)
     elif not is_deleted(agent):
         yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(silo_of(agent)))
 
 
-def _suspension(seen: JobObservation, agent: Object, suspend: bool) -> Iterator[Action]:
+def _suspension(state: JobState, agent: Object, suspend: bool) -> Iterator[Action]:
     """All that the operator says in an agent, as it was said first, and whether it is suspended."""
     if is_deleted(agent) or bool(agent["spec"].get("suspend", False)) == suspend:
         return
     frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust")}
     silo = Ref(frozen["silo"]["namespace"], frozen["silo"]["name"])
-    yield Apply(
-        _object(seen, silo, frozen | {"suspend": suspend}, uid=uid_of(agent)), failure_group=str(silo)
-    )
+    wanted = _object(state, silo, frozen | {"suspend": suspend}, uid=uid_of(agent))
+    yield Apply(wanted, failure_group=str(silo))
 
 
 @dataclass(frozen=True)
@@ -68,30 +73,31 @@ class _Frozen:
     """What the agents of all silos say alike; to compute it takes as long as the job has silos."""
 
     job: Object
-    trust: dict[str, str]
+    trust: Mapping[str, str]
 
 
-def _freeze(seen: JobObservation, job: FederatedJob, settings: Settings) -> _Frozen:
+def _freeze(state: JobState, job: FederatedJob, settings: Settings) -> _Frozen:
     spec = job.spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude={"suspend", "ttl_seconds_after_finished"}
     )
-    ref = ref_of(seen.job)
-    identity = {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(seen.job)}
-    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, bundle(seen, job, settings))
+    ref = ref_of(state.observed)
+    identity = {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(state.observed)}
+    trust = bundle(state.trust, state.observed, job, settings)
+    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, trust)
 
 
-def _agent(seen: JobObservation, frozen: _Frozen, member: Member, suspend: bool) -> Object:
+def _agent(state: JobState, frozen: _Frozen, silo: Participant, suspend: bool) -> Object:
     spec = {
         "job": frozen.job,
-        "silo": {"namespace": member.ref.namespace, "name": member.ref.name},
-        "trust": frozen.trust | {"publicKey": member.public_key},
+        "silo": {"namespace": silo.ref.namespace, "name": silo.ref.name},
+        "trust": {**frozen.trust, "publicKey": silo.public_key},
         "suspend": suspend,
     }
-    return _object(seen, member.ref, spec)
+    return _object(state, silo.ref, spec)
 
 
-def _object(seen: JobObservation, silo: Ref, spec: Object, **identity: str) -> Object:
-    job, uid = ref_of(seen.job), uid_of(seen.job)
+def _object(state: JobState, silo: Ref, spec: Object, **identity: str) -> Object:
+    job, uid = ref_of(state.observed), uid_of(state.observed)
     metadata = {
         "name": agent_name(job, uid, silo),
         "namespace": silo.namespace,

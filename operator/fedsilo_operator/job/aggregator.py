@@ -1,25 +1,17 @@
-"""What belongs to the aggregator, and what of it is missing or not as it should be."""
+"""What has to be done about the aggregator's objects: what is missing, and what is not as it should be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from fedsilo.api.conditions import ConditionType
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import holds
-from fedsilo_operator.diagnosis.diagnose import diagnose
-from fedsilo_operator.diagnosis.outcome import outcome
-from fedsilo_operator.diagnosis.pods import alive, running
-from fedsilo_operator.job.conditions import Course
-from fedsilo_operator.job.member import Member
-from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.trust import bundle, keys_of, observed_address, replaced_master, service_address
+from fedsilo_operator.job.state import JobState
+from fedsilo_operator.job.trust import bundle, keys_of
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
     JOB,
     SERVICE,
-    SERVICE_ACCOUNT,
     Object,
     is_deleted,
     kind_of,
@@ -30,98 +22,91 @@ from fedsilo_operator.objects import (
 from fedsilo_operator.plan import Action, Apply, Create, Delete
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.workloads import aggregator as objects
+from fedsilo_operator.workloads import aggregator as children
 from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
 
 
-def standing(seen: JobObservation, job: FederatedJob, settings: Settings) -> Iterator[Action]:
+def orphans(state: JobState) -> Iterator[Action]:
+    """Delete what an earlier job of this name has left."""
+    for orphan in state.aggregator.orphans:
+        if not is_deleted(orphan):
+            yield Delete(kind_of(orphan), ref_of(orphan), uid_of(orphan))
+
+
+def static_children(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """What is there from the first step to the last, and restored when it is not."""
-    told, observed = service_address(seen), observed_address(seen)
-    if told != observed and observed is not None:
+    trust, observed = state.trust, state.observed
+    if trust.service_address is not None and trust.service_address != trust.address:
         # An address does not change in place, and the agents know only the one that they were told.
-        service = seen.children[SERVICE]
+        service = state.aggregator.children[SERVICE]
         yield Delete(SERVICE, ref_of(service), uid_of(service))
     else:
-        yield from _put(seen, objects.service(seen.job, told))
-    yield from _put(seen, objects.account(seen.job))
-    yield from _put(seen, objects.role(seen.job))
-    yield from _put(seen, objects.role_binding(seen.job))
+        yield from _put(state, children.service(observed, trust.address))
+    yield from _put(state, children.account(observed))
+    yield from _put(state, children.role(observed))
+    yield from _put(state, children.role_binding(observed))
     from_anywhere = job.spec.aggregator.url is not None
-    yield from _put(seen, objects.network_policy(seen.job, settings, from_anywhere=from_anywhere))
+    yield from _put(state, children.network_policy(observed, settings, from_anywhere=from_anywhere))
 
 
-def configuration(
-    seen: JobObservation, job: FederatedJob, members: Sequence[Member], settings: Settings
-) -> Iterator[Action]:
+def configuration(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """The frozen job and its silos; immutable, so made once, and again only where it is gone."""
-    if CONFIG_MAP in seen.children or _in_the_way(seen, CONFIG_MAP.name):
+    if CONFIG_MAP in state.aggregator.children or not state.aggregator.may_make(CONFIG_MAP):
         return
-    keys = {member.ref: member.public_key for member in members if member.public_key is not None}
-    if len(keys) == len(members):
-        yield Apply(objects.config(seen.job, job, keys, bundle(seen, job, settings)))
+    keys = {silo.ref: silo.public_key for silo in state.participants if silo.public_key is not None}
+    if len(keys) == len(state.participants):
+        trust = bundle(state.trust, state.observed, job, settings)
+        yield Apply(children.config(state.observed, job, keys, trust))
 
 
-def workload(seen: JobObservation, job: FederatedJob, course: Course, settings: Settings) -> Iterator[Action]:
+def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """The aggregator's Job, with the volume and the keys that it needs."""
-    batch = seen.children.get(JOB)
+    aggregator = state.aggregator
+    batch = aggregator.children.get(JOB)
     if batch is not None:
-        yield from _keep(seen, job, course, settings, batch)
+        yield from _existing_workload(state, job, settings, batch)
         return
-    due = not course.suspended and (_agents_run(course) or holds(seen.job, ConditionType.RUNNING))
-    if due and not seen.previous_pod and not seen.claim_conflict and not _in_the_way(seen, JOB.name):
-        yield from _volume(seen, job)
-        yield from _secret(seen, job, settings)
-        yield Apply(objects.workload(seen.job, job, settings))
+    due = not state.suspended and (aggregator.has_run or not state.awaits_agents)
+    free = not aggregator.previous_pod and aggregator.claim_conflict is None and aggregator.may_make(JOB)
+    if due and free:
+        yield from _claim(state, job)
+        yield from _secret(state, job, settings)
+        yield Apply(children.workload(state.observed, job, settings))
 
 
-def suspended(seen: JobObservation) -> Iterator[Action]:
+def suspended(state: JobState) -> Iterator[Action]:
     """What takes the aggregator's pod from it, unless it has ended."""
-    batch = seen.children.get(JOB)
-    if batch is not None and outcome(batch, seen.pods) is None:
+    batch = state.aggregator.children.get(JOB)
+    if batch is not None and state.aggregator.outcome is None:
         yield from _suspend(batch, True)
 
 
-def _keep(
-    seen: JobObservation, job: FederatedJob, course: Course, settings: Settings, batch: Object
+def _existing_workload(
+    state: JobState, job: FederatedJob, settings: Settings, batch: Object
 ) -> Iterator[Action]:
-    """It waits for the agents when it is resumed, as it did at first; once it runs it goes on without."""
-    waits = is_suspended(batch) and not _agents_run(course)
-    if not course.suspended and not running(seen.pods):
-        yield from _volume(seen, job)
-        found = diagnose(batch, seen.pods, seen.events)
-        if found is not None and found.reason == Reason.CONFIG_MISSING:
-            yield from _secret(seen, job, settings)
-    yield from _suspend(batch, course.suspended or waits or _is_locked_out(seen))
+    """It waits for the agents when it is resumed, as it did at first; once it runs it goes on without.
 
-
-def _is_locked_out(seen: JobObservation) -> bool:
-    """Whether the pod is older than its account: its token died with the account that was there before.
-
-    The kubelet would get it another one within the hour; until then no progress is reported, and no end. A suspended
-    Job makes a new pod at once when it goes on, and counts no failure.
+    One that outlived its account gets a new pod by suspension, which counts no failure.
     """
-    account = seen.children.get(SERVICE_ACCOUNT)
-    return account is not None and any(
-        pod["metadata"]["creationTimestamp"] < account["metadata"]["creationTimestamp"]
-        for pod in seen.pods
-        if alive([pod])
-    )
+    aggregator = state.aggregator
+    waits = is_suspended(batch) and state.awaits_agents
+    if not state.suspended and not aggregator.running:
+        yield from _claim(state, job)
+        if aggregator.diagnosis is not None and aggregator.diagnosis.reason == Reason.CONFIG_MISSING:
+            yield from _secret(state, job, settings)
+    yield from _suspend(batch, state.suspended or waits or aggregator.outlived_account)
 
 
-def _secret(seen: JobObservation, job: FederatedJob, settings: Settings) -> Iterator[Action]:
+def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """Its keys, unless they would be some that no silo trusts."""
-    if replaced_master(seen, settings) is None:
-        yield Create(objects.secret(seen.job, keys_of(seen, job, settings)))
+    if state.trust.replaced_master is None:
+        keys = keys_of(state.trust, state.observed, job, settings)
+        yield Create(children.secret(state.observed, keys))
 
 
-def _volume(seen: JobObservation, job: FederatedJob) -> Iterator[Action]:
-    if CLAIM not in seen.children and not seen.claim_conflict:
-        yield Apply(objects.claim(seen.job, job))
-
-
-def _agents_run(course: Course) -> bool:
-    """Whether nobody is waited for: the deadline of round 1 must not count the pulling of images."""
-    return all(member.ready or member.failed is not None for member in course.members)
+def _claim(state: JobState, job: FederatedJob) -> Iterator[Action]:
+    if CLAIM not in state.aggregator.children and state.aggregator.claim_conflict is None:
+        yield Apply(children.claim(state.observed, job))
 
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
@@ -129,17 +114,12 @@ def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
         yield Apply(suspension(batch, suspend), SUSPENDER, failure_group="suspension")
 
 
-def _put(seen: JobObservation, wanted: Object) -> Iterator[Action]:
-    """Apply the object if it is missing or says something else."""
+def _put(state: JobState, wanted: Object) -> Iterator[Action]:
+    """Apply the object if it is missing or not as it is wanted."""
     kind = kind_of(wanted)
-    observed = seen.children.get(kind)
+    observed = state.aggregator.children.get(kind)
     if observed is None:
-        if not _in_the_way(seen, kind.name):
+        if state.aggregator.may_make(kind):
             yield Apply(wanted)
     elif not is_deleted(observed) and not satisfies(observed, wanted):
         yield Apply(wanted | {"metadata": wanted["metadata"] | {"uid": uid_of(observed)}})
-
-
-def _in_the_way(seen: JobObservation, kind: str) -> bool:
-    """Whether an earlier job's object still has the name; it is deleted first."""
-    return any(orphan["kind"] == kind for orphan in seen.orphans)

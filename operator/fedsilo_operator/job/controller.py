@@ -11,7 +11,7 @@ from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.job.observe import OWNED, observe
-from fedsilo_operator.job.plan import plan
+from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.objects import (
     CLAIM,
     COMPONENT,
@@ -78,11 +78,11 @@ class JobController:
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
-        waiting = () if seen.is_over else unexplained(seen.children.get(JOB), seen.pods)
+        waiting = () if seen.is_finished else unexplained(seen.children.get(JOB), seen.pods)
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
         def decide(rejections: tuple[Rejection, ...]) -> Plan:
-            return plan(replace(seen, rejections=rejections), self._now(), self._settings)
+            return reconcile(replace(seen, rejections=rejections), self._now(), self._settings)
 
         return await carry_out(decide, seen.job, self._cluster)
 

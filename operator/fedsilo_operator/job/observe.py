@@ -70,7 +70,7 @@ class JobObservation:
     rejections: tuple[Rejection, ...] = ()
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the job has come to its end, which nothing takes back."""
         return holds(self.job, ConditionType.COMPLETE) or holds(self.job, ConditionType.FAILED)
 

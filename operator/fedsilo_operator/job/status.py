@@ -8,22 +8,22 @@ from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, ConditionType, JobPhase
 from fedsilo.api.observed import condition, status_of
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import Condition, as_status, timestamp
-from fedsilo_operator.job.conditions import WAITING, Course
-from fedsilo_operator.job.member import Member
-from fedsilo_operator.job.silos import GONE
-from fedsilo_operator.objects import Object, Ref, satisfies, silo_of
-from fedsilo_operator.reasons import ALARMING, Reason
+from fedsilo_operator.conditions import Condition, as_status
+from fedsilo_operator.job.participants import reported
+from fedsilo_operator.job.state import JobState
+from fedsilo_operator.objects import Object, Ref, satisfies
+from fedsilo_operator.reasons import ALARMING, HARMLESS, Reason
 
 ORDER = tuple(ConditionType)
 """Conditions in the order in which a job comes to them."""
 
-LONGEST, ALL = 1024, 200_000
+MAX_MESSAGE, MAX_MESSAGES = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the whole."""
 
-_EASY = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
+_EXPECTED = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
 """Reasons of a condition that is False, worth an Event, and nothing that a person must act upon."""
 
 Entries = list[dict[str, Any]]
@@ -41,6 +41,7 @@ def document(
 ) -> dict[str, Any]:
     """Everything that the operator says in the status.
 
+    :param job: as observed.
     :param started: when it started, if it has; an earlier time stands.
     :param ended: when it came to its end, if it has.
     """
@@ -53,16 +54,16 @@ def document(
         "startTime": before.get("startTime") or (started and timestamp(started)),
         "completionTime": ended and timestamp(ended),
     }
-    return _said(job, content)
+    return _without_empty(job, content)
 
 
 def unchanged(job: Object, silos: Entries) -> dict[str, Any]:
     """What the operator has said already, word for word, but for the silos."""
     names = ("phase", "conditions", "startTime", "completionTime")
-    return _said(job, {name: status_of(job).get(name) for name in names} | {"silos": silos})
+    return _without_empty(job, {name: status_of(job).get(name) for name in names} | {"silos": silos})
 
 
-def _said(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
     """Without what is empty: an API server may keep it or not, and it would be written again and again."""
     generation = {"observedGeneration": job["metadata"].get("generation", 0)}
     return generation | {name: value for name, value in content.items() if value}
@@ -85,30 +86,29 @@ def phase(conditions: Iterable[Mapping[str, Any]]) -> JobPhase:
     return JobPhase.ADMITTING if accepted else JobPhase.PENDING
 
 
-def silos(job: Object, course: Course) -> Entries:
+def silos(state: JobState) -> Entries:
     """The silos by name; after the start also those that were in question and do not take part."""
     entries: dict[str, dict[str, Any]] = {}
-    for member in course.members:
-        entries.setdefault(member.ref.name, _entry(member))
-    if course.started:
-        others = [*map(_entry, course.left_out), *_earlier(job)]
-        for entry in others:
+    for silo in state.participants:
+        entries.setdefault(silo.ref.name, _entry(silo.ref, silo.phase, silo.message))
+    if state.started:
+        left_out = [_entry(silo.ref, silo.phase, silo.message) for silo in state.left_out]
+        for entry in (*left_out, *_earlier_entries(state.observed)):
             entries.setdefault(entry["name"], entry | {"phase": str(AgentPhase.LEFT_OUT)})
     return _bounded(entries.values())
 
 
-def refreshed(job: Object, agents: Mapping[Ref, Object]) -> Entries:
+def refreshed(state: JobState) -> Entries:
     """The silos as they were last said to be, with the latest words of those agents that are still there."""
-    entries = {entry["name"]: entry for entry in _earlier(job)}
-    for agent in agents.values():
-        entry = _entry(Member(silo_of(agent), agent["spec"]["trust"]["publicKey"], agent))
-        if entries.get(entry["name"], {}).get("phase") != AgentPhase.LEFT_OUT:
-            entries[entry["name"]] = entry
+    entries = {entry["name"]: entry for entry in _earlier_entries(state.observed)}
+    for ref, agent in state.agents.items():
+        if entries.get(ref.name, {}).get("phase") != AgentPhase.LEFT_OUT:
+            entries[ref.name] = _entry(ref, *reported(agent))
     return _bounded(entries.values())
 
 
 def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
-    longest = min(LONGEST, ALL // max(1, len(entries)))
+    longest = min(MAX_MESSAGE, MAX_MESSAGES // max(1, len(entries)))
     return [entry | {"message": entry["message"][:longest]} for entry in entries]
 
 
@@ -118,7 +118,7 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
     types = {item["type"] for item in wanted.get("conditions", ())}
     names = {item["name"] for item in wanted.get("silos", ())}
     surplus = any(item["type"] not in types for item in observed.get("conditions") or ()) or any(
-        entry["name"] not in names for entry in _earlier(job)
+        entry["name"] not in names for entry in _earlier_entries(job)
     )
     return None if satisfies(observed, wanted) and not surplus else wanted
 
@@ -138,15 +138,12 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
         if item["type"] == ConditionType.ACCEPTED and item["reason"] in failed:
             continue
         before = condition(job, item["type"])
-        names = (
-            ("status", "reason", "message")
-            if item["type"] == ConditionType.ADMITTED
-            else ("status", "reason")
-        )
+        admission = item["type"] == ConditionType.ADMITTED
+        names = ("status", "reason", "message") if admission else ("status", "reason")
         changed = before is None or any(before[name] != item[name] for name in names)
         if changed and _is_news(item["type"], item["status"], item["reason"]):
             bad = item["status"] == ("True" if item["type"] == ConditionType.FAILED else "False")
-            warning = (bad and item["reason"] not in _EASY) or item["reason"] in ALARMING
+            warning = (bad and item["reason"] not in _EXPECTED) or item["reason"] in ALARMING
             yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
 
 
@@ -154,27 +151,14 @@ def _is_news(name: str, status: str, reason: str) -> bool:
     """Waiting is none; nor that all agents run, which the job itself says next."""
     if name == ConditionType.SUSPENDED:
         return reason in (Reason.SUSPENDED, Reason.RESUMED)
-    return reason not in WAITING and (name, status) != (ConditionType.SILOS_READY, "True")
+    return reason not in HARMLESS and (name, status) != (ConditionType.SILOS_READY, "True")
 
 
-def _entry(member: Member) -> dict[str, Any]:
-    said = (member.agent or {}).get("status") or {}
-    message = said.get("message") or ""
-    if member.hindrance is not None:
-        message = member.hindrance.message
-    elif member.gone:
-        message = GONE
-    elif member.public_key is None:
-        message = "The silo has published no key yet."
-    return {
-        "name": member.ref.name,
-        "namespace": member.ref.namespace,
-        "phase": said.get("phase") or str(AgentPhase.PENDING),
-        "message": message,
-    }
+def _entry(ref: Ref, phase: str, message: str) -> dict[str, Any]:
+    return {"name": ref.name, "namespace": ref.namespace, "phase": phase, "message": message}
 
 
-def _earlier(job: Object) -> Entries:
+def _earlier_entries(job: Object) -> Entries:
     """What the operator said of the silos: its entries are those with a namespace."""
     entries = status_of(job).get("silos") or ()
     names = ("name", "namespace", "phase", "message")

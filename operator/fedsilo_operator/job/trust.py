@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fedsilo.api.job import FederatedJob
-from fedsilo_operator.conditions import moment
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
 from fedsilo_operator.names import MASTER_KEY
@@ -20,81 +21,99 @@ from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import server_names, trust_in, url_of
 
 
-def bundle(seen: JobObservation, job: FederatedJob, settings: Settings) -> dict[str, str]:
-    """What every agent is told: url, address inside the cluster, authority, task key."""
-    if (record := _record(seen)) is not None:
-        return record
-    keys = keys_of(seen, job, settings)
-    trust = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
-    if job.spec.aggregator.url is None:
-        trust["address"] = str(service_address(seen))
-    return trust
+@dataclass(frozen=True)
+class Trust:
+    """What holds between the silos of a job and its aggregator.
 
-
-def keys_of(seen: JobObservation, job: FederatedJob, settings: Settings) -> JobKeys:
-    """The job's keys, with a certificate for every name of the aggregator that is known."""
-    created = moment(seen.job["metadata"]["creationTimestamp"])
-    names = server_names(job, service_address(seen))
-    return job_keys(settings.master, uid_of(seen.job), created, names)
-
-
-def service_address(seen: JobObservation) -> str | None:
-    """The cluster IP that the agents were told, or that they will be.
-
-    Where neither record nor Service is there, most of the agents say it, so that the Service comes back under it.
+    :param record: what the agents were told at the start; None before it, and where the record is lost.
+    :param address: cluster IP that the agents were told, or that they will be.
+    :param service_address: cluster IP of the Service as it is.
+    :param distrusted: by silo, what its agent says that it was not told.
+    :param replaced_master: what is wrong when the operator's master key is not the one behind the record.
     """
-    if (record := _record(seen)) is not None and "address" in record:
+
+    record: Mapping[str, str] | None = None
+    address: str | None = None
+    service_address: str | None = None
+    distrusted: Mapping[Ref, str] = field(default_factory=dict)
+    replaced_master: Diagnosis | None = None
+
+
+def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> Trust:
+    """What record, Service and agents say of each other."""
+    record = trust_in(seen.children[CONFIG_MAP]) if CONFIG_MAP in seen.children else None
+    service = seen.children.get(SERVICE)
+    service_address = (service["spec"].get("clusterIP") or None) if service else None
+    key = verify_key(settings.master, uid_of(seen.job))
+    expected: Mapping[str, str | None]
+    if record is not None:
+        expected = record
+    else:
+        address = service_address if job.spec.aggregator.url is None else None
+        expected = {"url": url_of(job), "taskKey": key, "address": address}
+    return Trust(
+        record=record,
+        address=_address(record, service_address, seen.agents),
+        service_address=service_address,
+        distrusted={
+            ref: _forgery(agent, name, wanted)
+            for ref, agent in seen.agents.items()
+            for name, wanted in expected.items()
+            if wanted is not None and agent["spec"]["trust"].get(name) != wanted
+        },
+        replaced_master=None if record is None else _replaced_master(record["taskKey"], key, settings),
+    )
+
+
+def bundle(trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Mapping[str, str]:
+    """What every agent is told: url, address inside the cluster, authority, task key.
+
+    :param observed: the job as observed.
+    """
+    if trust.record is not None:
+        return trust.record
+    keys = keys_of(trust, observed, job, settings)
+    told = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
+    if job.spec.aggregator.url is None:
+        told["address"] = str(trust.address)
+    return told
+
+
+def keys_of(trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> JobKeys:
+    """The job's keys, with a certificate for every name of the aggregator that is known."""
+    created = parse_timestamp(observed["metadata"]["creationTimestamp"])
+    names = server_names(job, trust.address)
+    return job_keys(settings.master, uid_of(observed), created, names)
+
+
+def _address(
+    record: Mapping[str, str] | None, service_address: str | None, agents: Mapping[Ref, Object]
+) -> str | None:
+    """Where neither record nor Service is there, most of the agents say it: the Service comes back under it."""
+    if record is not None and "address" in record:
         return record["address"]
-    if (observed := observed_address(seen)) is not None:
-        return observed
-    said = Counter(agent["spec"]["trust"].get("address") for agent in seen.agents.values())
+    if service_address is not None:
+        return service_address
+    said = Counter(agent["spec"]["trust"].get("address") for agent in agents.values())
     return said.most_common(1)[0][0] if said else None
 
 
-def observed_address(seen: JobObservation) -> str | None:
-    """The cluster IP of the Service as it is."""
-    service = seen.children.get(SERVICE)
-    return (service["spec"].get("clusterIP") or None) if service else None
-
-
-def objections(seen: JobObservation, job: FederatedJob, settings: Settings) -> dict[Ref, str]:
-    """By silo, what its agent says that it was not told."""
-    expected: Mapping[str, str | None] | None = _record(seen)
-    if expected is None:
-        address = observed_address(seen) if job.spec.aggregator.url is None else None
-        key = verify_key(settings.master, uid_of(seen.job))
-        expected = {"url": url_of(job), "taskKey": key, "address": address}
-    return {
-        ref: _words(agent, field, str(wanted))
-        for ref, agent in seen.agents.items()
-        for field, wanted in expected.items()
-        if wanted is not None and agent["spec"]["trust"].get(field) != wanted
-    }
-
-
-def replaced_master(seen: JobObservation, settings: Settings) -> Diagnosis | None:
-    """What is wrong when the operator's master key is not the one from which the silos' trust derives."""
-    record = _record(seen)
-    present = verify_key(settings.master, uid_of(seen.job))
-    if record is None or record["taskKey"] == present:
+def _replaced_master(recorded: str, present: str, settings: Settings) -> Diagnosis | None:
+    """What is wrong when the silos' trust derives from another master key than the operator's."""
+    if recorded == present:
         return None
     text = (
-        f"The silos trust tasks signed with {record['taskKey']}, and the operator's master key gives {present}: it was"
+        f"The silos trust tasks signed with {recorded}, and the operator's master key gives {present}: it was"
         f" replaced. Restore Secret {settings.namespace}/{MASTER_KEY} and start the operator again, or delete the job"
         " and create it anew. Until then lost keys of this job are not made again."
     )
     return Diagnosis(Reason.TRUST_BROKEN, text)
 
 
-def _record(seen: JobObservation) -> dict[str, str] | None:
-    return trust_in(seen.children[CONFIG_MAP]) if CONFIG_MAP in seen.children else None
-
-
-def _words(agent: Object, field: str, wanted: str) -> str:
-    says = agent["spec"]["trust"].get(field)
-    long = field == "caCertificate"
-    problem = "another authority than" if long else f"{says}, not {wanted}, which is"
+def _forgery(agent: Object, name: str, wanted: str) -> str:
+    said = agent["spec"]["trust"].get(name)
+    problem = "another authority than" if name == "caCertificate" else f"{said}, not {wanted}, which is"
     return (
-        f"SiloAgent {ref_of(agent)} has in spec.trust.{field} {problem} what the operator tells the silos: somebody has"
+        f"SiloAgent {ref_of(agent)} has in spec.trust.{name} {problem} what the operator tells the silos: somebody has"
         " changed or made it. Delete it, and the operator makes it again."
     )

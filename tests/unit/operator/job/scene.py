@@ -13,7 +13,7 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import ClusterError, Refused
 from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.job.observe import JobObservation, observe
-from fedsilo_operator.job.plan import plan
+from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import SIGNING_KEY, agent_name, aggregator_name
 from fedsilo_operator.objects import (
     EVENT,
@@ -142,7 +142,7 @@ class Scene:
     def plan(self) -> Plan:
         """What would be done now."""
         seen = self.seen()
-        return Plan() if seen is None else plan(seen, self.now, self.settings)
+        return Plan() if seen is None else reconcile(seen, self.now, self.settings)
 
     def step(self) -> Plan:
         """One reconcile, a second after the last."""
@@ -153,7 +153,7 @@ class Scene:
         decided = [Plan()]
 
         def decide(rejections: tuple[Rejection, ...]) -> Plan:
-            decided.append(plan(replace(seen, rejections=rejections), self.now, self.settings))
+            decided.append(reconcile(replace(seen, rejections=rejections), self.now, self.settings))
             return decided[-1]
 
         with suppress(Refused):

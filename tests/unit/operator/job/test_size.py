@@ -10,7 +10,7 @@ import pytest
 
 from fedsilo.api.digest import spec_digest
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.plan import plan
+from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import SERVICE, SILO_AGENT, Object, Ref, silo_of
 from fedsilo_operator.plan import Apply, Plan
@@ -40,7 +40,7 @@ def made_agents(decided: Plan, conditions: list[dict[str, Any]]) -> dict[Ref, Ob
 
 def test_the_digest_of_the_specification_is_computed_once() -> None:
     with patch("fedsilo_operator.job.agents.spec_digest", wraps=spec_digest) as digest:
-        decided = plan(observation(), START, SETTINGS)
+        decided = reconcile(observation(), START, SETTINGS)
     assert sum(action.kind == SILO_AGENT for action in decided.actions) == 1000
     assert digest.call_count == 1
 
@@ -58,12 +58,12 @@ def test_the_status_of_a_thousand_silos_that_have_much_to_say_fits(started: bool
         }
         for name in names
     ]
-    known = made_agents(plan(seen, START, SETTINGS), conditions)
+    known = made_agents(reconcile(seen, START, SETTINGS), conditions)
     job = seen.job | ({"status": {"startTime": "2026-03-01T12:00:00Z"}} if started else {})
     if started:
         entries = [{"name": ref.name, "namespace": ref.namespace, "phase": "Running"} for ref in SILOS]
         job["status"]["silos"] = entries
-    decided = plan(JobObservation(job, seen.silos, known, seen.children), START, SETTINGS)
+    decided = reconcile(JobObservation(job, seen.silos, known, seen.children), START, SETTINGS)
     assert decided.status is not None
     assert len(decided.status["silos"]) == 1000
     assert all(len(item["message"]) <= 32768 for item in decided.status["conditions"])

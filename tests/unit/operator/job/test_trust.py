@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.plan import plan
+from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import (
     CONFIG_MAP,
@@ -87,7 +87,7 @@ def test_a_lost_record_is_made_again_from_what_is_known() -> None:
 def under(scene: Scene, settings: Any) -> Plan:
     seen = scene.seen()
     assert isinstance(seen, JobObservation)
-    return plan(seen, scene.now, settings)
+    return reconcile(seen, scene.now, settings)
 
 
 def running_condition(decided: Plan) -> dict[str, Any]:

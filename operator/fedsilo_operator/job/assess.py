@@ -1,0 +1,161 @@
+"""What an observation of a job amounts to: interpreted here, once, for actions, conditions and status alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import condition, holds
+from fedsilo_operator.conditions import Condition
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.diagnosis.pods import alive, running
+from fedsilo_operator.job.blockers import blocker, claim_conflict, rejected
+from fedsilo_operator.job.checks import faults, parse
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.participants import Participant, candidates, named, starters
+from fedsilo_operator.job.state import AggregatorState, JobState, Stage
+from fedsilo_operator.job.trust import read_trust
+from fedsilo_operator.messages import joined
+from fedsilo_operator.objects import JOB, SERVICE_ACCOUNT, Object, is_deleted
+from fedsilo_operator.reasons import HARMLESS, Diagnosis, Reason
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.aggregator import claim_ref
+
+
+def assess(seen: JobObservation, settings: Settings) -> JobState:
+    """Where the job stands."""
+    state = JobState(
+        observed=seen.job,
+        stage=Stage.DELETED,
+        agents=seen.agents,
+        aggregator=_aggregator(seen),
+        has_started=seen.has_started,
+        suspended=bool(seen.job["spec"].get("suspend", False)),
+    )
+    if is_deleted(seen.job):
+        return state
+    if seen.is_finished:
+        return replace(state, stage=Stage.FINISHED)
+    parsed = parse(seen.job)
+    lines = [fault.line() for fault in parsed.faults]
+    if parsed.job is None and seen.has_started:
+        # Only another version can read it: nothing is decided about it but what its aggregator came to.
+        end = _end_of_aggregator(state)
+        return _ending(state, end) if end else replace(state, stage=Stage.UNREADABLE, faults=tuple(lines))
+    if parsed.job is not None and not seen.has_started:
+        lines = [fault.line() for fault in faults(parsed.job)]
+    if parsed.job is None or lines:
+        return _ending(state, _failed(Diagnosis(Reason.MANIFEST_INVALID, "\n".join(lines))))
+    return _with_silos(state, seen, parsed.job, settings)
+
+
+def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settings: Settings) -> JobState:
+    """The state of a job that can be read: it starts when it can, unless it is suspended."""
+    trust = read_trust(seen, job, settings)
+    refs = named(seen, job)
+    silos = candidates(seen, job, refs, trust.distrusted)
+    blocked = None if seen.has_started else blocker(seen, job, refs)
+    end = _end(state, job, silos, blocked)
+    if end is not None:
+        return _ending(state, end)
+    if seen.has_started:
+        stage, starting = Stage.STARTED, silos
+    else:
+        starting = starters(job, silos) if blocked is None else ()
+        stage = Stage.STARTING if starting and not state.suspended else Stage.ADMITTING
+    return replace(
+        state,
+        stage=stage,
+        job=job,
+        trust=trust,
+        candidates=silos,
+        starters=starting,
+        blocker=blocked,
+        rejection=rejected(seen),
+    )
+
+
+def _aggregator(seen: JobObservation) -> AggregatorState:
+    batch = seen.children.get(JOB)
+    runs = running(seen.pods)
+    return AggregatorState(
+        children=seen.children,
+        orphans=seen.orphans,
+        previous_pod=seen.previous_pod,
+        running=runs,
+        has_run=holds(seen.job, ConditionType.RUNNING),
+        outlived_account=_outlived_account(seen.children.get(SERVICE_ACCOUNT), seen.pods),
+        waiting=() if batch is None or runs else (batch, *seen.pods),
+        diagnosis=diagnose(batch, seen.pods, seen.events),
+        outcome=outcome(batch, seen.pods),
+        claim_conflict=claim_conflict(seen),
+    )
+
+
+def _outlived_account(account: Object | None, pods: Sequence[Object]) -> bool:
+    """Whether a pod's token died with the account that was there before.
+
+    The kubelet would get it another one within the hour; until then no progress is reported, and no end.
+    """
+    return account is not None and any(
+        pod["metadata"]["creationTimestamp"] < account["metadata"]["creationTimestamp"]
+        for pod in pods
+        if alive([pod])
+    )
+
+
+def _ending(state: JobState, end: Condition) -> JobState:
+    return replace(state, stage=Stage.ENDING, end=end)
+
+
+def _end(
+    state: JobState, job: FederatedJob, silos: Sequence[Participant], blocked: Diagnosis | None
+) -> Condition | None:
+    """Complete or Failed: the aggregator has ended or can never run, or too few silos are left or there ever were."""
+    if blocked is not None and blocked.permanent:
+        return _failed(blocked)
+    if (end := _end_of_aggregator(state)) is not None:
+        return end
+    if state.has_started and (lost := _lost_quorum(job, silos)) is not None:
+        return _failed(lost)
+    diagnosis = state.aggregator.diagnosis
+    return _failed(diagnosis) if diagnosis is not None and diagnosis.permanent else None
+
+
+def _end_of_aggregator(state: JobState) -> Condition | None:
+    found = state.aggregator.outcome
+    if found is None:
+        return None
+    if found.succeeded:
+        message = f"The model is in PersistentVolumeClaim {claim_ref(state.observed).name}."
+        return Condition(ConditionType.COMPLETE, "True", Reason.COMPLETE, message)
+    before = _earlier_problem(state.observed, found.diagnosis)
+    return _failed(replace(found.diagnosis, message=found.diagnosis.message + before))
+
+
+def _earlier_problem(job: Object, diagnosis: Diagnosis) -> str:
+    """What was wrong before the tries were used up, where no pod is left that says it."""
+    before = condition(job, ConditionType.RUNNING)
+    if diagnosis.reason != Reason.BACKOFF_LIMIT_EXCEEDED or before is None or before["status"] == "True":
+        return ""
+    return "" if before["reason"] in HARMLESS else f" Before that: {before['message']}"
+
+
+def _lost_quorum(job: FederatedJob, silos: Sequence[Participant]) -> Diagnosis | None:
+    """Why too few silos are left, naming each that failed; None while there are enough."""
+    failed = [silo for silo in silos if silo.failure is not None]
+    participation = job.spec.participation
+    left, quorum = len(silos) - len(failed), participation.quorum(participation.sampled(len(silos)))
+    if not failed or left >= quorum:
+        return None
+    lines = [f"Silo {silo.ref} failed: {silo.failure}" for silo in failed]
+    all_silos = f"{len(silos)} silo{'' if len(silos) == 1 else 's'}"
+    text = f"{left} of {all_silos} left, the quorum is {quorum}. {joined(lines, ' ')}"
+    return Diagnosis(Reason.QUORUM_LOST, text)
+
+
+def _failed(diagnosis: Diagnosis) -> Condition:
+    return Condition.of(ConditionType.FAILED, "True", diagnosis)

@@ -1,0 +1,197 @@
+"""The silos of a job: which are in question, what each has decided, and how far its agent is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.loading import quorum_findings
+from fedsilo.api.observed import condition, holds, status_of
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.names import agent_name
+from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Object, Ref, labels_of, ref_of, uid_of
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.workloads.aggregator import public_keys_in
+
+_SILO_GONE = "the Silo is gone; restore it with its key."
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A silo of the job, and how far its agent is.
+
+    :param public_key: None while the silo has published none.
+    :param agent: None while there is none.
+    :param exists: whether there is such a Silo now; without one no agent is made.
+    :param trusted: whether the agent, if there is one, says what the operator told it.
+    :param admitted: whether the silo takes part if the job starts.
+    :param decided: whether the silo's word stands unless somebody changes something; a person's may be awaited.
+    :param objection: why the silo does not admit the job, or why the operator cannot ask it.
+    :param ready: whether the agent runs, or has run to its end.
+    :param failure: why the agent has failed, if it has.
+    :param not_ready: what the job waits for where the agent neither runs nor has failed.
+    :param phase: as the agent reports it.
+    :param message: what a person should know of the silo.
+    """
+
+    ref: Ref
+    public_key: str | None
+    agent: Object | None
+    exists: bool
+    trusted: bool
+    admitted: bool
+    decided: bool
+    objection: Diagnosis | None
+    ready: bool
+    failure: str | None
+    not_ready: Diagnosis | None
+    phase: str
+    message: str
+
+
+def named(seen: JobObservation, job: FederatedJob) -> list[Ref]:
+    """The silos that the specification means, whether they exist or not, in the order of folding."""
+    if job.spec.silos.selector is None:
+        return [Ref(ref.namespace, ref.name) for ref in job.spec.silos.refs]
+    wanted = job.spec.silos.selector.match_labels.items()
+    return sorted(ref_of(silo) for silo in seen.silos if wanted <= labels_of(silo).items())
+
+
+def candidates(
+    seen: JobObservation, job: FederatedJob, named: Sequence[Ref], distrusted: Mapping[Ref, str]
+) -> tuple[Participant, ...]:
+    """The silos in question; after the start those that the job started with, whatever became of them.
+
+    :param named: those that the specification means.
+    :param distrusted: by silo, what is wrong with what its agent says.
+    """
+    existing = {ref_of(silo): silo for silo in seen.silos}
+    problems = {ref: Diagnosis(Reason.TRUST_BROKEN, text) for ref, text in distrusted.items()}
+    rejections = {found.ref: found.diagnosis for found in seen.rejections if found.kind == SILO_AGENT}
+    if seen.has_started:
+        keys = _keys_of_the_start(seen, job, existing)
+    else:
+        keys = [(ref, public_key(existing[ref])) for ref in named if ref in existing]
+    job_ref, uid = ref_of(seen.job), uid_of(seen.job)
+    return tuple(
+        _participant(
+            ref,
+            key,
+            seen.agents.get(ref),
+            problems.get(ref) or rejections.get(Ref(ref.namespace, agent_name(job_ref, uid, ref))),
+            exists=ref in existing,
+        )
+        for ref, key in keys
+    )
+
+
+def starters(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Participant, ...]:
+    """The silos that the job can start with; none as long as too few have admitted it.
+
+    Named silos start together or not at all. Under a selector all must have decided, and as many as the quorum asks
+    for must have admitted the job.
+    """
+    admitted = tuple(participant for participant in candidates if participant.admitted)
+    if job.spec.silos.selector is None or job.spec.participation.min_silos is None:
+        return admitted if len(admitted) == len(candidates) else ()
+    if not all(participant.decided for participant in candidates):
+        return ()
+    return () if any(quorum_findings(job, len(admitted))) else admitted
+
+
+def public_key(silo: Object | None) -> str | None:
+    """The key that the silo has published."""
+    return status_of(silo or {}).get("publicKey")
+
+
+def reported(agent: Object | None) -> tuple[str, str]:
+    """Phase and message that an agent reports."""
+    status = status_of(agent or {})
+    return status.get("phase") or str(AgentPhase.PENDING), status.get("message") or ""
+
+
+def _participant(
+    ref: Ref, public_key: str | None, agent: Object | None, problem: Diagnosis | None, *, exists: bool
+) -> Participant:
+    """All that an agent's status amounts to.
+
+    :param problem: why the operator may not make or change the agent, or does not trust it.
+    """
+    trusted = problem is None or problem.reason != Reason.TRUST_BROKEN
+    refusal = _refusal(agent)
+    admitted = trusted and agent is not None and holds(agent, ConditionType.ADMITTED)
+    refused_for_good = refusal is not None and refusal.reason != Reason.APPROVAL_PENDING
+    ready = problem is None and _runs_or_ran(agent)
+    failed = condition(agent or {}, ConditionType.FAILED)
+    failure = str(failed["message"]) if failed and failed["status"] == "True" else None
+    phase, message = reported(agent)
+    if problem is not None:
+        message = problem.message
+    elif not exists and not ready and failure is None:
+        message = _SILO_GONE
+    elif public_key is None:
+        message = "The silo has published no key yet."
+    return Participant(
+        ref,
+        public_key,
+        agent,
+        exists,
+        trusted=trusted,
+        admitted=admitted,
+        decided=trusted and (admitted or refused_for_good),
+        objection=refusal if problem is None else problem.about(f"Silo {ref.name}"),
+        ready=ready,
+        failure=failure,
+        not_ready=None if ready or failure is not None else problem or _not_ready(agent, public_key, exists),
+        phase=phase,
+        message=message,
+    )
+
+
+def _refusal(agent: Object | None) -> Diagnosis | None:
+    """What the silo has against the job."""
+    found = condition(agent or {}, ConditionType.ADMITTED)
+    return Diagnosis(found["reason"], found["message"]) if found and found["status"] == "False" else None
+
+
+def _runs_or_ran(agent: Object | None) -> bool:
+    return agent is not None and (holds(agent, ConditionType.READY) or holds(agent, ConditionType.FINISHED))
+
+
+def _not_ready(agent: Object | None, public_key: str | None, exists: bool) -> Diagnosis:
+    """Why an agent that the operator may use neither runs nor has failed."""
+    if not exists:
+        return Diagnosis(Reason.SILO_NOT_FOUND, _SILO_GONE)
+    if agent is None and public_key is None:
+        return Diagnosis(Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key.")
+    if agent is None:
+        return Diagnosis(Reason.STARTING, "its agent is being made.")
+    if (refusal := _refusal(agent)) is not None:
+        return refusal
+    found = condition(agent, ConditionType.READY)
+    if found is None or found["reason"] in (Reason.SUSPENDED, Reason.ADMITTING):
+        return Diagnosis(Reason.STARTING, "its agent has not started yet.")
+    return Diagnosis(found["reason"], found["message"])
+
+
+def _keys_of_the_start(
+    seen: JobObservation, job: FederatedJob, existing: Mapping[Ref, Object]
+) -> list[tuple[Ref, str | None]]:
+    """The silos of the start: the aggregator's configuration says them, and the status does if that is lost."""
+    if CONFIG_MAP in seen.children:
+        return list(public_keys_in(seen.children[CONFIG_MAP]).items())
+    order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}
+    refs = sorted(_started_with(seen.job), key=lambda ref: (order.get(ref, 0), ref))
+    agents = seen.agents
+    return [
+        (ref, agents[ref]["spec"]["trust"]["publicKey"] if ref in agents else public_key(existing.get(ref)))
+        for ref in refs
+    ]
+
+
+def _started_with(job: Object) -> Iterator[Ref]:
+    for entry in job["status"].get("silos") or ():
+        if entry.get("phase") != AgentPhase.LEFT_OUT and "namespace" in entry:
+            yield Ref(entry["namespace"], entry["name"])

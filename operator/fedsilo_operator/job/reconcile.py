@@ -1,0 +1,149 @@
+"""What becomes of a job next: a pure function of what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from fedsilo.api.conditions import JobPhase
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.timestamps import parse_timestamp
+from fedsilo_operator.conditions import Condition
+from fedsilo_operator.diagnosis.events import backoff
+from fedsilo_operator.job import agents, aggregator, status
+from fedsilo_operator.job.assess import assess
+from fedsilo_operator.job.conditions import active_conditions, final_conditions, unreadable_conditions
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.state import JobState, Stage
+from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, Object, ref_of, uid_of
+from fedsilo_operator.plan import Action, Apply, Delete, Plan, isolate
+from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.aggregator import AGGREGATOR
+
+
+def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
+    """The next step of a job; nothing when it is settled."""
+    # 1. Interpret what was observed, once: everything below reads this value only.
+    state = assess(seen, settings)
+
+    # 2. A job that is being deleted takes its agents along; no owner reference crosses namespaces.
+    if state.stage is Stage.DELETED:
+        return _finalize(state)
+
+    # 3. A job that is over stays as it is, until its time to live runs out.
+    if state.stage is Stage.FINISHED:
+        return _after_completion(state, now)
+
+    # 4. A job whose end has come frees what its pods hold, and says what it came to.
+    if state.end is not None:
+        return _finish(state, state.end, now)
+
+    # 5. A job that only another version of the operator can read goes on as it is.
+    if state.job is None:
+        return _leave_to_another_version(state, now)
+
+    # 6. Every other job is admitted by its silos, started and kept running.
+    return _reconcile_active(state, state.job, now, settings)
+
+
+def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, settings: Settings) -> Plan:
+    # 1. Delete what an earlier job of this name has left, so that the names are free.
+    actions = [*aggregator.orphans(state)]
+
+    # 2. Hold the job until its agents are gone, before there are any.
+    actions += _finalizer(state)
+
+    # 3. Make what the aggregator has from the first step to the last; and as soon as the job starts, its
+    #    configuration, which records who takes part: whatever happens next, the job starts with them. Nothing starts
+    #    without these; after the start, what the API server rejects of them must hold up no silo.
+    children = [*aggregator.static_children(state, job, settings)]
+    if state.started:
+        children += aggregator.configuration(state, job, settings)
+    actions += isolate(AGGREGATOR, children) if state.has_started else children
+
+    # 4. Make an agent in each silo, suspended until all may start; resume or suspend those that there are.
+    actions += agents.agents(state, job, settings)
+
+    # 5. Run the aggregator as soon as no agent is waited for.
+    if state.started:
+        actions += isolate(AGGREGATOR, aggregator.workload(state, job, settings))
+
+    # 6. Say so: the status where it changes, and an Event for each transition.
+    wanted = status.document(
+        state.observed,
+        active_conditions(state),
+        status.silos(state),
+        started=now if state.started else None,
+        now=now,
+    )
+
+    # 7. Look again where no watch would tell: why a pod does not run is often only in Events.
+    waiting = state.aggregator.waiting if state.active else ()
+    return _plan(state, actions, wanted, backoff(waiting, now) if waiting else None)
+
+
+def _leave_to_another_version(state: JobState, now: datetime) -> Plan:
+    """Nothing is decided about such a job, but a person may suspend it."""
+    found = unreadable_conditions(state)
+    wanted = status.document(state.observed, found, status.refreshed(state), now=now)
+    return _plan(state, _pods_away(state) if state.suspended else (), wanted)
+
+
+def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
+    """The job is over: its pods go, its objects stay."""
+    wanted = status.document(
+        state.observed, final_conditions(state, end), status.refreshed(state), ended=now, now=now
+    )
+    return _plan(state, _pods_away(state), wanted)
+
+
+def _after_completion(state: JobState, now: datetime) -> Plan:
+    """Nothing changes any more, but for what the agents still say, and that the job's time to live runs out."""
+    actions = _pods_away(state)
+    wanted = status.unchanged(state.observed, status.refreshed(state))
+    lifetime, over_since = state.observed["spec"].get("ttlSecondsAfterFinished"), wanted.get("completionTime")
+    requeue_after = None
+    if lifetime is not None and over_since is not None:
+        requeue_after = max(lifetime - (now - parse_timestamp(over_since)).total_seconds(), 0.0)
+        if requeue_after == 0.0:
+            job = Delete(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
+            return Plan((*actions, job))
+    return Plan(tuple(actions), (), status.to_write(state.observed, wanted), requeue_after)
+
+
+def _finalize(state: JobState) -> Plan:
+    """The job goes when its agents are gone; the volumes stay."""
+    if not state.agents:
+        held = FINALIZER in _finalizers(state.observed)
+        return Plan((Apply(_with_finalizers(state.observed, [])),) if held else ())
+    wanted = status.unchanged(state.observed, status.refreshed(state)) | {"phase": str(JobPhase.TERMINATING)}
+    return Plan(tuple(agents.deleted(state)), (), status.to_write(state.observed, wanted))
+
+
+def _plan(
+    state: JobState, actions: Iterable[Action], wanted: Object, requeue_after: float | None = None
+) -> Plan:
+    """The plan that also tells what is new."""
+    news = status.news(state.observed, wanted)
+    return Plan(tuple(actions), news, status.to_write(state.observed, wanted), requeue_after)
+
+
+def _pods_away(state: JobState) -> list[Action]:
+    """At every end the pods go, so that nobody waits for a dead aggregator on a GPU."""
+    return [*agents.suspended(state), *aggregator.suspended(state)]
+
+
+def _finalizer(state: JobState) -> list[Action]:
+    held = FINALIZER in _finalizers(state.observed)
+    return [] if held else [Apply(_with_finalizers(state.observed, [FINALIZER]))]
+
+
+def _finalizers(job: Object) -> list[str]:
+    return job["metadata"].get("finalizers") or []
+
+
+def _with_finalizers(job: Object, finalizers: list[str]) -> Object:
+    """The operator's part of the job's metadata: this and nothing else."""
+    metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid")}
+    metadata |= {"finalizers": finalizers} if finalizers else {}
+    return {"apiVersion": FEDERATED_JOB.api, "kind": FEDERATED_JOB.name, "metadata": metadata}
