@@ -24,7 +24,7 @@ demo: setup  ## four silos train one model on real data, with four methods, on t
 		-f quickstart.yaml -f fedavg.yaml -f ccvr.yaml -f creff.yaml
 
 test: setup  ## run the tests that need no cluster
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations 20
 
 test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --numprocesses 2 --dist loadgroup --no-loadscope-reorder

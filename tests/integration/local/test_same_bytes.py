@@ -1,4 +1,8 @@
-"""Separate processes over HTTPS and one process give the same bytes, whatever the method and the environment."""
+"""Separate processes over HTTPS and one process give the same bytes, whatever the environment.
+
+Separate processes run one job for each kind of state that goes through files; that every method gives the same bytes
+through signed files is proved without processes in `tests/unit/simulation/test_same_bytes.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,21 @@ from tests.federate import bound, job_spec, skewed
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
-pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process, twice
+pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process
 
 CLASSES = {"north": [0, 1, 2], "south": [2, 3]}
 OWN_TASKS = ("fedbr-mixture",)
 """Forms that silos answer as another, and whose tasks hold something else."""
 
-WAYS: Mapping[str, tuple[str, ...]] = {"one": (), "workers": ("--workers", "2")}
+KEPT = {
+    "a model at the aggregator": "fedavg",
+    "a model for each cluster, and who is in it": "fedconcat",
+    "features, gradients and statistics of classes; a second stage": "ccvr-after-creff",
+    "a silo's previous model": "moon",
+    "control variates at both ends, and a personal model": "scamap",
+    "data that a silo makes, and tasks that carry them": "fedbr-mixture",
+}
+"""What is kept between rounds, and where -> a form that keeps it."""
 
 
 def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
@@ -64,18 +76,23 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {form: directory / f"{form}.yaml" for form in JOBS}
 
 
-@pytest.fixture(scope="module")
-def together(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Directories of all jobs, each way of running them in one process."""
+def all_runs(manifests: Mapping[str, Path], directory: Path, *options: str) -> Path:
+    """The directory of all jobs, run by one command."""
     first, *others = manifests.values()
     more = [option for path in others for option in ("-f", str(path))]
-    found = {}
-    for way, options in WAYS.items():
-        found[way] = tmp_path_factory.mktemp(way) / "runs"
-        process = start(first, found[way], "--in-process", *options, *more)
-        ended = end(process, found[way], PATIENCE * 3)  # all jobs in one command
-        assert ended.code == 0, ended.out + ended.err
-    return found
+    ended = end(start(first, directory, "--in-process", *options, *more), directory, PATIENCE * 3)
+    assert ended.code == 0, ended.out + ended.err
+    return directory
+
+
+@pytest.fixture(scope="module")
+def in_one_process(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return all_runs(manifests, tmp_path_factory.mktemp("one") / "runs")
+
+
+@pytest.fixture(scope="module")
+def with_workers(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return all_runs(manifests, tmp_path_factory.mktemp("workers") / "runs", "--workers", "2")
 
 
 def plain(document: BaseModel) -> Any:
@@ -95,15 +112,21 @@ def alike(workdir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", JOBS)
+def test_workers_change_no_byte_and_only_personalising_methods_leave_models_of_the_silos(
+    in_one_process: Path, with_workers: Path, form: str
+) -> None:
+    wanted = alike(in_one_process / form)
+    assert alike(with_workers / form) == wanted
+    kept = registry.bind(spec_of(*JOBS[form])).personalises
+    files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
+    assert sorted(wanted["silos' own models"]) == (files if kept else [])
+
+
+@pytest.mark.parametrize("form", KEPT.values())
 def test_separate_processes_and_one_give_the_same_bytes(
-    tmp_path: Path, manifests: dict[str, Path], together: dict[str, Path], form: str
+    tmp_path: Path, manifests: dict[str, Path], in_one_process: Path, form: str
 ) -> None:
     # Every process has the threads that the job says, one, whatever its environment says.
     apart = run(manifests[form], tmp_path / "apart", OMP_NUM_THREADS="2")
     assert apart.code == 0, apart.out + apart.err
-    wanted = alike(apart.workdir)
-    for way, runs in together.items():
-        assert alike(runs / form) == wanted, way
-    kept = registry.bind(spec_of(*JOBS[form])).personalises
-    files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
-    assert sorted(wanted["silos' own models"]) == (files if kept else [])
+    assert alike(apart.workdir) == alike(in_one_process / form)

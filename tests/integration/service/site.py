@@ -20,6 +20,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.local.workdir import Workdir
+from tests.ports import free_port
 
 T = TypeVar("T")
 
@@ -210,9 +211,3 @@ class Process:
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsilo.durable import read_json
+from fedsilo_aggregator.http import MAX_WAIT_SECONDS
 from tests.integration.service.client import SiloClient
 from tests.integration.service.site import Process, Site, federation, until
 
@@ -32,9 +33,8 @@ def test_a_waiting_silo_hears_at_once_and_the_aggregator_stays_until_all_have(tm
         waiting = pool.submit(north.task, after="r00001-train-north")
         given = south.given()
         south.answer(given)
-        answered = time.monotonic()
-        assert waiting.result().step == "evaluate"
-        assert time.monotonic() - answered < 2, "the long poll slept while there was news"
+        # Half of the time for which it may wait: it did not sleep while there was news.
+        assert waiting.result(timeout=MAX_WAIT_SECONDS / 2).step == "evaluate"
         for silo in (north, south):
             silo.answer(silo.given())
         assert north.task(after="r00001-evaluate-north").step == "finish"
@@ -72,9 +72,8 @@ def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_si
         elapsed = site.workdir.aggregator / "open" / "r00001-train" / "elapsed.json"
         until(lambda: (read_json(elapsed) or 0) >= 1, "a second of serving time to be remembered")
     killed = time.monotonic()
-    until(lambda: time.monotonic() > killed + 1, "a second without an aggregator")
+    until(lambda: time.monotonic() > killed + 2, "what was left until the deadline, without an aggregator")
     with serving(site) as (aggregator, north, south):
-        assert time.monotonic() > killed + 2, "it was down for as long as was left until the deadline"
         assert south.task(wait=0).round == 1, "the time in which the aggregator was down counted"
         with south.begin(late.task.task, update) as too_slow:
             too_slow.sendall(update[:100])

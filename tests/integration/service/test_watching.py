@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.service.site import Process, Site, federation, free_port, until
+from tests.integration.service.site import Process, Site, federation, until
 from tests.metrics_page import documented
 from tests.pages import runs
+from tests.ports import free_port
 from tests.scraping import Scrape, scrape
 from tests.terminal import Terminal
 

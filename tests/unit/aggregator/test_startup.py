@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -34,9 +33,8 @@ def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     holder.start()
     held.wait()
     threading.Timer(0.3, leave.set).start()
-    began = time.monotonic()
     with claimed(tmp_path, patience=30):
-        assert 0.2 < time.monotonic() - began < 10
+        assert leave.is_set()
     holder.join()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 
 from charts.generate import CHARTS
 from fedsilo.wire.certificates import issue_server, make_authority
+from tests.ports import free_port
 
 READY = CHARTS / "fedsilo" / "files" / "ready.py"
 KEY = CHARTS / "fedsilo-silo" / "files" / "key.py"
@@ -65,12 +65,6 @@ def serving(answers: dict[str, tuple[int, str]], context: ssl.SSLContext | None 
         server.server_close()
 
 
-def closed_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def test_operators_that_are_ready() -> None:
     with serving({"/readyz": (200, "ok\n")}) as port:
         assert run(READY, "127.0.0.1", str(port), "1") == (0, "1 operators are ready: 127.0.0.1\n")
@@ -88,7 +82,7 @@ def test_operators_that_are_not_ready_or_too_few(status: int, body: str, replica
 
 
 def test_operators_that_do_not_answer() -> None:
-    code, said = run(READY, "127.0.0.1", str(closed_port()), "1", "0")
+    code, said = run(READY, "127.0.0.1", str(free_port()), "1", "0")
     assert code == 1
     assert "0 of 1 operators are ready" in said
     assert "no answer: <urlopen error [Errno 111] Connection refused>" in said
@@ -149,7 +143,7 @@ def test_an_account_without_rights(account: Path) -> None:
 
 
 def test_an_api_server_that_does_not_answer(account: Path) -> None:
-    code, said = ask(account, closed_port())
+    code, said = ask(account, free_port())
     assert code == 1
     assert "the API server does not answer: <urlopen error [Errno 111] Connection refused>" in said
 
@@ -167,7 +161,7 @@ def test_a_pod_that_gets_out() -> None:
 
 
 def test_a_pod_that_does_not_get_out() -> None:
-    port = closed_port()
+    port = free_port()
     assert isolated(port) == (
         0,
         f"this pod cannot reach 127.0.0.1:{port}: network policies are enforced\n",

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from fedsilo.data.loaders import Arrays, load
 from fedsilo.errors import DataInvalid
-from tests.paths import SHARED, needs_images
 from tests.unit.data.specs import data, dataset, part
 
 MODULE = __name__
@@ -77,40 +77,55 @@ def test_npz_with_absolute_path_other_names_and_doubles(tmp_path: Path) -> None:
     assert arrays.labels.tolist() == [0, 1, 2, 1]
 
 
-@needs_images
-def test_mnist() -> None:
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Real images as people have them: grey, 0 to 255; and their labels."""
+    found = load_digits()
+    return (found.images * 255 / 16).astype(np.uint8), found.target
+
+
+def test_one_archive_with_arrays_of_several_splits(
+    tmp_path: Path, digits: tuple[np.ndarray, np.ndarray]
+) -> None:
+    images, labels = digits
+    np.savez(
+        tmp_path / "digits.npz",
+        train_images=images[:10],
+        train_labels=labels[:10],
+        test_images=images,
+        test_labels=labels,
+    )
     spec = dataset(
         "npz",
         part("dirichlet", 4, beta=0.5, index=1),
-        path="mnist.npz",
+        path="digits.npz",
         features="test_images",
         labels="test_labels",
     )
-    whole = load(spec.model_copy(update={"partition": None}), data(1, 28, 28), root=SHARED / "data")
-    assert whole.features.shape == (10000, 1, 28, 28)
-    assert np.bincount(whole.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    assert 0 < len(load(spec, data(1, 28, 28), root=SHARED / "data")) < 10000
+    whole = load(spec.model_copy(update={"partition": None}), data(1, 8, 8), root=tmp_path)
+    assert whole.features.shape == (1797, 1, 8, 8)
+    assert np.bincount(whole.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert 0 < len(load(spec, data(1, 8, 8), root=tmp_path)) < 1797
 
 
-@needs_images
-def test_cifar_image_folders(tmp_path: Path) -> None:
-    with np.load(SHARED / "data" / "cifar10-jpeg.npz") as archive:
-        stream, ends, labels = (archive[f"test_{key}"] for key in ("jpeg", "offsets", "labels"))
-        names = [str(name) for name in archive["classes"]]
+def test_folders_of_image_files(tmp_path: Path, digits: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = digits
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     for number in range(300):
-        folder = tmp_path / "cifar" / names[labels[number]]
+        folder = tmp_path / "digits" / names[labels[number]]
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number:05d}.jpg").write_bytes(stream[ends[number] : ends[number + 1]].tobytes())
-    arrays = load(dataset("imagefolder", path="cifar"), data(3, 32, 32), root=tmp_path)
+        coloured = Image.fromarray(images[number]).resize((32, 32)).convert("RGB")
+        coloured.save(folder / f"{number:05d}.jpg")
+    arrays = load(dataset("imagefolder", path="digits"), data(3, 32, 32), root=tmp_path)
     assert arrays.features.shape == (300, 3, 32, 32)
     assert arrays.features.dtype == np.uint8
     order = np.argsort(names)
     assert np.array_equal(
         np.bincount(arrays.labels, minlength=10), np.bincount(labels[:300], minlength=10)[order]
     )
-    first = min((tmp_path / "cifar" / sorted(names)[0]).iterdir())
+    first = min((tmp_path / "digits" / sorted(names)[0]).iterdir())
     assert np.array_equal(arrays.features[0], np.asarray(Image.open(first)).transpose(2, 0, 1))
-    small = load(dataset("imagefolder", path="cifar", size=[8, 12]), data(1, 8, 12), root=tmp_path)
+    small = load(dataset("imagefolder", path="digits", size=[8, 12]), data(1, 8, 12), root=tmp_path)
     assert small.features.shape == (300, 1, 8, 12)
 
 

@@ -6,26 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fedsilo.cli.main import main
+from fedsilo.methods import registry
 from tests.paths import ROOT
 
 PLUGIN = ROOT / "tests" / "plugins" / "fedsilo_median"
+FEDSILO = [sys.executable, "-m", "fedsilo.cli.main"]
 MANIFEST = ROOT / "tests" / "plugins" / "median.yaml"
-
-
-def fedsilo(*arguments: str, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would, with further packages on the path."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(packages) if packages else ""}
-    return subprocess.run(
-        [sys.executable, "-m", "fedsilo.cli.main", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -60,29 +52,47 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_its_manifest_is_valid(installed: Path) -> None:
-    validated = fedsilo("validate", "-f", str(MANIFEST), packages=installed)
-    assert (validated.returncode, validated.stderr) == (0, "")
-    assert "method  median" in validated.stdout
+@pytest.fixture
+def known(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets this process find the package, for the length of a test."""
+    monkeypatch.syspath_prepend(installed)
+    registry._entry_points.cache_clear()
+    yield
+    registry._entry_points.cache_clear()
 
 
-def test_its_configuration_and_its_own_rules_are_checked(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("known")
+def test_its_manifest_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "-f", str(MANIFEST)]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "method  median" in said.out
+
+
+@pytest.mark.usefixtures("known")
+def test_its_configuration_and_its_own_rules_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = MANIFEST.read_text().replace("{keep: 0.5}", "{kep: 0.5}")
     manifest = tmp_path / "wrong.yaml"
     manifest.write_text(text)
-    wrong = fedsilo("validate", "-f", str(manifest), packages=installed)
-    assert wrong.returncode == 2
-    assert "spec.method.config.kep" in wrong.stderr
+    assert main(["validate", "-f", str(manifest)]) == 2
+    assert "spec.method.config.kep" in capsys.readouterr().err
     manifest.write_text(MANIFEST.read_text().replace(", {namespace: silos, name: c}]", "]"))
-    few = fedsilo("validate", "-f", str(manifest), packages=installed)
-    assert few.returncode == 2
-    assert "spec.silos.refs" in few.stderr
-    assert "fewer silos than a median needs" in few.stderr
+    assert main(["validate", "-f", str(manifest)]) == 2
+    said = capsys.readouterr().err
+    assert "spec.silos.refs" in said
+    assert "fewer silos than a median needs" in said
 
 
 def test_it_runs(installed: Path, tmp_path: Path) -> None:
-    ran = fedsilo(
-        "run", "-f", str(MANIFEST), "--json", "--workdir", str(tmp_path / "run"), packages=installed
+    """As a user runs it, in processes that find the package for themselves."""
+    ran = subprocess.run(
+        [*FEDSILO, "run", "-f", str(MANIFEST), "--json", "--workdir", str(tmp_path / "run")],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
@@ -92,9 +102,11 @@ def test_it_runs(installed: Path, tmp_path: Path) -> None:
     assert [json.loads(line)["training"] for line in history] == [{"rounds": 1.0}, {"rounds": 2.0}]
 
 
-def test_where_it_is_not_installed_the_message_names_the_known_methods() -> None:
-    unknown = fedsilo("validate", "-f", str(MANIFEST))
-    assert unknown.returncode == 2
-    assert "spec.method.name" in unknown.stderr
-    assert '"median": is not a known method' in unknown.stderr
-    assert "fedavg" in unknown.stderr
+def test_where_it_is_not_installed_the_message_names_the_known_methods(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["validate", "-f", str(MANIFEST)]) == 2
+    said = capsys.readouterr().err
+    assert "spec.method.name" in said
+    assert '"median": is not a known method' in said
+    assert "fedavg" in said

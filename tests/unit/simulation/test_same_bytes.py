@@ -15,8 +15,6 @@ from tests.federate import drive, local_silos, open_engine, runners
 from tests.unit.methods.forms import FORMS, ROUNDS
 from tests.unit.simulation.digits import manifest_of, sharing
 
-FORM_OF = {method: (form, config) for form, (method, config) in reversed(FORMS.items())}
-
 
 def both(tmp_path: Path, count: int, **spec: Any) -> None:
     """Run a job both ways and compare models, histories, and what the silos keep."""
@@ -49,14 +47,12 @@ def content(state: State) -> tuple[Any, Any]:
     return trees, state.values
 
 
-@pytest.mark.parametrize("method", registry.names())
-def test_every_method_gives_the_bytes_of_signed_updates(tmp_path: Path, method: str) -> None:
-    _, config = FORM_OF[method]
-    both(tmp_path, 3, method={"name": method, "config": config})
+def test_every_method_has_a_form() -> None:
+    assert {method for method, _ in FORMS.values()} == set(registry.names())
 
 
-@pytest.mark.parametrize("form", ["scaffold-feddyn", "fedconcat-released", "creff-released"])
-def test_so_do_forms_with_settings_and_private_state_of_their_own(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_every_method_in_every_form_gives_the_bytes_of_signed_updates(tmp_path: Path, form: str) -> None:
     method, config = FORMS[form]
     both(tmp_path, 3, method={"name": method, "config": config})
 
