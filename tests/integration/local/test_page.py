@@ -76,7 +76,7 @@ def test_the_tables_name_what_is_there() -> None:
 def test_the_python_writes_what_the_examples_read(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On noise, a round of each example's first silo; test_images.py has more of them, on the images themselves."""
+    """On noise, a round of each example's first silo; test_images.py has more of them, on digits."""
     random = np.random.default_rng(0)
 
     def fake(shape: tuple[int, ...]) -> Any:

@@ -61,6 +61,7 @@ def test_a_policy_that_forbids_the_method_is_named(tmp_path: Path) -> None:
 
 
 def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: Path) -> None:
+    """In one process; the test before has a guard that refuses."""
     members = [
         *silos("north"),
         silo("east", payloadKinds=["class_counts"]),
@@ -68,7 +69,7 @@ def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: P
         silo("west", maxBytesPerRound="1k"),
     ]
     manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1})
-    ended = run(manifest, tmp_path / "run")
+    ended = run(manifest, tmp_path / "run", "--in-process")
     assert ended.code == 0, ended.err
     (record,) = ended.history
     assert list(record["samples"]) == ["silo-north/north"]
@@ -78,11 +79,12 @@ def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: P
 
 
 def test_half_of_the_silos_train_in_each_round(tmp_path: Path) -> None:
+    """In one process; in `test_result.py` half of the silos of separate processes train."""
     members = silos("north", "east", "south", "west")
     manifest = write(
         tmp_path / "digits.yaml", members, training={"rounds": 4}, participation={"fraction": 0.5}
     )
-    ended = run(manifest, tmp_path / "run")
+    ended = run(manifest, tmp_path / "run", "--in-process")
     assert ended.code == 0, ended.err
     sampled = [tuple(record["samples"]) for record in ended.history]
     assert [len(silos) for silos in sampled] == [2, 2, 2, 2]

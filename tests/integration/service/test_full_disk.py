@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,8 @@ class SmallDisk:
         )
 
 
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
-    root = tmp_path_factory.mktemp("full")
+@contextmanager
+def small_disk(root: Path) -> Iterator[SmallDisk]:
     mounted = root / "small"
     mounted.mkdir()
     if not permitted(mounted):
@@ -79,6 +79,19 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
         yield SmallDisk(site, aggregator, mounted, *(SiloClient(site, silo) for silo in site.silos))
     finally:
         aggregator.kill()
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
+    """For tests after which round 1 is open as before."""
+    with small_disk(tmp_path_factory.mktemp("full")) as found:
+        yield found
+
+
+@pytest.fixture
+def own_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path) as found:
+        yield found
 
 
 def test_an_upload_to_a_full_disk_leaves_nothing_half_written(disk: SmallDisk) -> None:
@@ -99,7 +112,8 @@ def test_a_failure_report_to_a_full_disk_is_refused_too(disk: SmallDisk) -> None
     assert disk.north.task().step == "train", "a report that was refused counts for nothing"
 
 
-def test_a_guard_comes_again_until_there_is_space(disk: SmallDisk) -> None:
+def test_a_guard_comes_again_until_there_is_space(own_disk: SmallDisk) -> None:
+    disk = own_disk
     given = disk.north.given()
     volume = disk.site.workdir.volume("north")
     document = {"signature": signature_of(given.tree).to_dict()}
@@ -121,8 +135,10 @@ def test_a_guard_comes_again_until_there_is_space(disk: SmallDisk) -> None:
 
 
 def test_a_disk_that_is_full_when_the_round_is_stored_delays_the_job_and_changes_nothing(
-    disk: SmallDisk,
+    own_disk: SmallDisk,
 ) -> None:
+    disk = own_disk
+    disk.north.answer(disk.north.given())
     given = disk.south.given()
     update = disk.south.update(given)
     before = disk.complaints()

@@ -17,10 +17,18 @@ from tests.integration.service.scripted import LOST, OVERTAKEN, TREE, ScriptedAg
 from tests.integration.service.site import until
 
 
-@pytest.fixture(scope="module")
-def silo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
-    with ScriptedAggregator(tmp_path_factory.mktemp("restarts")) as aggregator:
+@pytest.fixture
+def silo(tmp_path: Path) -> Iterator[ScriptedAggregator]:
+    """A guard of each test's own, which it may leave in ruins."""
+    with ScriptedAggregator(tmp_path) as aggregator:
         yield aggregator
+
+
+def answer(silo: ScriptedAggregator, task: str) -> None:
+    """Have the guard answer an honest task."""
+    silo.drop(task)
+    silo.offer(silo.task(task))
+    silo.acknowledged(task)
 
 
 def kill_guard(silo: ScriptedAggregator) -> None:
@@ -39,9 +47,7 @@ def inbox(silo: ScriptedAggregator, task: str) -> Any:
 
 
 def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: ScriptedAggregator) -> None:
-    silo.drop("r00001-first")
-    silo.offer(silo.task("r00001-first"))
-    silo.acknowledged("r00001-first")
+    answer(silo, "r00001-first")
     signature, departure = map(json.loads, silo.log_before["r00001-first"].splitlines())
     assert (signature["event"], signature["tensors"]) == ("signature", 2)
     sent = silo.uploads["r00001-first"][0]
@@ -55,6 +61,7 @@ def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: Scripted
 def test_a_guard_killed_before_the_acknowledgement_sends_the_same_bytes_again(
     silo: ScriptedAggregator,
 ) -> None:
+    answer(silo, "r00001-first")
     task = "r00002-killed"
     silo.drop(task)
     silo.verdicts.append(LOST)
@@ -70,12 +77,13 @@ def test_a_guard_killed_before_the_acknowledgement_sends_the_same_bytes_again(
 
 
 def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: ScriptedAggregator) -> None:
+    answer(silo, "r00001-before")
     kill_guard(silo)
-    silo.offer(silo.task("r00003-after"))
+    silo.offer(silo.task("r00002-after"))
     silo.guard = silo.site.guard()
-    assert inbox(silo, "r00003-after")["acknowledged"] == "r00002-killed"
-    silo.drop("r00003-after")
-    silo.acknowledged("r00003-after")
+    assert inbox(silo, "r00002-after")["acknowledged"] == "r00001-before"
+    silo.drop("r00002-after")
+    silo.acknowledged("r00002-after")
 
 
 def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
@@ -102,6 +110,7 @@ def test_a_task_that_a_newer_one_overtakes_leaves_nothing_behind(silo: ScriptedA
 
 
 def test_the_last_task_ends_the_guard_and_the_log_holds(silo: ScriptedAggregator) -> None:
+    answer(silo, "r00001-first")
     silo.offer(silo.task("finish", step="finish", blobs=(), settings={"succeeded": True}))
     assert silo.guard is not None
     assert silo.guard.exit_code() == 0
@@ -166,38 +175,27 @@ def test_a_last_line_that_a_crash_tore_is_cut_off(log: Path) -> None:
     assert verify(log)[0] == 5
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[ScriptedAggregator]:
-    """A guard of this test only, which it may leave in ruins."""
-    with ScriptedAggregator(tmp_path) as aggregator:
-        yield aggregator
-
-
-def test_a_model_that_changes_its_shape_is_refused(alone: ScriptedAggregator) -> None:
-    alone.drop("r00001-north")
-    alone.offer(alone.task("r00001-north"))
-    alone.acknowledged("r00001-north")
+def test_a_model_that_changes_its_shape_is_refused(silo: ScriptedAggregator) -> None:
+    answer(silo, "r00001-north")
     other = {**TREE, "extra": TREE["classifier.weight"]}
     document = {"signature": signature_of(other).to_dict(), "isolation": "none"}
-    (alone.volume.drop / "signature.json").write_text(json.dumps(document))
-    alone.offer(alone.task("r00002-north", round=2))
-    until(lambda: "r00002-north" in alone.failures, "the refusal")
-    assert "is not the one that it had before round 1" in alone.failures["r00002-north"]["message"]
-    assert not alone.uploads["r00002-north"]
+    (silo.volume.drop / "signature.json").write_text(json.dumps(document))
+    silo.offer(silo.task("r00002-north", round=2))
+    until(lambda: "r00002-north" in silo.failures, "the refusal")
+    assert "is not the one that it had before round 1" in silo.failures["r00002-north"]["message"]
+    assert not silo.uploads["r00002-north"]
 
 
-def test_a_guard_whose_log_was_changed_declines_every_task(alone: ScriptedAggregator) -> None:
-    alone.drop("r00001-north")
-    alone.offer(alone.task("r00001-north"))
-    alone.acknowledged("r00001-north")
-    assert alone.guard is not None
-    alone.guard.kill()
-    log = alone.volume.audit / "log.jsonl"
+def test_a_guard_whose_log_was_changed_declines_every_task(silo: ScriptedAggregator) -> None:
+    answer(silo, "r00001-north")
+    assert silo.guard is not None
+    silo.guard.kill()
+    log = silo.volume.audit / "log.jsonl"
     log.write_bytes(log.read_bytes().replace(b"departure", b"arrival\xff", 1))
-    alone.guard = alone.site.guard()
+    silo.guard = silo.site.guard()
     for number in (2, 3):
         name = f"r0000{number}-north"
-        alone.offer(alone.task(name, round=number))
-        until(lambda name=name: name in alone.failures, "the report")  # type: ignore[misc]
-        assert alone.failures[name]["reason"] == "AuditBroken"
-        assert not alone.uploads[name]
+        silo.offer(silo.task(name, round=number))
+        until(lambda name=name: name in silo.failures, "the report")  # type: ignore[misc]
+        assert silo.failures[name]["reason"] == "AuditBroken"
+        assert not silo.uploads[name]

@@ -25,9 +25,19 @@ ELSEWHERE = "11111111-2222-3333-4444-555555555555"
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
     with ScriptedAggregator(tmp_path_factory.mktemp("hostile")) as aggregator:
         yield aggregator
+
+
+@pytest.fixture
+def hostile(guarded: ScriptedAggregator) -> ScriptedAggregator:
+    """The attacker after an honest task: the guard writes the same refusal once only until it has answered one."""
+    name = f"r00001-honest-{len(guarded.audit())}"
+    guarded.drop(name)
+    guarded.offer(guarded.task(name))
+    guarded.acknowledged(name)
+    return guarded
 
 
 def assert_nothing_left(aggregator: ScriptedAggregator, task: str) -> None:
@@ -45,21 +55,20 @@ UNTRUSTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def refused_task(aggregator: ScriptedAggregator, code: str, detail: str = "") -> None:
-    def told() -> bool:
-        lines = [line for line in aggregator.audit() if line["event"] == "task-refused"]
-        return bool(lines) and lines[-1]["code"] == code and detail in lines[-1]["detail"]
-
-    until(told, f"the refusal {code} in the audit log")
+def assert_refused(aggregator: ScriptedAggregator, code: str, name: str, sealed: bytes) -> None:
+    """Offered this task, the guard writes one refusal with this code, and nothing leaves."""
+    before = len(aggregator.audit())
+    aggregator.offer_bytes(name, sealed)
+    (line,) = until(lambda: aggregator.audit()[before:], f"the refusal {code} in the audit log")
+    assert (line["event"], line["code"]) == ("task-refused", code)
+    assert_nothing_left(aggregator, name)
 
 
 @pytest.mark.parametrize("attack", UNTRUSTED)
 def test_task_is_refused_that_is(attack: str, hostile: ScriptedAggregator) -> None:
     changes, code = UNTRUSTED[attack]
     task = hostile.task("r00001-attack", **changes)
-    hostile.offer(task)
-    refused_task(hostile, code)
-    assert_nothing_left(hostile, task.task)
+    assert_refused(hostile, code, task.task, seal_task(task, hostile.key))
 
 
 SEALED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -76,21 +85,20 @@ SEALED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("attack", SEALED)
 def test_task_is_refused(attack: str, hostile: ScriptedAggregator) -> None:
     change, code = SEALED[attack]
-    hostile.offer_bytes("r00001-sealed", change(seal_task(hostile.task("r00001-sealed"), hostile.key)))
-    refused_task(hostile, code)
-    assert_nothing_left(hostile, "r00001-sealed")
+    sealed = seal_task(hostile.task("r00001-sealed"), hostile.key)
+    assert_refused(hostile, code, "r00001-sealed", change(sealed))
 
 
 def test_a_task_that_another_key_signed_is_refused(hostile: ScriptedAggregator) -> None:
-    hostile.offer(hostile.task("r00001-signed"), SigningKey.generate())
-    refused_task(hostile, "signature-invalid")
-    assert_nothing_left(hostile, "r00001-signed")
+    sealed = seal_task(hostile.task("r00001-signed"), SigningKey.generate())
+    assert_refused(hostile, "signature-invalid", "r00001-signed", sealed)
 
 
 def test_a_refused_task_that_is_offered_again_and_again_does_not_fill_the_log(
     hostile: ScriptedAggregator,
 ) -> None:
-    refused_task(hostile, "signature-invalid")
+    sealed = seal_task(hostile.task("r00001-again"), SigningKey.generate())
+    assert_refused(hostile, "signature-invalid", "r00001-again", sealed)
     before = len(hostile.audit())
     asked = len(hostile.requests)
     until(lambda: len(hostile.requests) >= asked + 2, "the guard to ask twice more")
@@ -229,6 +237,5 @@ def test_an_agent_whose_specification_is_not_that_of_its_digest_is_given_no_task
     agent["spec"]["job"]["spec"]["training"]["rounds"] += 1
     path.write_text(json.dumps(agent))
     with forger:
-        forger.offer(forger.task("r00001-other"))
-        refused_task(forger, "task-mismatch")
-        assert_nothing_left(forger, "r00001-other")
+        sealed = seal_task(forger.task("r00001-other"), forger.key)
+        assert_refused(forger, "task-mismatch", "r00001-other", sealed)
