@@ -15,6 +15,7 @@ from fedsilo.methods.interface import (
     Payload,
     Phase,
     ServerContext,
+    ServerHalf,
     SiloStep,
     Snapshot,
     Step,
@@ -68,7 +69,7 @@ class FedAvg(Method):
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self) -> FedAvgServer:
+    def server(self) -> ServerHalf:
         """The averaging half."""
         return FedAvgServer()
 

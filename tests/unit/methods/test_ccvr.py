@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.methods import ccvr, registry
+from fedsilo.methods import registry
+from fedsilo.methods.ccvr import server as ccvr_server
+from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.ccvr.server import calibrate
+from fedsilo.methods.ccvr.silo import local_covariance
+from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
-from fedsilo.methods.pieces.calibration import calibrate
-from fedsilo.methods.pieces.statistics import Covariance, Pooled, gaussian_features, local_covariance
 from fedsilo.methods.state import Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -71,7 +74,7 @@ def test_what_silos_disclose_and_the_aggregator_pools_are_the_recorded_statistic
         pools.append(pooled)
         return calibrate(job, config, model, pooled)
 
-    monkeypatch.setattr(ccvr, "calibrate", noted)
+    monkeypatch.setattr(ccvr_server, "calibrate", noted)
     federate(tmp_path, spec, observed)
     for k, silo in enumerate(observed.values()):
         sent = silo.seen["statistics", 1][1].tensors

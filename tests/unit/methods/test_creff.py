@@ -1,4 +1,4 @@
-"""CReFF's halves against the released numbers, and what is its own; its loss alone is in tests/unit/learning."""
+"""CReFF's halves against the released numbers, and what is its own; for its loss, see test_creff_gradients.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.methods import creff
-from fedsilo.methods.creff import CReFFServer
+from fedsilo.methods.creff import server as creff_server
+from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.federated_features import retraining
+from fedsilo.methods.creff.gradients import mean_gradients
+from fedsilo.methods.creff.server import CReFFServer
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces.federated_features import CReFFConfig, retraining
-from fedsilo.methods.pieces.gradients import mean_gradients
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests import reference_numbers
@@ -110,7 +111,7 @@ def test_the_server_half_re_trains_the_head_as_the_released_code_does(
     """From the recorded random layer, which is the only thing that is put in."""
     npz = reference_numbers.load("creff_retrain")
     start = {"classifier.weight": npz["w_init"], "classifier.bias": npz["b_init"]}
-    monkeypatch.setattr(creff, "new_classifier", lambda *_: start)
+    monkeypatch.setattr(creff_server, "new_classifier", lambda *_: start)
     features = npz["features"].reshape(10, 3, 256)
     assert npz["labels"].tolist() == np.repeat(np.arange(10), 3).tolist()
     config = {"retrain": int(npz["epochs"]), "retrainBatchSize": len(npz["features"])}

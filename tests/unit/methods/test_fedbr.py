@@ -11,18 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.learning.bias_reduction import (
-    BiasReducedLoss,
-    Terms,
-    local_means,
-    local_mixtures,
-    projection,
-)
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
+from fedsilo.methods.fedbr import silo as fedbr_silo
+from fedsilo.methods.fedbr.declaration import THETA
+from fedsilo.methods.fedbr.loss import BiasReducedLoss, Terms, projection
+from fedsilo.methods.fedbr.silo import local_means, local_mixtures
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces import bias_reduction
-from fedsilo.methods.pieces.bias_reduction import THETA
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -59,7 +54,7 @@ def test_what_a_silo_sends_is_that_of_the_released_code(
     """With the recorded pseudo-data, which are the only thing that is put in."""
     npz = reference_numbers.load("fedbr_rsm")
     pseudo = torch.tensor(npz["pseudo"]), torch.full((len(npz["pseudo"]), 4), 0.25)
-    monkeypatch.setattr(bias_reduction, "pseudo_data", lambda *_: lambda: pseudo)
+    monkeypatch.setattr(fedbr_silo, "pseudo_data", lambda *_: lambda: pseudo)
     config = {
         "variant": variant,
         "pseudoWeight": float(npz["lam"]),

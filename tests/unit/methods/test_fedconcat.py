@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.learning.clustering import renumber
 from fedsilo.learning.models import Model
 from fedsilo.methods import registry
+from fedsilo.methods.fedconcat import concatenation
+from fedsilo.methods.fedconcat import server as fedconcat_server
+from fedsilo.methods.fedconcat.clustering import cluster_silos, renumber
+from fedsilo.methods.fedconcat.server import distributions_of
 from fedsilo.methods.interface import Exchange, Phase
-from fedsilo.methods.pieces import clusters, concatenation, distributions
-from fedsilo.methods.pieces.clusters import cluster_silos
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -125,7 +126,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         return cluster_silos(job, config, found)
 
     monkeypatch.setattr(concatenation, "fresh_classifier", recorded_classifier)
-    monkeypatch.setattr(clusters, "cluster_silos", noted)
+    monkeypatch.setattr(fedconcat_server, "cluster_silos", noted)
     spec = released_job(fixture, method, npz)
     path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
@@ -237,5 +238,5 @@ def test_counts_below_the_minimum_count_as_not_disclosed() -> None:
             }
 
     context = SimpleNamespace(signature=SimpleNamespace(classes=2), spec=job_spec("fedconcat", 2))
-    rows = distributions.from_counts(cast("Any", context), cast("Any", Dishonest()))
+    rows = distributions_of(cast("Any", context), cast("Any", Dishonest()))
     assert {silo: row.tolist() for silo, row in rows.items()} == {"a": [1.0, 0.0], "b": [0.0, 1.0]}

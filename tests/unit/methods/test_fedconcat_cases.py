@@ -15,9 +15,9 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import Model, build_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
+from fedsilo.methods.fedconcat.cluster_models import tree_of, trees
+from fedsilo.methods.fedconcat_id.server import inferred_distributions
 from fedsilo.methods.interface import Reply, SiloTask
-from fedsilo.methods.pieces import clusters, concatenation, distributions
-from fedsilo.methods.pieces.concatenation import ConcatenationConfig
 from fedsilo.methods.state import State, Tree
 from tests.federate import (
     Runner,
@@ -94,10 +94,10 @@ def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, varia
 def test_settings_cannot_widen_the_contract() -> None:
     from fedsilo.wire import ModelSignature
 
-    signature, config = ModelSignature((), classes=3, feature=5), ConcatenationConfig(clusters=2)
-    assert concatenation.dimensions(signature, config, {"clusters": 1}) == {"stacked": 5}
-    assert concatenation.dimensions(signature, config, {"clusters": 99}) == {"stacked": 10}
-    assert concatenation.dimensions(signature, config, {}) == {"stacked": 10}
+    signature, method = ModelSignature((), classes=3, feature=5), bound("fedconcat", config={"clusters": 2})
+    assert method.dimensions(signature, {"clusters": 1})["stacked"] == 5
+    assert method.dimensions(signature, {"clusters": 99})["stacked"] == 10
+    assert method.dimensions(signature, {})["stacked"] == 10
 
 
 def test_a_manifest_is_told_what_does_not_add_up() -> None:
@@ -146,12 +146,12 @@ def test_a_silo_that_was_absent_when_clusters_formed_joins_the_largest(tmp_path:
     answering["silos/b"] = Absent(answering["silos/b"], "distribution")
     federation = federate(tmp_path, spec, answering)
     assert federation.state.values["member"] == {"silos/a": 0, "silos/c": 0, "silos/d": 1}
-    assert clusters.tree_of(federation.state, "silos/b") == "cluster/0"
+    assert tree_of(federation.state, "silos/b") == "cluster/0"
 
 
 def test_encoders_are_stacked_by_number_also_beyond_nine() -> None:
     names = [f"cluster/{number}" for number in range(12)]
-    assert clusters.trees(["classifier", *sorted(names)]) == names
+    assert trees(["classifier", *sorted(names)]) == names
 
 
 def test_the_last_stage_leaves_the_encoders_as_they_are_batchnorm_included(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_random_inputs_do_not_meet_dropout_or_batch_statistics() -> None:
             return dict(tree)
 
     updates: Any = Same()
-    rows = distributions.from_models(context, updates)
+    rows = inferred_distributions(context, updates)
     np.testing.assert_array_equal(rows["silos/s0"], rows["silos/s1"])
     np.testing.assert_allclose(rows["silos/s0"].sum(), 1)
 

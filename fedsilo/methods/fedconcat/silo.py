@@ -1,29 +1,22 @@
-"""Linear probing: one linear classifier, trained on the concatenated features of encoders that stay as they are.
+"""FedConcat in the silo: class counts in stage 1, and linear probing in stage 3.
 
-Diao, Li, He, AAAI 2024, stage 3 of FedConcat: the silo's side of it.
+In stage 3 one linear classifier is trained on the concatenated features of encoders that stay as they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from fedsilo.methods.interface import Payload, Reply, SiloContext, SiloTask, Step
-from fedsilo.methods.pieces import clusters
+from fedsilo.learning.evaluation import features_of
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model, load_tree, to_tree
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.methods.fedconcat.cluster_models import trees
+from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
-
-if TYPE_CHECKING:
-    from fedsilo.learning.training import LocalTraining
-
-STEP = Step(
-    (
-        Payload("model", "classifier.weight", ("classes", "stacked")),
-        Payload("model", "classifier.bias", ("classes",)),
-    ),
-    ("loss",),
-)
 
 RELEASED_BATCHES = 3
 """Mini-batches of a silo in one round of stage 3, released code."""
@@ -31,9 +24,21 @@ RELEASED_BATCHES = 3
 RELEASED_WEIGHT_DECAY = 1e-5
 
 
+def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+    """Samples of each class, as one block per class; a class below the minimum is left out."""
+    del task, private
+    counts = np.bincount(silo.train.labels.cpu().numpy(), minlength=silo.signature.classes)
+    shown = {label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class}
+    return Reply(
+        tensors={f"count/{label}": np.array(count, np.int64) for label, count in shown.items()},
+        samples=len(silo.train),
+        support={f"count/{label}": count for label, count in shown.items()},
+    )
+
+
 @dataclass(frozen=True)
 class LinearProbe:
-    """Local training of the classifier alone.
+    """Local training of the classifier, which is all that is trained in stage 3.
 
     The encoders do not change any more, so the features of the silo's examples are computed once, in evaluation
     mode and without augmentation, and kept in its private state. (The released code computes them anew for every
@@ -48,12 +53,6 @@ class LinearProbe:
 
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
         """One round of the silo: the classifier's tensors, and the features for the rounds to come."""
-        import torch
-
-        from fedsilo.learning.examples import Examples
-        from fedsilo.learning.models import Model, load_tree, to_tree
-        from fedsilo.learning.training import fit
-
         private = private if "features" in private.trees else _with_features(silo, task, private)
         device = silo.train.labels.device
         features = torch.tensor(private.tree("features")["features"], device=device)
@@ -74,8 +73,6 @@ class LinearProbe:
 
 def _with_features(silo: SiloContext, task: SiloTask, private: State) -> State:
     """The private state with F(x) = [E_1(x); ...; E_K(x)] of every training example, (n, K d)."""
-    from fedsilo.learning.evaluation import features_of
-
-    encoders = clusters.trees(task.trees)
+    encoders = trees(task.trees)
     parts = [features_of(silo.model(task.trees[name]), silo.train) for name in encoders]
     return private.with_trees(features={"features": np.concatenate(parts, axis=1)})

@@ -1,67 +1,16 @@
-"""Class statistics of features: counts, means and covariances per silo, and their exact pooling.
+"""Class statistics of features: their exact pooling over silos, and draws from the pooled Gaussian.
 
-Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
-2021, Section 4.2. With unbiased local covariances the pooled ones equal those of the pooled features.
+Section 4.2 of the paper. With unbiased local covariances the pooled ones equal those of the pooled features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from fedsilo.methods.interface import Payload, Reply, ServerContext, SiloContext, SiloTask, Updates
-from fedsilo.methods.state import Tree
-
-Covariance = Literal["full", "diagonal", "none"]
-
-
-def payloads(covariance: Covariance) -> tuple[Payload, ...]:
-    """What a silo discloses: counts and means, and covariances of d x d or d numbers if asked for."""
-    means = (
-        Payload("class_means", "count", (), "int64", per_class=True),
-        Payload("class_means", "mean", ("feature",), "float64", per_class=True),
-    )
-    if covariance == "none":
-        return means
-    shape = ("feature", "feature") if covariance == "full" else ("feature",)
-    return (*means, Payload("class_covariances", "covariance", shape, "float64", per_class=True))
-
-
-def disclose(silo: SiloContext, task: SiloTask, covariance: Covariance) -> Reply:
-    """N_c, mean and covariance of the features of each class, from the task's model in evaluation mode.
-
-    A class below the minimum is left out.
-    """
-    from fedsilo.learning.evaluation import features_of
-
-    features = features_of(silo.model(task.trees["model"]), silo.train).astype(np.float64)
-    labels = silo.train.labels.cpu().numpy()
-    tensors: Tree = {}
-    support: dict[str, int] = {}
-    for label in range(silo.signature.classes):
-        members = features[labels == label]
-        if len(members) < silo.min_samples_per_class:
-            continue
-        blocks = {"count": np.array(len(members), np.int64), "mean": members.mean(axis=0)}
-        if covariance != "none":
-            blocks["covariance"] = local_covariance(members, covariance)
-        tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
-        support |= {f"{name}/{label}": len(members) for name in blocks}
-    return Reply(tensors, samples=len(silo.train), support=support)
-
-
-def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:
-    """Unbiased covariance (d, d), or its diagonal (d,); zero for a single sample.
-
-    :param members: (n, d) features of one class.
-    """
-    centred = members - members.mean(axis=0)
-    degrees = max(len(members) - 1, 1)
-    if covariance == "diagonal":
-        return np.asarray((centred**2).sum(axis=0) / degrees)
-    return np.asarray(centred.T @ centred / degrees)
+from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.interface import ServerContext, Updates
 
 
 @dataclass

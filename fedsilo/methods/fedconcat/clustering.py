@@ -1,4 +1,4 @@
-"""Grouping silos by label distribution: k-means, with a size cap and a choice of the number of clusters.
+"""Stage 1: k-means on label distributions, with a size cap and a choice of the number of clusters.
 
 Clusters are numbered by the first silo that is in them, so that their order, and with it the order of FedConcat's
 encoders, does not depend on the random start of k-means.
@@ -6,14 +6,42 @@ encoders, does not depend on the random start of k-means.
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from fedsilo.methods.fedconcat.declaration import FedConcatConfig
+from fedsilo.methods.interface import ServerContext
+
+log = logging.getLogger("fedsilo.methods")
+
 STARTS = 10
 """Random starts of k-means, of which the one with the smallest inertia counts."""
+
+
+CROWDING = 1.2
+"""A capped cluster holds at most floor(1.2 N / K) silos, released code of FedConcat."""
+
+
+def cluster_silos(
+    job: ServerContext, config: FedConcatConfig, rows: Mapping[str, np.ndarray]
+) -> dict[str, int]:
+    """Silo -> number of its cluster, by k-means on the label distributions.
+
+    :param rows: silo -> (C,) label distribution.
+    """
+    matrix, seed = np.stack(list(rows.values())), job.seed("clusters")
+    most = min(config.clusters, len(rows))
+    number = elbow(matrix, most, seed) if config.choice == "elbow" else most
+    cap = int(CROWDING * len(rows) / number) if config.size_capped else None
+    labels = cluster(matrix, number, seed, cap)
+    if (formed := len(set(labels))) < number:
+        log.warning("clusters: %d instead of %d: no more label distributions differ", formed, number)
+    return {silo: int(label) for silo, label in zip(rows, labels, strict=True)}
 
 
 def cluster(rows: np.ndarray, clusters: int, seed: int, cap: int | None = None) -> np.ndarray:

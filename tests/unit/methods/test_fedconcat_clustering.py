@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.learning.clustering import cap_sizes, cluster, elbow, renumber
+from fedsilo.methods.fedconcat.clustering import cap_sizes, cluster, elbow, renumber
 from tests import reference_numbers
 
 

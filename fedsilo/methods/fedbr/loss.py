@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, evaluating
 
 PseudoData = Callable[[], tuple[Tensor, Tensor]]
@@ -30,40 +29,6 @@ def projection(width: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(2 * width, width),
     )
-
-
-def local_means(examples: Examples, classes: int, size: int, averaged: int, seed: int) -> PseudoData:
-    """Random sample means: each x_p is the mean of so many local examples, its label uniform; the same in each step.
-
-    :param averaged: examples in a mean, all of them where there are fewer.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    device, n = examples.labels.device, len(examples)
-    means = []
-    for _ in range(size):
-        drawn = torch.randperm(n, generator=generator)[:averaged].to(device)
-        means.append(examples.batch(drawn)[0].mean(dim=0))
-    inputs = torch.stack(means)
-    labels = torch.full((size, classes), 1 / classes, device=device)
-    return lambda: (inputs, labels)
-
-
-def local_mixtures(examples: Examples, classes: int, proxies: Tensor, mixed: int, seed: int) -> PseudoData:
-    """Mixture: each proxy mean with so many local examples, (x_p + sum of x_j) / (K + 1), labels likewise; new ones in
-    each step."""
-    generator = torch.Generator().manual_seed(seed)
-    device, n = examples.labels.device, len(examples)
-
-    def draw() -> tuple[Tensor, Tensor]:
-        inputs, labels = proxies.clone(), torch.full((len(proxies), classes), 1 / classes, device=device)
-        for _ in range(mixed):
-            drawn = torch.randint(n, (len(proxies),), generator=generator).to(device)
-            features, classes_of = examples.batch(drawn)
-            inputs += features
-            labels += classes_of[:, None] == torch.arange(classes, device=device)
-        return inputs / (mixed + 1), labels / (mixed + 1)
-
-    return draw
 
 
 @dataclass(frozen=True)

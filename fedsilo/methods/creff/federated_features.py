@@ -1,65 +1,27 @@
-"""CReFF's federated features at the aggregator: moved until they have the silos' gradients, then learned from.
+"""Federated features at the aggregator: moved until they have the silos' gradients, then learned from.
 
-Shang, Lu, Huang, Wang, "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
-Federated Features", IJCAI 2022, equations 5 to 7.
+Equations 5 to 7 of the paper.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
+import torch
+from torch import Tensor
 
-from fedsilo.methods.interface import MethodConfig
-from fedsilo.methods.pieces.gradients import Gradient, bias_of
+from fedsilo.learning.linear import LinearTraining, train_classifier
+from fedsilo.learning.sgd import SGD
+from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
 from fedsilo.methods.state import Tree
-
-if TYPE_CHECKING:
-    from fedsilo.learning.linear import LinearTraining
 
 log = logging.getLogger("fedsilo.methods")
 
-
-class CReFFConfig(MethodConfig):
-    """Settings; defaults are the paper's, Section 5.1."""
-
-    variant: Literal["paper", "released"] = Field(
-        default="paper",
-        description="paper: eq. 6 as printed, 300 steps of re-training, from the last re-trained classifier in "
-        "fedsilo's reading: the paper does not print what its start is. released: rows summed with the bias as one "
-        "more, 300 epochs from a new random classifier; real gradients without the code's DSA augmentation of images "
-        "[paper; released code].",
-    )
-    features_per_class: int = Field(
-        default=100, ge=1, description="Federated features per class, m [paper, Section 5.1]."
-    )
-    match_steps: int = Field(
-        default=100, ge=1, description="Steps of feature optimisation in a round, I [paper, Section 5.1]."
-    )
-    feature_learning_rate: float = Field(
-        default=0.1, gt=0, description="Learning rate of the features [paper, Section 5.1]."
-    )
-    retrain: int = Field(
-        default=300,
-        ge=1,
-        description="Re-training, J: steps [paper, Section 5.1] or epochs [released code].",
-    )
-    retrain_learning_rate: float | None = Field(
-        default=None,
-        gt=0,
-        description="Learning rate of re-training when null: 0.1 [paper, Section 5.1] or 0.01 [released code].",
-    )
-    retrain_batch_size: int = Field(
-        default=32, ge=1, description="Features in a step of re-training [paper, Section 5.1]."
-    )
-
-    @property
-    def released(self) -> bool:
-        """Whether to do as the released code does."""
-        return self.variant == "released"
+EPSILON = 1e-6
+"""Added to the product of norms in the cosine, so that a zero gradient has a cosine of zero."""
 
 
 def match(
@@ -72,10 +34,6 @@ def match(
     :param features: (C, m, d).
     :param wanted: class -> its gradient.
     """
-    import torch
-
-    from fedsilo.learning.feature_matching import match_features
-
     features, held = np.array(features), sorted(wanted)
     if not held:
         log.warning(
@@ -105,8 +63,6 @@ def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) ->
     :param head: what training starts from. The paper says "initialized as v-tilde" and not what that is; here it is
         the last v-hat, in the released form a new random layer.
     """
-    from fedsilo.learning.linear import train_classifier
-
     classes, amount, width = features.shape
     labels = np.repeat(np.arange(classes), amount)
     rows = features.reshape(-1, width)
@@ -116,8 +72,6 @@ def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) ->
 
 def retraining(config: CReFFConfig, seed: int) -> LinearTraining:
     """300 steps at 0.1 (paper) or 300 epochs at 0.01 (released), without momentum."""
-    from fedsilo.learning.linear import LinearTraining
-
     return LinearTraining(
         lr=config.retrain_learning_rate or (0.01 if config.released else 0.1),
         epochs=config.retrain,
@@ -125,3 +79,51 @@ def retraining(config: CReFFConfig, seed: int) -> LinearTraining:
         batch_size=config.retrain_batch_size,
         seed=seed,
     )
+
+
+def matching_loss(
+    found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], *, released: bool = False
+) -> Tensor:
+    """Dissimilarity of gradients, summed over groups (eq. 6).
+
+    Printed: the mean over the C rows of the weight of 1 - cosine. Released code: their sum, and one more
+    1 - cosine for the bias as a single row.
+
+    :param found: (G, C, d) and (G, C); likewise `wanted`.
+    """
+    rows = 1 - _cosine(found[0], wanted[0])
+    if not released:
+        return rows.mean(dim=1).sum()
+    return rows.sum() + (1 - _cosine(found[1], wanted[1])).sum()
+
+
+def match_features(
+    features: Tensor,
+    labels: Tensor,
+    wanted: tuple[Tensor, Tensor],
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    steps: int,
+    lr: float,
+    released: bool = False,
+) -> Tensor:
+    """Features after so many steps of SGD on the matching loss (eq. 5); weight and bias stay as they are.
+
+    :param features: (G, m, d) of the classes whose gradients are known.
+    :param wanted: their gradients, (G, C, d) and (G, C).
+    """
+    moving = features.clone().requires_grad_()
+    descent = SGD([moving], lr)
+    for _ in range(steps):
+        descent.clear()
+        loss = matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released)
+        torch.autograd.backward(loss)
+        descent.step()
+    return moving.detach()
+
+
+def _cosine(one: Tensor, other: Tensor) -> Tensor:
+    norms = torch.linalg.vector_norm(one, dim=-1) * torch.linalg.vector_norm(other, dim=-1)
+    cosine: Tensor = (one * other).sum(dim=-1) / (norms + EPSILON)
+    return cosine

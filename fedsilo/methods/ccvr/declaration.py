@@ -1,39 +1,19 @@
-"""CCVR: classifier calibration with virtual representations, after any method that yields one model.
-
-Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
-2021, Algorithm 1: every silo sends statistics of its features, the aggregator draws virtual features from the
-pooled Gaussian of each class and trains the classifier alone on them.
-"""
+"""Declaration of CCVR: its settings, and what silos send beside what the method before asks of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Literal
 
 from pydantic import Field
 
 from fedsilo.api.job import MethodSpec
 from fedsilo.errors import ManifestInvalid
 from fedsilo.methods import registry
-from fedsilo.methods.interface import (
-    Assignment,
-    Exchange,
-    Phase,
-    Reply,
-    ServerContext,
-    ServerHalf,
-    SiloContext,
-    SiloStep,
-    SiloTask,
-    Snapshot,
-    Step,
-    Updates,
-)
+from fedsilo.methods.interface import MethodConfig, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces import statistics
-from fedsilo.methods.pieces.calibration import CalibrationConfig, calibrate
-from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
 AFTER = "spec.method.config.after"
@@ -42,54 +22,44 @@ AFTER = "spec.method.config.after"
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""
 
+Covariance = Literal["full", "diagonal", "none"]
 
-class CCVRConfig(CalibrationConfig):
-    """Settings of the calibration, and the method before it."""
 
+class CCVRConfig(MethodConfig):
+    """What is disclosed, what is drawn from it, how the classifier is trained on that, and the method before it."""
+
+    covariance: Covariance = Field(
+        default="full",
+        description="full: d x d per class [paper, Section 4.2]; diagonal: d; none: means and one shared variance.",
+    )
+    shared_variance: float = Field(
+        default=1.0, gt=0, description="Variance of every feature when covariance is none [fedsilo]."
+    )
+    virtual_per_class: int = Field(
+        default=100,
+        ge=1,
+        description="Virtual features M_c [paper, experiments: 100, 500, 1000 for CIFAR-10, CIFAR-100, CINIC-10].",
+    )
+    epochs: int = Field(
+        default=10, ge=1, description="Passes over the virtual features [fedsilo: not printed]."
+    )
+    learning_rate: float | None = Field(
+        default=None, gt=0, description="Of the calibration; the job's when null [fedsilo: not printed]."
+    )
+    relu: bool = Field(
+        default=False,
+        description="Cut virtual features at zero, as real ones after a ReLU are [option of the paper].",
+    )
+    tukey_beta: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Tukey's transform x^beta of virtual features, log x for 0; needs relu [option of the paper].",
+    )
     after: MethodSpec = Field(
         default=MethodSpec(name="fedavg"),
         description="Method that trains the model; it must yield one model [paper: any; experiments with FedAvg].",
     )
-
-
-@dataclass(frozen=True)
-class CCVRServer:
-    """The other method's server half, then the calibration. Tree: `calibrated`.
-
-    :param last: the other method's last phase, after which its model is trained.
-    """
-
-    config: CCVRConfig
-    before: ServerHalf
-    last: Phase
-
-    def start(self, job: ServerContext) -> State:
-        """As the method before."""
-        return self.before.start(job)
-
-    def assign(
-        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
-    ) -> Mapping[str, Assignment]:
-        """As the method before; then the trained model, for its features."""
-        if exchange.phase.step != STATISTICS:
-            return self.before.assign(job, state, exchange, silos)
-        return {silo: Assignment({"model": "calibrated"}) for silo in silos}
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """As the method before, whose last model is set aside; then calibrate that."""
-        if exchange.phase.step == STATISTICS:
-            pooled = statistics.pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
-            return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
-        state = self.before.aggregate(job, state, exchange, updates)
-        if exchange.phase.name != self.last.name or exchange.phase_round < exchange.phase_rounds:
-            return state
-        return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
-
-    def model(self, job: ServerContext, state: State) -> Snapshot:
-        """The calibrated model, or what the method before has so far."""
-        if "calibrated" in state.trees:
-            return Snapshot(state.tree("calibrated"))
-        return self.before.model(job, state)
 
 
 class CCVR(Method):
@@ -116,24 +86,23 @@ class CCVR(Method):
 
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before, and the statistics."""
-        return {**self.before.steps(), STATISTICS: Step(statistics.payloads(self.config.covariance))}
+        return {**self.before.steps(), STATISTICS: Step(statistics_payloads(self.config.covariance))}
 
     def phases(self) -> tuple[Phase, ...]:
         """Those of the method before, and one exchange with all silos."""
         return (*self.before.phases(), Phase("calibration", 1, STATISTICS, everyone=True))
 
-    def server(self) -> CCVRServer:
+    def server(self) -> ServerHalf:
         """The method before, then the calibration."""
+        from fedsilo.methods.ccvr.server import CCVRServer
+
         return CCVRServer(self.config, self.before.server(), self.before.phases()[-1])
 
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
+        from fedsilo.methods.ccvr.silo import disclose
 
-        def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            del private
-            return statistics.disclose(silo, task, self.config.covariance)
-
-        return {**self.before.silo(), STATISTICS: disclose}
+        return {**self.before.silo(), STATISTICS: partial(disclose, covariance=self.config.covariance)}
 
     @property
     def personalises(self) -> bool:
@@ -167,3 +136,15 @@ class CCVR(Method):
             problem = "transforms features that may be negative"
             faults.append(("spec.method.config.tukeyBeta", self.config.tukey_beta, problem, "set relu: true"))
         return faults
+
+
+def statistics_payloads(covariance: Covariance) -> tuple[Payload, ...]:
+    """What a silo discloses: counts and means, and covariances of d x d or d numbers if asked for."""
+    means = (
+        Payload("class_means", "count", (), "int64", per_class=True),
+        Payload("class_means", "mean", ("feature",), "float64", per_class=True),
+    )
+    if covariance == "none":
+        return means
+    shape = ("feature", "feature") if covariance == "full" else ("feature",)
+    return (*means, Payload("class_covariances", "covariance", shape, "float64", per_class=True))

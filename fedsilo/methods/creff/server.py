@@ -1,9 +1,4 @@
-"""CReFF: a classifier re-trained at the aggregator on federated features.
-
-Shang, Lu, Huang, Wang, "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
-Federated Features", IJCAI 2022, Algorithm 1. Silos send their model and, for each class, the mean gradient of the
-re-trained classifier; the aggregator moves its features until they have the same gradients.
-"""
+"""CReFF at the aggregator."""
 
 from __future__ import annotations
 
@@ -12,21 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.methods.interface import (
-    Assignment,
-    Exchange,
-    Payload,
-    Phase,
-    ServerContext,
-    SiloStep,
-    Snapshot,
-    Step,
-    Updates,
-)
-from fedsilo.methods.method import Method
-from fedsilo.methods.pieces import gradients
+from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.federated_features import match, retrain
+from fedsilo.methods.creff.gradients import mean_gradients
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
 from fedsilo.methods.pieces.classifiers import new_classifier
-from fedsilo.methods.pieces.federated_features import CReFFConfig, match, retrain
 from fedsilo.methods.state import State, Tree
 
 
@@ -53,7 +38,7 @@ class CReFFServer:
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """The aggregator's part of Algorithm 1."""
         model = job.mean(updates, "model")  # w <- sum of n_k / n w_k, eq. 2
-        wanted = gradients.mean_gradients(updates, self.config.released)  # g_c, eq. 4
+        wanted = mean_gradients(updates, self.config.released)  # g_c, eq. 4
         head = state.tree("head")
         features = match(self.config, state.tree("features")["features"], head, wanted)  # S, eq. 5 and 6
         if self.config.released:
@@ -64,37 +49,6 @@ class CReFFServer:
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """Extractor u of w and the re-trained head."""
         return Snapshot({**state.tree("model"), **state.tree("head")})
-
-
-class CReFF(Method):
-    """Declaration of CReFF."""
-
-    name = "creff"
-    title = "Classifier re-training with federated features"
-    citation = (
-        "X. Shang, Y. Lu, G. Huang, H. Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier "
-        "Re-Training with Federated Features. IJCAI 2022."
-    )
-    at_aggregator = "the model, the re-trained classifier and the federated features"
-    in_silo = "nothing"
-    Config = CReFFConfig
-    config: CReFFConfig
-
-    def steps(self) -> Mapping[str, Step]:
-        """The model, and per class the mean gradient of the head."""
-        return {"train": Step((Payload("model"), *gradients.payloads(self.config.released)), ("loss",))}
-
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase of `spec.training.rounds` rounds."""
-        return (Phase("train", self.spec.training.rounds, "train"),)
-
-    def server(self) -> CReFFServer:
-        """Features and head at the aggregator."""
-        return CReFFServer(self.config)
-
-    def silo(self) -> Mapping[str, SiloStep]:
-        """Gradients of the head first, then local training of the model."""
-        return {"train": gradients.TrainWithGradients(self.config.released)}
 
 
 def _new_head(job: ServerContext, round: int) -> Tree:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsilo.learning.feature_matching import class_gradients, match_features, matching_loss
 from fedsilo.learning.linear import LinearTraining, train_classifier
+from fedsilo.methods.creff.federated_features import match_features, matching_loss
+from fedsilo.methods.creff.gradients import class_gradients
 from tests import reference_numbers
 
 

@@ -1,0 +1,10 @@
+"""CCVR: classifier calibration with virtual representations, after any method that yields one model.
+
+Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
+2021, Algorithm 1: every silo sends statistics of its features, the aggregator draws virtual features from the
+pooled Gaussian of each class and trains the classifier alone on them.
+"""
+
+from fedsilo.methods.ccvr.declaration import CCVR
+
+__all__ = ["CCVR"]

@@ -1,0 +1,118 @@
+"""CCVR at the aggregator: the method before it, then the calibration of its classifier on virtual features.
+
+Section 4.2 and Algorithm 1 of the paper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.learning.linear import LinearTraining, train_classifier
+from fedsilo.methods.ccvr.declaration import STATISTICS, CCVRConfig
+from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features, pool
+from fedsilo.methods.interface import (
+    Assignment,
+    Exchange,
+    Phase,
+    ServerContext,
+    ServerHalf,
+    Snapshot,
+    Updates,
+)
+from fedsilo.methods.state import State, Tree
+
+log = logging.getLogger("fedsilo.methods")
+
+LEAST = 1e-6
+"""Features below this count as this where their logarithm is taken."""
+
+
+@dataclass(frozen=True)
+class CCVRServer:
+    """The other method's server half, then the calibration. Tree: `calibrated`.
+
+    :param last: the other method's last phase, after which its model is trained.
+    """
+
+    config: CCVRConfig
+    before: ServerHalf
+    last: Phase
+
+    def start(self, job: ServerContext) -> State:
+        """As the method before."""
+        return self.before.start(job)
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """As the method before; then the trained model, for its features."""
+        if exchange.phase.step != STATISTICS:
+            return self.before.assign(job, state, exchange, silos)
+        return {silo: Assignment({"model": "calibrated"}) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """As the method before, whose last model is set aside; then calibrate that."""
+        if exchange.phase.step == STATISTICS:
+            pooled = pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
+            return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
+        state = self.before.aggregate(job, state, exchange, updates)
+        if exchange.phase.name != self.last.name or exchange.phase_round < exchange.phase_rounds:
+            return state
+        return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
+
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        """The calibrated model, or what the method before has so far."""
+        if "calibrated" in state.trees:
+            return Snapshot(state.tree("calibrated"))
+        return self.before.model(job, state)
+
+
+def calibrate(job: ServerContext, config: CCVRConfig, model: Tree, pooled: Mapping[int, Pooled]) -> Tree:
+    """The model with its classifier trained on virtual features, starting from the trained classifier.
+
+    A class that no silo disclosed has no virtual features and takes no part in the softmax, so that its weights
+    stay as they are.
+    """
+    if not pooled:
+        log.warning(
+            "no silo disclosed statistics of a class: the classifier stays as it was trained; lower minSamplesPerClass "
+            "of job and silos, if their samples of a class are too few"
+        )
+        return model
+    training = job.spec.training
+    features, labels = virtual_features(config, pooled, job.seed("virtual features"))
+    trained = train_classifier(
+        model["classifier.weight"],
+        model.get("classifier.bias"),
+        features,
+        labels,
+        plan=LinearTraining(
+            lr=config.learning_rate or training.optimizer.learning_rate,
+            momentum=training.optimizer.momentum,
+            batch_size=training.batch_size,
+            epochs=config.epochs,
+            seed=job.seed("calibration"),
+        ),
+    )
+    return {**model, **trained}
+
+
+def virtual_features(
+    config: CCVRConfig, pooled: Mapping[int, Pooled], seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """M_c draws from N(mu_c, Sigma_c) of each pooled class: features (n, d), float32, and labels (n,)."""
+    rng = np.random.default_rng(seed)
+    variance = config.shared_variance if config.covariance == "none" else None
+    classes = sorted(pooled)
+    drawn = [gaussian_features(pooled[label], config.virtual_per_class, variance, rng) for label in classes]
+    features = np.concatenate(drawn)
+    if config.relu:
+        features = np.maximum(features, 0)
+    if config.tukey_beta is not None:
+        power = config.tukey_beta
+        features = features**power if power else np.log(np.maximum(features, LEAST))
+    return features.astype(np.float32), np.repeat(classes, config.virtual_per_class)

@@ -1,0 +1,43 @@
+"""CCVR in the silo: count, mean and covariance of each class's features. Section 4.2 of the paper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsilo.learning.evaluation import features_of
+from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.state import State, Tree
+
+
+def disclose(silo: SiloContext, task: SiloTask, private: State, *, covariance: Covariance) -> Reply:
+    """N_c, mean and covariance of the features of each class, from the task's model in evaluation mode.
+
+    A class below the minimum is left out.
+    """
+    features = features_of(silo.model(task.trees["model"]), silo.train).astype(np.float64)
+    labels = silo.train.labels.cpu().numpy()
+    tensors: Tree = {}
+    support: dict[str, int] = {}
+    for label in range(silo.signature.classes):
+        members = features[labels == label]
+        if len(members) < silo.min_samples_per_class:
+            continue
+        blocks = {"count": np.array(len(members), np.int64), "mean": members.mean(axis=0)}
+        if covariance != "none":
+            blocks["covariance"] = local_covariance(members, covariance)
+        tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
+        support |= {f"{name}/{label}": len(members) for name in blocks}
+    return Reply(tensors, samples=len(silo.train), support=support)
+
+
+def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """Unbiased covariance (d, d), or its diagonal (d,); zero for a single sample.
+
+    :param members: (n, d) features of one class.
+    """
+    centred = members - members.mean(axis=0)
+    degrees = max(len(members) - 1, 1)
+    if covariance == "diagonal":
+        return np.asarray((centred**2).sum(axis=0) / degrees)
+    return np.asarray(centred.T @ centred / degrees)

@@ -1,0 +1,10 @@
+"""CReFF: a classifier re-trained at the aggregator on federated features.
+
+Shang, Lu, Huang, Wang, "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+Federated Features", IJCAI 2022, Algorithm 1. Silos send their model and, for each class, the mean gradient of the
+re-trained classifier; the aggregator moves its features until they have the same gradients.
+"""
+
+from fedsilo.methods.creff.declaration import CReFF
+
+__all__ = ["CReFF"]

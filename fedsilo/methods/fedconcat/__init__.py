@@ -1,0 +1,10 @@
+"""FedConcat: clusters of similar silos train encoders, which are then concatenated.
+
+Diao, Li, He, "Exploiting Label Skews in Federated Learning with Model Concatenation", AAAI 2024: stage 1 clusters
+the silos by label distribution, stage 2 is FedAvg inside each cluster, stage 3 trains one linear classifier on the
+concatenated features of all encoders, which stay fixed.
+"""
+
+from fedsilo.methods.fedconcat.declaration import FedConcat
+
+__all__ = ["FedConcat"]

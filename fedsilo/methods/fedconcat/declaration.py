@@ -1,0 +1,132 @@
+"""Declaration of FedConcat: its settings, its stages, and what silos send in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from fedsilo.api.job import ModelSpec
+from fedsilo.methods.interface import MethodConfig, Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.method import Method
+from fedsilo.methods.pieces.local import PlainTraining
+from fedsilo.methods.state import Scalar
+from fedsilo.wire import ModelSignature
+
+CLASSIFY = Step(
+    (
+        Payload("model", "classifier.weight", ("classes", "stacked")),
+        Payload("model", "classifier.bias", ("classes",)),
+    ),
+    ("loss",),
+)
+"""The classifier on all features, (C, K d) and (C,)."""
+
+
+class FedConcatConfig(MethodConfig):
+    """Clusters, rounds, and how the classifier on all features is trained."""
+
+    clusters: int = Field(
+        default=5, ge=1, le=1000, description="Number of clusters K [released code, run.sh]."
+    )
+    choice: Literal["fixed", "elbow"] = Field(
+        default="fixed", description="elbow: K where the inertia curve bends, at most `clusters` [paper]."
+    )
+    size_capped: bool = Field(
+        default=False,
+        description="At most floor(1.2 N / K) silos in a cluster [released code, for CIFAR-100 and Tiny-ImageNet].",
+    )
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: stage 3 is FedAvg by samples over localEpochs [paper, Algorithm 1]. released: three "
+        "mini-batches, uniform [released code].",
+    )
+    encoder_rounds: int = Field(
+        default=50, ge=1, description="Rounds of stage 2, T_e [released code, run.sh]."
+    )
+    classifier_rounds: int = Field(
+        default=1000, ge=1, description="Rounds of stage 3, T_c [released code, run.sh]."
+    )
+    warm_start: bool = Field(
+        default=False,
+        description="Start stage 3 from the clusters' classifiers side by side, biases summed [released code, for "
+        "CIFAR-100 and Tiny-ImageNet].",
+    )
+    classifier_weight_decay: float | None = Field(
+        default=None,
+        ge=0,
+        description="Weight decay of stage 3 when not null [released code: 1e-5]; else the job's, or 1e-5 if released.",
+    )
+
+
+class FedConcat(Method):
+    """Declaration of FedConcat."""
+
+    name = "fedconcat"
+    title = "Concatenated encoders of silos clustered by label distribution"
+    citation = (
+        "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
+        "AAAI 2024."
+    )
+    at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
+    in_silo = "features of its examples under the fixed encoders, in stage 3"
+    Config = FedConcatConfig
+    config: FedConcatConfig
+
+    def steps(self) -> Mapping[str, Step]:
+        """Counts once, whole models in stage 2, the large classifier in stage 3."""
+        return {
+            "distribution": Step((Payload("class_counts", "count", (), "int64", per_class=True),)),
+            "train": Step((Payload("model"),), ("loss",)),
+            "classify": CLASSIFY,
+        }
+
+    def phases(self) -> tuple[Phase, ...]:
+        """One exchange of counts, then T_e and T_c rounds."""
+        return (
+            Phase("distribution", 1, "distribution", everyone=True),
+            Phase("encoders", self.config.encoder_rounds, "train"),
+            Phase("classifier", self.config.classifier_rounds, "classify"),
+        )
+
+    def server(self) -> ServerHalf:
+        """Stages 1 to 3."""
+        from fedsilo.methods.fedconcat.server import FedConcatServer
+
+        return FedConcatServer(self.config)
+
+    def silo(self) -> Mapping[str, SiloStep]:
+        """Counts, the cluster's model, the classifier on the fixed encoders' features."""
+        from fedsilo.methods.fedconcat.silo import LinearProbe, disclose
+
+        return {
+            "distribution": disclose,
+            "train": PlainTraining(),
+            "classify": LinearProbe(self.config.variant, self.config.classifier_weight_decay),
+        }
+
+    def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
+        """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
+        most = self.config.clusters
+        given = settings.get("clusters", most)
+        clusters = given if isinstance(given, int) and 1 <= given <= most else most
+        return {**super().dimensions(signature, settings), "stacked": clusters * signature.feature}
+
+    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
+        """The job's encoder as often as there are clusters, side by side, and one classifier."""
+        base = self.spec.model.model_dump(by_alias=True, mode="json")
+        return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
+
+    def check(self) -> list[tuple[str, object, str, str]]:
+        """Rounds that add up, and no more clusters than silos."""
+        faults: list[tuple[str, object, str, str]] = []
+        rounds, stated = self.config.encoder_rounds + self.config.classifier_rounds, self.spec.training.rounds
+        if rounds != stated:
+            problem = f"is not encoderRounds + classifierRounds = {rounds}"
+            faults.append(("spec.training.rounds", stated, problem, f"use {rounds}"))
+        clusters, silos = self.config.clusters, len(self.spec.silos.refs)
+        if silos and clusters > silos:
+            problem = f"is more than the {silos} silos of spec.silos.refs"
+            faults.append(("spec.method.config.clusters", clusters, problem, f"use {silos} or less"))
+        return faults

@@ -1,0 +1,90 @@
+"""FedConcat at the aggregator, stage by stage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.methods.fedconcat import cluster_models, concatenation
+from fedsilo.methods.fedconcat.clustering import cluster_silos
+from fedsilo.methods.fedconcat.declaration import FedConcatConfig
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
+from fedsilo.methods.state import Scalar, State
+
+log = logging.getLogger("fedsilo.methods")
+
+
+@dataclass(frozen=True)
+class FedConcatServer:
+    """Stages 1 to 3 at the aggregator. Trees: `cluster/i`, `classifier`; values: `clusters`, `member`."""
+
+    config: FedConcatConfig
+
+    def start(self, job: ServerContext) -> State:
+        """All clusters will begin from the same initial weights."""
+        return State({"initial": job.initial_model()}, {"clusters": 1, "member": {}})
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Nothing in stage 1, its cluster's model to each silo in stage 2, all of them in stage 3.
+
+        Each encoder comes with its cluster's classifier, as it was trained: the same blob, by content.
+        """
+        del job
+        if exchange.phase.step == "distribution":
+            return {silo: Assignment() for silo in silos}
+        if exchange.phase.step == "train":
+            return {silo: Assignment({"model": cluster_models.tree_of(state, silo)}) for silo in silos}
+        trees = {name: name for name in (*cluster_models.trees(state.trees), "classifier")}
+        settings: dict[str, Scalar] = {"clusters": state.values["clusters"]}
+        return {silo: Assignment(trees, settings) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Cluster, average inside each cluster, or average the classifier."""
+        if exchange.phase.step == "distribution":
+            return self.form_clusters(job, state, distributions_of(job, updates))
+        if exchange.phase.step == "classify":
+            rule = "uniform" if self.config.variant == "released" else None
+            mean = job.mean(updates, "model", weights=job.spec.aggregation.weights or rule)
+            return state.with_trees(classifier=mean)
+        return self.train_encoders(job, state, exchange, updates)
+
+    def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, np.ndarray]) -> State:
+        """Stage 1: k-means on the rows P_k; every cluster starts from the initial weights."""
+        return cluster_models.begin(state, cluster_silos(job, self.config, rows))
+
+    def train_encoders(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """Stage 2: FedAvg inside each cluster; after its last round the large classifier begins."""
+        state = cluster_models.average_inside(job, state, updates)
+        if exchange.phase_round < exchange.phase_rounds:
+            return state
+        return concatenation.with_classifier(job, state, self.config.warm_start)
+
+    def model(self, job: ServerContext, state: State) -> Snapshot:
+        """Concatenated encoders and classifier; before stage 3 the classifier sums the clusters' logits."""
+        return concatenation.snapshot(state)
+
+
+def distributions_of(job: ServerContext, updates: Updates) -> dict[str, np.ndarray]:
+    """Silo -> (C,) label distribution P_k = (n_k^1, ..., n_k^C) / n_k, from its class counts.
+
+    Uniform for a silo that may disclose no class at all.
+    """
+    classes = job.signature.classes
+    rows = {}
+    for silo in updates.silos:
+        counts = np.zeros(classes)
+        for name, count in updates.tensors(silo, "class_counts").items():
+            # One below the minimum, which no honest silo sends, counts as not disclosed.
+            if count >= job.spec.privacy.min_samples_per_class:
+                counts[int(name.rpartition("/")[2])] = count
+        if not counts.any():
+            log.warning(
+                "silo %s disclosed the count of no class: its label distribution counts as uniform", silo
+            )
+        rows[silo] = counts / counts.sum() if counts.any() else np.full(classes, 1 / classes)
+    return rows

@@ -1,0 +1,37 @@
+"""Declaration of FedConcat-ID: FedConcat without the exchange of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedsilo.methods.fedconcat.declaration import FedConcat
+from fedsilo.methods.interface import Phase, ServerHalf, Step
+
+
+class FedConcatID(FedConcat):
+    """Declaration of FedConcat-ID."""
+
+    name = "fedconcat-id"
+    title = "FedConcat with label distributions inferred from models"
+
+    def steps(self) -> Mapping[str, Step]:
+        """As FedConcat, without the counts."""
+        return {name: step for name, step in super().steps().items() if name != "distribution"}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The round from which distributions are inferred, then T_e and T_c rounds.
+
+        Algorithm 1 begins the clusters anew after it (paper); the released code counts it as the first of T_e.
+        """
+        first = 1 if self.config.variant == "released" else 0
+        return (
+            Phase("encoders" if first else "inference", 1, "train", everyone=True),
+            Phase("encoders", self.config.encoder_rounds - first, "train"),
+            Phase("classifier", self.config.classifier_rounds, "classify"),
+        )
+
+    def server(self) -> ServerHalf:
+        """Stages 1 to 3 without counts."""
+        from fedsilo.methods.fedconcat_id.server import FedConcatIDServer
+
+        return FedConcatIDServer(self.config)
