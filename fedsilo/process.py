@@ -29,6 +29,9 @@ TERMINATION_LOG = Path("/dev/termination-log")
 LAST_WORDS = 4096
 """Bytes that Kubernetes reads of them."""
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables in which numerical libraries look for their number of threads when they are loaded."""
+
 
 class Arguments(argparse.ArgumentParser):
     """The command line of a process; a wrong one is an error like any other, so that its end is told alike."""

@@ -16,22 +16,35 @@ from fedsilo.learning.catalogue import check_model
 from fedsilo.methods import registry
 
 
-def load_and_validate(path: Path) -> JobManifest:
+def load_manifest(path: Path | str) -> JobManifest:
     """Read a manifest and check all of it.
 
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
     """
-    federation, faults = read(path)
-    if federation is not None:
-        faults += validate(federation)
+    federation, faults = _checked(Path(path))
     if faults or federation is None:
         raise ManifestFaults(faults)
     return federation
 
 
-def validate(federation: JobManifest) -> list[Fault]:
+def validate(path: Path | str) -> list[Fault]:
+    """Everything that is wrong with a manifest; nothing when it can run."""
+    return _checked(Path(path))[1]
+
+
+def as_manifest(manifest: JobManifest | Path | str) -> JobManifest:
+    """A manifest that was loaded already, or is loaded now; errors as `load_manifest`."""
+    return manifest if isinstance(manifest, JobManifest) else load_manifest(manifest)
+
+
+def registry_faults(federation: JobManifest) -> list[Fault]:
     """Faults of method, model and datasets; none when the federation can run."""
     return [*_method_faults(federation), *_model_faults(federation), *_dataset_faults(federation)]
+
+
+def _checked(path: Path) -> tuple[JobManifest | None, list[Fault]]:
+    federation, faults = read(path)
+    return federation, faults if federation is None else [*faults, *registry_faults(federation)]
 
 
 def _method_faults(federation: JobManifest) -> Iterator[Fault]:

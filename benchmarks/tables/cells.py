@@ -16,7 +16,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
-from fedsilo.validation import validate
+from fedsilo.validation import registry_faults
 from fedsilo.wire.contract import KINDS
 
 LOADER = "python:benchmarks.tables.datasets:load"
@@ -87,7 +87,7 @@ class Cell:
         found = JobManifest(
             name, FederatedJob.model_validate(job), tuple(Silo.model_validate(silo) for silo in silos)
         )
-        if faults := validate(found):
+        if faults := registry_faults(found):
             raise FedsiloError("; ".join(str(fault) for fault in faults))
         return found
 

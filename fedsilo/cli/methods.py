@@ -213,9 +213,9 @@ def _job(name: str, file: Path) -> str:
     :raises ManifestInvalid: when the job names another method.
     """
     from fedsilo.engine.traffic import estimate_traffic
-    from fedsilo.validation import load_and_validate
+    from fedsilo.validation import load_manifest
 
-    federation = load_and_validate(file)
+    federation = load_manifest(file)
     spec = federation.job.spec
     if spec.method.name != name:
         raise ManifestInvalid(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import ManifestInvalid
-from fedsilo.validation import load_and_validate
+from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:
+    from fedsilo.local.child_processes import ForkServer
     from fedsilo.local.dashboard import Dashboard
     from fedsilo.local.progress import Outcome
     from fedsilo.local.workdir import Workdir
@@ -81,29 +81,47 @@ def run(args: argparse.Namespace) -> int:
         raise ManifestInvalid(f"{option}: is for a run with --in-process; add that, or leave this out")
     if args.in_process and args.resume:
         raise ManifestInvalid("--resume: a run with --in-process cannot be resumed; leave one of the two out")
-    federations = [load_and_validate(file) for file in args.file]
-    name = federations[0].job.metadata.name
-    base: Path = args.workdir or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    directories = list(_directories(base, federations))
+    from fedsilo.local.workdir import default_directory
 
+    with ExitStack() as entered:
+        server = None
+        if args.alone or not args.in_process:
+            from fedsilo.local.child_processes import ForkServer
+
+            # It warms up while the manifests are looked at.
+            server = entered.enter_context(ForkServer(str(args.workdir or args.file[0])))
+        federations = [load_manifest(file) for file in args.file]
+        name = federations[0].job.metadata.name
+        base: Path = args.workdir or default_directory(name)
+        directories = list(_directories(base, federations))
+        dashboard = _dashboard(args, federations, entered)
+        return _run_in_turn(args, base, federations, directories, server, dashboard)
+
+
+def _run_in_turn(
+    args: argparse.Namespace,
+    base: Path,
+    federations: Sequence[JobManifest],
+    directories: Sequence[Path],
+    server: ForkServer | None,
+    dashboard: Dashboard | None,
+) -> int:
     from fedsilo.local.display import show_comparison
     from fedsilo.local.stopping import Stopped
     from fedsilo.local.workdir import Workdir
 
     outcomes: list[Outcome] = []
-    with ExitStack() as served:
-        dashboard = _dashboard(args, federations, served)
-        for file, federation, directory in zip(args.file, federations, directories, strict=True):
-            try:
-                alone = args.alone and not outcomes
-                workdir = Workdir(directory.resolve())
-                outcomes.append(_run_one(args, file, federation, workdir, alone, dashboard))
-            except Stopped as stopped:
-                advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
-                print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
-                return stopped.exit_code
-            if outcomes[-1].exit_code != 0:
-                break
+    for file, federation, directory in zip(args.file, federations, directories, strict=True):
+        try:
+            baseline = args.alone and not outcomes
+            workdir = Workdir(directory.resolve())
+            outcomes.append(_run_one(args, file, federation, workdir, baseline, server, dashboard))
+        except Stopped as stopped:
+            advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
+            print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
+            return stopped.exit_code
+        if outcomes[-1].exit_code != 0:
+            break
     if len(federations) > 1 and not args.json:
         show_comparison(outcomes)
     return outcomes[-1].exit_code
@@ -128,13 +146,14 @@ def _run_one(
     file: Path,
     federation: JobManifest,
     workdir: Workdir,
-    with_alone: bool,
+    with_baseline: bool,
+    server: ForkServer | None,
     dashboard: Dashboard | None,
 ) -> Outcome:
     from fedsilo.local.display import display_for, show_result
     from fedsilo.local.in_process import run_in_process
-    from fedsilo.local.run import run as run_federation
-    from fedsilo.local.run import train_alone
+    from fedsilo.local.run import local_baseline, run_processes
+    from fedsilo.local.stopping import stopping
     from fedsilo.simulation.execution import Execution
 
     stream = sys.stderr if args.json else sys.stdout
@@ -145,19 +164,23 @@ def _run_one(
     if dashboard is not None:
         display = dashboard.attach(display, federation)
     if args.in_process:
-        outcome = run_in_process(
-            federation, workdir, root, display, Execution(args.workers, args.batch_clients)
-        )
+        execution = Execution(args.workers, args.batch_clients)
+        with stopping() as check:
+            outcome = run_in_process(federation, workdir, root, display, execution, check)
     else:
-        outcome = run_federation(federation, workdir, root, resume, display)
-    alone: list[dict[str, Any]] = []
-    if with_alone and outcome.exit_code == 0:
+        assert server is not None
+        with stopping() as check:
+            outcome = run_processes(federation, workdir, root, resume, display, server, check)
+    baseline: list[dict[str, Any]] = []
+    if with_baseline and outcome.exit_code == 0:
         print("training each silo alone, for comparison", file=stream, flush=True)
-        alone = train_alone(workdir, file.resolve(), root)
+        assert server is not None
+        with stopping() as check:
+            baseline = local_baseline(workdir, file.resolve(), root, server, check)
     if args.json:
-        print(json.dumps(outcome.document | ({"alone": alone} if alone else {})), flush=True)
+        print(json.dumps(outcome.document | ({"alone": baseline} if baseline else {})), flush=True)
     else:
-        show_result(outcome.document, alone)
+        show_result(outcome.document, baseline)
     return outcome
 
 

@@ -17,9 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what would run."""
-    from fedsilo.validation import load_and_validate
+    from fedsilo.validation import load_manifest
 
-    print(summary(load_and_validate(args.file)))
+    print(summary(load_manifest(args.file)))
     return 0
 
 

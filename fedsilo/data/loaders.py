@@ -7,6 +7,7 @@ them. Nothing is ever unpickled.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import zipfile
 import zlib
@@ -110,14 +111,23 @@ def read_digits(config: DigitsConfig) -> Raw:
 
     Train and test are not stratified: one seeded permutation, of which the first `testFraction` is test.
     """
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
+    images, labels = _shipped_digits()
     images = (images / 16).astype(np.float32).reshape(-1, 8, 8)
     order = np.random.RandomState(config.seed).permutation(len(labels))
     test = int(config.test_fraction * len(labels))
     chosen = {"test": order[:test], "train": order[test:], "all": np.arange(len(labels))}[config.split]
     return images[chosen], labels[chosen]
+
+
+def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
+    """What `sklearn.datasets.load_digits` returns, from its file: importing scikit-learn takes over a second."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    table = np.loadtxt(
+        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), delimiter=","
+    )
+    return table[:, :-1], table[:, -1].astype(int)
 
 
 def read_npz(path: Path, config: NpzConfig) -> Raw:

@@ -9,9 +9,7 @@ import threadpoolctl
 import torch
 
 from fedsilo.errors import ManifestInvalid
-
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables in which numerical libraries look for their number of threads."""
+from fedsilo.process import THREAD_VARIABLES
 
 
 def pick_device(device: str) -> torch.device:
@@ -44,7 +42,7 @@ def prepare_torch(threads: int) -> None:
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)  # the BLAS under NumPy, for what is computed there
     # SciPy and scikit-learn bring libraries of their own, which read these when they are loaded.
-    os.environ |= dict.fromkeys(THREADS, str(threads))
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     # What torch.use_deterministic_algorithms does for all but the compiler, which that would import.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedsilo.api.job import DataSpec, FederatedJobSpec, ModelSpec
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
@@ -75,7 +76,7 @@ def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
     if findings := check_model(model, data):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
-        with torch.device("meta"):
+        with torch.device("meta"), _NothingDrawn():
             # A tensor that is too large is refused here, before memory is asked for.
             signature(Model(*_built_in(model, data)))
     with torch.random.fork_rng([]):
@@ -84,6 +85,22 @@ def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
         if model.name.startswith(PYTHON):
             return _from_factory(model, data)
         return Model(*_built_in(model, data))
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Tensors of the meta device hold no numbers; to draw some for them, PyTorch would import its compiler."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.normal_, nn.init.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def initial_model(spec: FederatedJobSpec) -> Tree:

@@ -25,7 +25,7 @@ from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.examples import load_examples
 
 
-def train_alone(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:
+def train_locally(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:
     """The job's model, trained on one silo's examples for as many rounds as the job has."""
     model = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model"))
     model.to(pick_device(spec.training.device))
@@ -50,7 +50,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for silo in federation.silos:
         examples, _ = parts[str(silo)]
-        model = train_alone(spec, str(silo), examples)
+        model = train_locally(spec, str(silo), examples)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
         counts = examples.labels.bincount(minlength=spec.data.classes).tolist()

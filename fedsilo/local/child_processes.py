@@ -1,115 +1,237 @@
-"""The processes of a local run: started, started again after a crash, and never left behind."""
+"""The processes of a local run: forked from one warmed process, started again after a crash, never left behind."""
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import json
+import os
+import select
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
 
-log = logging.getLogger("fedsilo.run")
+from fedsilo.errors import FedsiloError
 
-FINAL = frozenset({0, 2, 3, 4, 5, 6, 7})
+FINAL_EXIT_CODES = frozenset({0, 2, 3, 4, 5, 6, 7})
 """Exit codes after which starting again cannot help, see `fedsilo.errors`."""
 
-GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL."""
 
-PAUSE = 0.5
-"""Seconds before a crashed process is started again, times the number of crashes."""
+BACKOFF_SECONDS = 0.5
+"""Before a crashed process is started again, times the number of crashes."""
+
+POLL_SECONDS = 0.02
+"""Between looks at processes that were asked to end."""
+
+ANSWER_SECONDS = 60.0
+"""In which the fork server answers; one that does not is taken for dead."""
+
+TITLE_ROOM = " " * 4096
+"""An argument in whose place the command lines of forked processes are written."""
+
+
+class ForkServer:
+    """The warmed process of `fedsilo.local.fork_server`, seen from the run; several jobs may share one.
+
+    It warms up while the caller does other things. One that dies takes all processes with it, which counts as a
+    crash of each of them; they are started again from a new one.
+
+    :param label: what `ps` shows beside its name.
+    """
+
+    _ready: bool
+    _process: subprocess.Popen[bytes]
+    _requests: IO[bytes]
+    _answers: IO[bytes]
+    _errors: IO[bytes]
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._running: set[int] = set()
+        self._ended: dict[int, int] = {}
+        self._warm()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def is_ready(self, seconds: float = 0.0) -> bool:
+        """Whether processes can be started, waiting at most so long for it.
+
+        :raises FedsiloError: when it ended before it was ready.
+        """
+        if not self._ready and select.select([self._answers], [], [], seconds)[0]:
+            if not self._answers.readline():
+                raise FedsiloError(f"the process that starts all others ended: {self._last_line()}")
+            self._ready = True
+        return self._ready
+
+    def start(self, program: str, arguments: Sequence[str], log_file: Path) -> int:
+        """Fork a process that runs `program.main(arguments)`; its id.
+
+        :param program: name of a module.
+        """
+        request = {"program": program, "arguments": list(arguments), "log": str(log_file)}
+        pid: int | None = self._ask(request)
+        if pid is None:
+            raise FedsiloError(f"{program} could not be started: {self._last_line()}")
+        self._ended.pop(pid, None)
+        self._running.add(pid)
+        return pid
+
+    def poll(self) -> None:
+        """Notice which processes have ended since the last time; before that, each keeps its id."""
+        if not self._running:
+            return
+        ended: dict[str, int] | None = self._ask({})
+        if ended is None:
+            self.close()
+            self._warm()
+        else:
+            self._ended |= {int(pid): code for pid, code in ended.items()}
+            self._running -= self._ended.keys()
+
+    def exit_code(self, pid: int) -> int | None:
+        """Exit code of a process, None as long as it runs."""
+        return self._ended.get(pid)
+
+    def close(self) -> None:
+        """End it, and with it whatever it has started."""
+        self._process.kill()
+        self._process.wait()
+        # It is not its process any more, but nobody else gets its id so soon.
+        for pid in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._ended |= dict.fromkeys(self._running, -signal.SIGKILL)
+        self._running.clear()
+        for stream in (self._requests, self._answers, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    def _warm(self) -> None:
+        self._ready = False
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the server has died)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fedsilo.local.fork_server", self._label, TITLE_ROOM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            # Ctrl-C in the terminal is for the run, which then ends its processes in order.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        """The answer to a request; None from a server that is dead."""
+        try:
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
+            answered = select.select([self._answers], [], [], ANSWER_SECONDS)[0]
+            line = self._answers.readline() if answered else b""
+        except BrokenPipeError:
+            return None
+        except BaseException:
+            # The answer will come when nobody expects it.
+            self.close()
+            raise
+        return json.loads(line) if line else None
+
+    def _last_line(self) -> str:
+        """How a server ended that is dead, or does not answer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
+        self._process.kill()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").split("\n")
+        said = next(filter(None, reversed(lines)), "it said nothing")
+        return f"exit code {self._process.wait()}, {said}"
 
 
 @dataclass
 class ChildProcess:
     """One process of the federation.
 
-    :param module: what `python -m` runs.
+    :param program: module whose `main(arguments)` it runs.
     :param backoff_limit: crashes after which it is given up.
     """
 
+    server: ForkServer
     name: str
-    module: str
+    program: str
     arguments: Sequence[str]
     log_file: Path
     backoff_limit: int
     crashes: int = 0
     exit_code: int | None = None
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    pid: int | None = None
     _not_before: float = 0.0
-
-    @property
-    def pid(self) -> int | None:
-        """Process id while it runs."""
-        return self._process.pid if self._process is not None else None
 
     @property
     def ended(self) -> bool:
         """Whether it will not run again."""
         return self.exit_code is not None
 
-    def start(self) -> None:
-        """Start the process; it ends by itself when this one does, since it watches its standard input."""
-        with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, *self.arguments, "--exit-with-parent"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                # Ctrl-C in the terminal is for the run, which then ends its processes in order.
-                start_new_session=True,
-            )
-
     def supervise(self) -> None:
-        """Notice an end, and start again where that may help."""
+        """Take note of an end that the server has noticed, and start again where that may help."""
         if self.ended:
             return
-        if self._process is None:
-            if time.monotonic() >= self._not_before:
-                self.start()
+        if self.pid is None:
+            if time.monotonic() >= self._not_before and self.server.is_ready():
+                # It ends by itself when this process does, since it watches its standard input.
+                arguments = [*self.arguments, "--exit-with-parent"]
+                self.pid = self.server.start(self.program, arguments, self.log_file)
             return
-        code = self._process.poll()
+        code = self.server.exit_code(self.pid)
         if code is None:
             return
-        self._forget()
-        if code in FINAL:
+        self.pid = None
+        if code in FINAL_EXIT_CODES:
             self.exit_code = code
             return
         self.crashes += 1
         if self.crashes > self.backoff_limit:
             self.exit_code = code
-        self._not_before = time.monotonic() + PAUSE * self.crashes
+        self._not_before = time.monotonic() + BACKOFF_SECONDS * self.crashes
 
-    def terminate(self) -> None:
-        """Ask the process to end."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-
-    def wait_or_kill(self, until: float) -> None:
-        """Wait for the end, then insist."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self.exit_code = self._process.returncode if self.exit_code is None else self.exit_code
-        self._forget()
-
-    def _forget(self) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process = None
+    def signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.pid is not None and self.server.exit_code(self.pid) is None:
+            os.kill(self.pid, number)
 
 
-def end_all(parts: Sequence[ChildProcess]) -> None:
-    """End every process that still runs."""
-    for part in parts:
-        part.terminate()
-    until = time.monotonic() + GRACE
-    for part in parts:
-        part.wait_or_kill(until)
+def end_all(processes: Sequence[ChildProcess], server: ForkServer) -> None:
+    """End every process that still runs: ask, wait, then insist."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            process.signal(number)
+        until = time.monotonic() + GRACE_SECONDS
+        while _any_runs(processes, server) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+    for process in processes:
+        if process.pid is not None and process.exit_code is None:
+            process.exit_code = server.exit_code(process.pid)
+
+
+def _any_runs(processes: Sequence[ChildProcess], server: ForkServer) -> bool:
+    server.poll()
+    return any(process.pid is not None and server.exit_code(process.pid) is None for process in processes)

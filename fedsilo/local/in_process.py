@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from fedsilo.engine.status_sinks import StatusFile, StatusSinks
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
 from fedsilo.local.progress import Outcome, Progress
-from fedsilo.local.stopping import stopping
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
@@ -28,26 +27,46 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedsilo.run")
 
-LOOK = 0.25
-"""Seconds between two statuses: each names every silo, and answers may come by the hundred in a second."""
+STATUS_SECONDS = 0.25
+"""Between two statuses: each names every silo, and answers may come by the hundred in a second."""
 
 
 def run_in_process(
-    federation: JobManifest, workdir: Workdir, data_root: Path, display: Display, execution: Execution
+    federation: JobManifest,
+    workdir: Workdir,
+    data_root: Path,
+    display: Display,
+    execution: Execution,
+    check: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run`."""
+    """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run_processes`."""
     began = time.monotonic()
-    with workdir.claimed(federation, resume=False, in_process=True) as uid, stopping() as check:
+    with workdir.claimed(federation, resume=False, in_process=True) as uid:
         for directory in (workdir.aggregator, workdir.logs):
             directory.mkdir()
-        logging.basicConfig(filename=workdir.logs / "run.log", level=logging.INFO, force=True)
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
         progress = Progress(federation, workdir, starting=starting)
-        with display.showing(progress):
+        with _logged(workdir.logs / "run.log"), display.showing(progress):
             error = _run(lambda: _open(progress, uid, data_root, execution), progress, display, check)
         workdir.collect()
         document = progress.outcome(time.monotonic() - began)
-        return Outcome(document, error.exit_code if error else 0, progress.exchanged)
+        return Outcome(document, error.exit_code if error else 0, progress.exchanged, progress.rounds)
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Write to a file what is logged, and leave the caller's logging as it is."""
+    handler, ours = logging.FileHandler(path), logging.getLogger("fedsilo")
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    level = ours.level
+    ours.setLevel(logging.INFO)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+        ours.setLevel(level)
 
 
 def _open(progress: Progress, uid: str, data_root: Path, execution: Execution) -> Simulation:
@@ -110,5 +129,5 @@ def _play(
         check()
         if time.monotonic() >= due:
             tell()
-            due = time.monotonic() + LOOK
+            due = time.monotonic() + STATUS_SECONDS
     tell()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ class Outcome:
     :param document: what `--json` prints.
     :param exit_code: see `fedsilo.errors`.
     :param exchanged: bytes that a silo sent and fetched in this run, mean over silos.
+    :param rounds: records of the completed rounds.
     """
 
     document: dict[str, Any]
     exit_code: int
     exchanged: float
+    rounds: Sequence[Mapping[str, Any]]
 
 
 @dataclass

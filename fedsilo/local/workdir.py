@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
 RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents")
+
+
+def default_directory(name: str) -> Path:
+    """Where a run of a job of that name goes that was given no directory."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest, contradictions
 from fedsilo.api.messages import faults_of
 from fedsilo.methods import registry
-from fedsilo.validation import validate
+from fedsilo.validation import registry_faults
 from fedsilo_operator.objects import FEDERATED_JOB, Object
 
 METHOD = "spec.method.name"
@@ -52,13 +52,13 @@ def parse(observed: Object) -> Parsed:
 def faults(job: FederatedJob) -> list[Fault]:
     """Faults that only a change of the spec could mend; those of a Silo are for its admission to find."""
     federation = JobManifest("", job, ())
-    found = validate(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
+    found = registry_faults(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
     return [fault for fault in found if fault.path != METHOD]
 
 
 def is_known(job: FederatedJob) -> bool:
     """Whether this operator has the job's method; another image may have one that it has not."""
-    return not any(fault.path == METHOD for fault in validate(JobManifest("", job, ())))
+    return not any(fault.path == METHOD for fault in registry_faults(JobManifest("", job, ())))
 
 
 def unverified(job: FederatedJob) -> str:

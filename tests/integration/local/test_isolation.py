@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedsilo.durable import write_json
 from fedsilo_agent.trainer.isolation import isolate
+from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import python, silo, silos, write
-from tests.integration.local.runs import run
+from tests.integration.local.memory import masked
+from tests.integration.local.runs import ENVIRONMENT, end, run, until
 from tests.paths import ROOT
 
 PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
@@ -51,6 +56,41 @@ def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: P
     seen[inbox] = ["blobs"]
     assert json.JSONDecoder().raw_decode(said)[0] == {"network": "none"} | seen | still_covered
     assert (run_directory / "silos/north/guard/key.pem").exists()
+
+
+def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: Launch) -> None:
+    """All trainers fork from one process; what one of them has must not have come from there."""
+    run_directory, question = tmp_path / "run", tmp_path / "question.json"
+    images = np.random.default_rng(0).random((40, 8, 8), dtype=np.float32)
+    np.savez(tmp_path / "east.npz", images=images, labels=np.arange(40) % 10)
+    spy = {"loader": "python:tests.integration.local.memory:search", "config": {"question": str(question)}}
+    east = silo("east", {"loader": "npz", "config": {"path": "east.npz"}})
+    process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory)
+    # East has its key, its data and a trainer that has read them before north begins to look.
+    until((run_directory / "silos/east/drop/signature.json").exists, "a trainer with data")
+    keys = {
+        name: run_directory / path
+        for name, path in (
+            ("east's key", "silos/east/guard/key.pem"),
+            ("north's key", "silos/north/guard/key.pem"),
+            ("task key", "aggregator-secrets/task-key.pem"),
+            ("server key", "aggregator-secrets/server.key"),
+        )
+    }
+    secrets = {name: path.read_bytes().splitlines()[1] for name, path in keys.items()}
+    secrets |= {f"{name}, decoded": base64.b64decode(text)[-24:] for name, text in secrets.items()}
+    secrets["east's data"] = images[7].tobytes()
+    write_json(question, {name: masked(secret) for name, secret in secrets.items()})
+    ended = end(process, run_directory)
+    assert (ended.code, ended.document["reason"]) == (4, "DataInvalid")
+    _, _, said = ended.document["message"].partition("raised ValueError: ")
+    found = json.JSONDecoder().raw_decode(said)[0]
+    assert found["memory"] == ["planted"]
+    pipe, *logs = found["descriptors"]
+    log_file = run_directory / "logs/north-trainer.log"
+    assert pipe.startswith("0 pipe:") and logs == [f"1 {log_file}", f"2 {log_file}"]
+    assert set(found["environment"]) <= set(ENVIRONMENT)
+    assert not [path for path in found["maps"] if str(tmp_path) in path]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")

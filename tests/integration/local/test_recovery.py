@@ -31,7 +31,7 @@ def test_the_same_manifest_gives_the_same_model(undisturbed: Ended, steady: Path
     _same(run(steady, tmp_path / "run"), undisturbed)
 
 
-@pytest.mark.parametrize("part", ["aggregator", "north trainer", "north guard"])
+@pytest.mark.parametrize("part", ["aggregator", "north trainer", "north guard", "fork server"])
 def test_a_killed_process_is_started_again_and_the_model_is_the_same(
     part: str, undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
 ) -> None:

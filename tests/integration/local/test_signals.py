@@ -14,7 +14,7 @@ from tests.integration.local.runs import ENVIRONMENT, command, end, living, pids
 def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
     process = launch(steady, workdir)
-    until(lambda: len(pids(workdir)) == 5, "the start of all processes")
+    until(lambda: len(pids(workdir)) == 6, "the start of all processes")
     process.terminate()
     ended = end(process, workdir)
     assert ended.code == 143
@@ -26,7 +26,7 @@ def test_sigkill_in_a_round(steady: Path, tmp_path: Path, launch: Launch) -> Non
     workdir = tmp_path / "run"
     process = launch(steady, workdir)
     until(lambda: training(workdir, "east", round=1), "a task")
-    assert len(living(workdir)) == 6
+    assert len(living(workdir)) == 7
     process.kill()
     until(lambda: not living(workdir), "the end of all processes")
 

@@ -11,7 +11,7 @@ import pytest
 from fedsilo.api.loading import ManifestFaults, load
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
-from fedsilo.validation import load_and_validate, validate
+from fedsilo.validation import load_manifest, registry_faults, validate
 from tests.unit.api.bad_manifests import LAST_REF, Edit
 from tests.unit.api.manifests import GOOD, edited
 
@@ -27,13 +27,13 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def lines(*edits: Edit) -> list[str]:
     Path("bad.yaml").write_text(edited(*edits))
     with pytest.raises(ManifestFaults) as caught:
-        load_and_validate(Path("bad.yaml"))
+        load_manifest(Path("bad.yaml"))
     return str(caught.value).splitlines()
 
 
 def test_good() -> None:
-    federation = load_and_validate(GOOD / "digits.yaml")
-    assert validate(federation) == []
+    federation = load_manifest(GOOD / "digits.yaml")
+    assert registry_faults(federation) == validate(GOOD / "digits.yaml") == []
     assert federation == load(GOOD / "digits.yaml")
 
 

@@ -10,12 +10,13 @@ import threadpoolctl
 import torch
 
 from fedsilo.errors import ManifestInvalid
-from fedsilo.learning.devices import THREADS, pick_device, prepare_torch
+from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.process import THREAD_VARIABLES
 
 
 @pytest.fixture
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("CUBLAS_WORKSPACE_CONFIG", *THREADS):
+    for name in ("CUBLAS_WORKSPACE_CONFIG", *THREAD_VARIABLES):
         monkeypatch.setenv(name, "")
     threads = torch.get_num_threads()
     with threadpoolctl.threadpool_limits(None):
@@ -51,7 +52,7 @@ def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prepare_torch() -> None:
     prepare_torch(1)
     assert torch.get_num_threads() == 1
-    assert {os.environ[name] for name in THREADS} == {"1"}
+    assert {os.environ[name] for name in THREAD_VARIABLES} == {"1"}
     assert all(pool["num_threads"] == 1 for pool in threadpoolctl.threadpool_info())
     assert torch.are_deterministic_algorithms_enabled()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
@@ -68,7 +69,7 @@ prepare_torch(1)
 import sklearn.cluster
 print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()}, "torch._dynamo" in sys.modules)
 """
-    environment = os.environ | dict.fromkeys(THREADS, "2")
+    environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "2")
     told = subprocess.run(
         [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
     )

@@ -1,0 +1,68 @@
+"""Scoring a trained model on a manifest's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsilo.api.job import DataSpec
+from fedsilo.api.loading import JobManifest
+from fedsilo.durable import read_json
+from fedsilo.engine.scoring import load_test_set
+from fedsilo.errors import DataInvalid, ManifestInvalid
+from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.learning.evaluation import Evaluation
+from fedsilo.learning.evaluation import evaluate as score
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model
+from fedsilo.learning.saved import load_model
+from fedsilo.silo.examples import load_examples
+from fedsilo.validation import as_manifest
+
+
+def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str, Evaluation | None]:
+    """Scores of a model, by name of what it was scored on: the test set, or each silo's validation examples.
+
+    :param model: `model.safetensors` of a job, or `personal.safetensors` of a silo, and its `.json` beside it.
+    :param manifest: it names the data; relative paths start from its directory.
+    :returns: None for a silo that holds no validation example.
+    :raises ManifestInvalid: when the manifest or the model cannot be used, or do not fit each other.
+    :raises DataInvalid: when the data cannot be read, or there are none to score on.
+    """
+    federation, path = as_manifest(manifest), Path(model)
+    spec = federation.job.spec
+    prepare_torch(spec.training.threads)
+    network = load_model(path)
+    _require_fit(path, read_json(path.with_suffix(".json"))["data"], spec.data)
+    network.to(pick_device(spec.training.device))
+    return _scores(network, _examples(federation, Path(federation.file).resolve().parent))
+
+
+def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
+    """A model answers only the question that it was trained for."""
+    for field, asked in (("classes", data.classes), ("inputShape", list(data.input_shape))):
+        if trained[field] != asked:
+            raise ManifestInvalid(
+                f"model {path}: {field}: {trained[field]}: the manifest's spec.data.{field} is {asked}; "
+                "name the manifest of the job that trained this model, or one with data of the same form"
+            )
+
+
+def _examples(federation: JobManifest, root: Path) -> dict[str, Examples]:
+    """What to score on, by name: the test set, or each silo's validation examples."""
+
+    spec = federation.job.spec
+    if (name := spec.evaluation.test_dataset) is not None:
+        return {name: load_test_set(spec, root, pick_device(spec.training.device))}
+    return {silo.metadata.name: load_examples(spec, silo, root)[1] for silo in federation.silos}
+
+
+def _scores(model: Model, examples: Mapping[str, Examples]) -> dict[str, Evaluation | None]:
+    """Score on each set; None where it has no example."""
+    if not any(map(len, examples.values())):
+        raise DataInvalid(
+            f"no silo of {', '.join(examples)} holds a validation example; raise spec.data.validationFraction, or "
+            "name a spec.evaluation.testDataset"
+        )
+    return {name: score(model, given) if len(given) else None for name, given in examples.items()}

@@ -1,0 +1,164 @@
+"""The warmed process from which all processes of a run on this machine fork.
+
+PyTorch takes seconds to import and some hundred MB of memory. Here it is imported once: aggregator, guards, trainers
+and the local baseline are forked from this process, begin in milliseconds and share that memory. What a fork hands on
+is therefore kept harmless: this process imports fedsilo's own modules and libraries and nothing else. It runs no code
+of a job, reads no key, no manifest and no data, computes nothing, has one thread and never asks for a device, so that
+each child has a random state and a CUDA context of its own.
+
+    python -m fedsilo.local.fork_server LABEL ROOM
+
+Requests and answers are lines of JSON on standard input and output; `fedsilo.local.child_processes` is the other
+side. First comes an empty answer: ready. A request `{program, arguments, log}` starts `program.main(arguments)` in a
+child, the answer is its process id. `{}` asks who has ended since: process id -> exit code. Until then a child that
+has ended keeps its process id, so that whoever sends it a signal never hits a stranger.
+
+Each child's standard input is a pipe whose other end this process holds. It closes with this process, which ends as
+soon as its own input is closed, so that nobody outlives the run in whatever way that dies (`exit_with_parent`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedsilo.process import THREAD_VARIABLES
+
+PRELOADED = (
+    "encodings.idna",
+    "numpy.ma",
+    "numpy.random",
+    "torch.utils._device",
+    "fedsilo.engine.curves",
+    "fedsilo.local.baseline",
+    "fedsilo.silo.personal",
+    "fedsilo_aggregator.http",
+    "fedsilo_aggregator.metrics",
+    "fedsilo_aggregator.rounds",
+    "fedsilo_aggregator.startup",
+    "fedsilo_aggregator.__main__",
+    "fedsilo_agent.guard.__main__",
+    "fedsilo_agent.trainer.mailbox",
+    "fedsilo_agent.trainer.__main__",
+)
+"""What the programs import, also where they do so late; by name, for these packages stand above this one."""
+
+
+def main() -> None:
+    """Answer requests until standard input is closed."""
+    # Pools of threads that a library makes when it is imported would not survive a fork.
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, "1")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a library prints when it is imported is no answer
+    _set_title(["python", "-m", "fedsilo.local.fork_server", sys.argv[1]])
+    for name in PRELOADED:
+        import_module(name)
+    # The collector writes into what it looks at, and a page that is written to is shared no longer.
+    gc.collect()
+    gc.freeze()
+    parents: dict[int, int] = {}
+    print(json.dumps({}), file=answers)
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        if request:
+            pid, parent = _start(**request)
+            parents[pid] = parent
+            print(pid, file=answers)
+        else:
+            ended = _ended(parents)
+            for pid in ended:
+                os.close(parents.pop(pid))
+            print(json.dumps(ended), file=answers)
+
+
+def _ended(running: Iterable[int]) -> dict[int, int]:
+    """Exit codes of the children that have ended, as `subprocess` says them."""
+    waited = (os.waitpid(pid, os.WNOHANG) for pid in list(running))
+    return {pid: os.waitstatus_to_exitcode(status) for pid, status in waited if pid}
+
+
+def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:
+    """Fork a child; its process id, and our end of its standard input."""
+    if threads := _threads() - 1:
+        raise RuntimeError(f"{threads} more threads run in the process that is forked")
+    theirs, ours = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _leave_parent(theirs, log)
+            _set_title(["python", "-m", program.removesuffix(".__main__"), *arguments])
+            code = _run(program, arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # Tidying the interpreter up takes longer than the system does to take everything back.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(theirs)
+    return pid, ours
+
+
+def _leave_parent(stdin: int, log: str) -> None:
+    """Keep nothing of the parent but its memory: a session of one's own, three descriptors, other random numbers."""
+    os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for standard, descriptor in enumerate((stdin, output, output)):
+        os.dup2(descriptor, standard)
+    for descriptor in [int(name) for name in os.listdir("/dev/fd")]:  # noqa: PTH208 (the listing has one, too)
+        if descriptor > 2:
+            _close(descriptor)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()  # Python's own generator does so by itself
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        return
+
+
+def _run(program: str, arguments: list[str]) -> int:
+    module: Any = import_module(program)
+    # What looks at these finds what `python -m` would have put there.
+    sys.modules["__main__"] = module
+    sys.argv = [str(module.__file__), *arguments]
+    try:
+        code: int = module.main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    threading._shutdown()  # type: ignore[attr-defined]
+    return code
+
+
+def _threads() -> int:
+    """Threads of this process, also those that Python does not know."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+
+
+def _set_title(words: Sequence[str]) -> None:
+    """Show this command line to `ps`, cut where there is no room; only where the system says where it lies."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return
+    start, end = int(fields[45]), int(fields[46])  # fields 48 and 49 of proc(5)
+    if start:
+        title = b"\0".join(os.fsencode(word) for word in words)
+        ctypes.memmove(start, title[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
+if __name__ == "__main__":
+    main()

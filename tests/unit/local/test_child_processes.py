@@ -1,0 +1,157 @@
+"""Processes that fork from one warmed process: what they take with them, how they end, and who ends with whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.errors import FedsiloError
+from fedsilo.local import child_processes
+from fedsilo.local.child_processes import ChildProcess, ForkServer, end_all
+
+PROGRAM = "tests.unit.local.programs"
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer("tests") as server:
+        assert server.is_ready(PATIENCE)
+        yield server
+
+
+@pytest.fixture
+def child(server: ForkServer, tmp_path: Path) -> Callable[..., ChildProcess]:
+    def make(*arguments: str, backoff_limit: int = 0) -> ChildProcess:
+        return ChildProcess(server, "child", PROGRAM, arguments, tmp_path / "log", backoff_limit)
+
+    return make
+
+
+def supervised(process: ChildProcess, until: Callable[[], bool]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < limit, process
+        process.server.poll()
+        process.supervise()
+        time.sleep(0.01)
+
+
+def to_its_end(process: ChildProcess) -> int | None:
+    supervised(process, lambda: process.ended)
+    return process.exit_code
+
+
+def described(child: Callable[..., ChildProcess], path: Path) -> dict[str, Any]:
+    assert to_its_end(child("describe", str(path))) == 0
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_a_child_has_nothing_of_its_parent_but_memory(
+    child: Callable[..., ChildProcess], tmp_path: Path
+) -> None:
+    found = described(child, tmp_path / "description")
+    descriptors = found["descriptors"]
+    assert descriptors.pop("0").startswith("pipe:")
+    assert descriptors == {"1": str(tmp_path / "log"), "2": str(tmp_path / "log")}
+    assert found["session"]
+    assert found["threads"] == 1
+    assert found["handlers"] == [str(signal.SIG_DFL)] * 2
+    assert found["torch"]
+    assert not found["cuda"]
+
+
+def test_a_child_looks_as_if_it_had_been_started_by_itself(
+    child: Callable[..., ChildProcess], tmp_path: Path
+) -> None:
+    found = described(child, tmp_path / "description")
+    arguments = ["describe", str(tmp_path / "description"), "--exit-with-parent"]
+    assert found["title"] == ["python", "-m", PROGRAM, *arguments]
+    assert found["arguments"] == arguments
+    assert found["main"] == PROGRAM
+
+
+def test_children_draw_different_random_numbers(child: Callable[..., ChildProcess], tmp_path: Path) -> None:
+    first, second = (described(child, tmp_path / name)["random"] for name in ("first", "second"))
+    assert set(first).isdisjoint(second)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["exit", "0"], 0), (["exit", "3"], 3), (["raise", "x"], 1), (["quit", "x"], 1), (["crash"], -11)],
+)
+def test_the_exit_code_is_the_child_s(
+    child: Callable[..., ChildProcess], arguments: list[str], code: int
+) -> None:
+    assert to_its_end(child(*arguments)) == code
+
+
+def test_what_a_child_raises_is_in_its_log(child: Callable[..., ChildProcess], tmp_path: Path) -> None:
+    to_its_end(child("raise", "something unforeseen"))
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "ValueError: something unforeseen"
+
+
+def test_a_crash_is_tried_again_as_often_as_the_job_says(
+    child: Callable[..., ChildProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_processes, "BACKOFF_SECONDS", 0.01)
+    crashing, final = child("exit", "9", backoff_limit=2), child("exit", "3", backoff_limit=2)
+    assert (to_its_end(crashing), crashing.crashes) == (9, 3)
+    assert (to_its_end(final), final.crashes) == (3, 0)
+
+
+def test_a_child_that_ignores_sigterm_is_killed(
+    child: Callable[..., ChildProcess], server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_processes, "GRACE_SECONDS", 0.2)
+    process, started = child("ignore", str(tmp_path / "here")), tmp_path / "here"
+    supervised(process, started.exists)
+    pid = process.pid
+    end_all([process], server)
+    assert process.exit_code == -signal.SIGKILL
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -> None:
+    with ForkServer("tests") as server:
+        assert server.is_ready(PATIENCE)
+        here = tmp_path / "here"
+        process = ChildProcess(server, "child", PROGRAM, ["stay", str(here)], tmp_path / "log", 1)
+        supervised(process, here.exists)
+        pid = process.pid
+        assert pid is not None
+        if end == "close":
+            server.close()
+        else:
+            before = server.pid
+            os.kill(before, signal.SIGKILL)
+            # The child is started again, from another server.
+            supervised(process, lambda: process.pid not in (None, pid) and here.exists())
+            assert (process.crashes, server.pid != before) == (1, True)
+            end_all([process], server)
+        limit = time.monotonic() + PATIENCE
+        while Path(f"/proc/{pid}/cwd").exists():
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+
+
+def test_an_installation_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uvloop.py").write_text("raise ImportError('broken on purpose')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.pathsep.join(filter(None, sys.path))}")
+    with (
+        ForkServer("tests") as server,
+        pytest.raises(FedsiloError, match=r"exit code 1, .*broken on purpose"),
+    ):
+        server.is_ready(PATIENCE)
