@@ -1,27 +1,159 @@
 """fedsilo: one model from institutions that may not pool their data.
 
-    model = fedsilo.load_model("model.safetensors")
+    result = fedsilo.simulate("examples/quickstart.yaml")
+    model = fedsilo.load_model(result.model_path)
 
-opens a model that a federation produced. Importing the package itself imports no torch.
+`__all__` is all that programs and notebooks may use; docs/python.md describes it. Importing the package itself imports
+neither torch nor anything else that is heavy: each name is imported when it is used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedsilo.api.faults import Fault
+    from fedsilo.api.loading import JobManifest
+    from fedsilo.errors import (
+        DataInvalid,
+        DeadlineExceeded,
+        FedsiloError,
+        JobFailed,
+        ManifestInvalid,
+        MethodError,
+        PolicyRefused,
+        QuorumLost,
+        SiloFailed,
+        WorkdirConflict,
+    )
+    from fedsilo.learning.evaluation import Evaluation
+    from fedsilo.learning.models import Model
     from fedsilo.learning.saved import load_model
+    from fedsilo.local.evaluation import evaluate
+    from fedsilo.local.history import History
+    from fedsilo.local.library import RunResult, run, simulate
+    from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+    from fedsilo.methods.interface import (
+        Assignment,
+        Exchange,
+        MethodConfig,
+        Payload,
+        Phase,
+        Reply,
+        ServerContext,
+        SiloContext,
+        SiloStep,
+        SiloTask,
+        Snapshot,
+        Step,
+        Updates,
+    )
+    from fedsilo.methods.method import Method
+    from fedsilo.methods.pieces.local import train_model
+    from fedsilo.methods.state import State, Tree
+    from fedsilo.validation import load_manifest, validate
 
-__all__ = ["__version__", "load_model"]
+__all__ = [
+    "Assignment",
+    "DataInvalid",
+    "DeadlineExceeded",
+    "Evaluation",
+    "Exchange",
+    "Fault",
+    "FedAvg",
+    "FedAvgServer",
+    "FedsiloError",
+    "History",
+    "JobFailed",
+    "JobManifest",
+    "ManifestInvalid",
+    "Method",
+    "MethodConfig",
+    "MethodError",
+    "Model",
+    "Payload",
+    "Phase",
+    "PolicyRefused",
+    "QuorumLost",
+    "Reply",
+    "RunResult",
+    "ServerContext",
+    "SiloContext",
+    "SiloFailed",
+    "SiloStep",
+    "SiloTask",
+    "Snapshot",
+    "State",
+    "Step",
+    "Tree",
+    "Updates",
+    "WorkdirConflict",
+    "__version__",
+    "evaluate",
+    "load_manifest",
+    "load_model",
+    "run",
+    "simulate",
+    "train_model",
+    "validate",
+]
 
 __version__ = version("fedsilo")
 
+_MODULES = {
+    "fedsilo.api.faults": ("Fault",),
+    "fedsilo.api.loading": ("JobManifest",),
+    "fedsilo.errors": (
+        "DataInvalid",
+        "DeadlineExceeded",
+        "FedsiloError",
+        "JobFailed",
+        "ManifestInvalid",
+        "MethodError",
+        "PolicyRefused",
+        "QuorumLost",
+        "SiloFailed",
+        "WorkdirConflict",
+    ),
+    "fedsilo.learning.evaluation": ("Evaluation",),
+    "fedsilo.learning.models": ("Model",),
+    "fedsilo.learning.saved": ("load_model",),
+    "fedsilo.local.evaluation": ("evaluate",),
+    "fedsilo.local.history": ("History",),
+    "fedsilo.local.library": ("RunResult", "run", "simulate"),
+    "fedsilo.methods.fedavg": ("FedAvg", "FedAvgServer"),
+    "fedsilo.methods.interface": (
+        "Assignment",
+        "Exchange",
+        "MethodConfig",
+        "Payload",
+        "Phase",
+        "Reply",
+        "ServerContext",
+        "SiloContext",
+        "SiloStep",
+        "SiloTask",
+        "Snapshot",
+        "Step",
+        "Updates",
+    ),
+    "fedsilo.methods.method": ("Method",),
+    "fedsilo.methods.pieces.local": ("train_model",),
+    "fedsilo.methods.state": ("State", "Tree"),
+    "fedsilo.validation": ("load_manifest", "validate"),
+}
+"""Module -> the public names that it holds."""
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    # Operator, guard and command line import fedsilo on machines without torch.
-    if name == "load_model":
-        from fedsilo.learning.saved import load_model
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
-        return load_model
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -47,6 +47,9 @@ class Fault:
         place = ": ".join(part for part in (self.file, self.document, self.path, value) if part)
         return " ".join(f"{place}: {self.problem}; {self.remedy}".split("\n"))
 
+    def __str__(self) -> str:
+        return self.line()
+
 
 class ManifestFaults(ManifestInvalid):
     """All faults of a manifest at once; its text is one line for each."""

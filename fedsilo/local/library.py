@@ -1,0 +1,200 @@
+"""Federations as function calls: what a program or a notebook uses, as `fedsilo.run` and `fedsilo.simulate`.
+
+They do what the command `fedsilo run` does, by the same functions, and leave the caller's process as it is: no signal
+handler, no exit, errors as exceptions. They may be called in any thread, also while an event loop runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsilo.api.loading import JobManifest
+from fedsilo.errors import (
+    DataInvalid,
+    DeadlineExceeded,
+    FedsiloError,
+    JobFailed,
+    ManifestInvalid,
+    MethodError,
+    PolicyRefused,
+    QuorumLost,
+    SiloFailed,
+    WorkdirConflict,
+)
+from fedsilo.local.child_processes import ForkServer
+from fedsilo.local.history import History
+from fedsilo.local.in_process import run_in_process
+from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.run import run_processes
+from fedsilo.local.workdir import Workdir, default_directory
+from fedsilo.simulation.execution import Execution
+from fedsilo.validation import as_manifest
+
+if TYPE_CHECKING:
+    from fedsilo.learning.models import Model
+    from fedsilo.local.display import Display
+
+FAILURES: tuple[type[FedsiloError], ...] = (
+    ManifestInvalid,
+    DataInvalid,
+    JobFailed,
+    QuorumLost,
+    DeadlineExceeded,
+    SiloFailed,
+    PolicyRefused,
+    WorkdirConflict,
+    MethodError,
+)
+"""Of those with one exit code, the first is for reasons that have no class."""
+
+OnRound = Callable[[Mapping[str, Any]], None]
+"""Called with the record of each round as soon as it is complete."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that ended with a model.
+
+    :param directory: what it left, see docs/running-locally.md.
+    :param metrics: of the last evaluation, such as `accuracy`.
+    :param silos: name, state, samples and last round of each.
+    :param seconds: wall-clock time.
+    """
+
+    directory: Path
+    history: History
+    metrics: Mapping[str, float]
+    silos: tuple[Mapping[str, Any], ...]
+    seconds: float
+
+    @property
+    def model_path(self) -> Path:
+        """The trained tensors; `model.json` beside them describes them."""
+        return self.directory / "model.safetensors"
+
+    def model(self) -> Model:
+        """The trained model, see `load_model`."""
+        from fedsilo.learning.saved import load_model
+
+        return load_model(self.model_path)
+
+
+def run(
+    manifest: JobManifest | Path | str,
+    directory: Path | str | None = None,
+    *,
+    resume: bool = False,
+    on_round: OnRound | None = None,
+    display: bool = True,
+) -> RunResult:
+    """Run a job on this machine: an aggregator, and a guard and a trainer for each silo, as processes of their own.
+
+    Each of them ends with this call, also when that is interrupted; `resume` then goes on in the same directory.
+
+    :param manifest: a file, or what `load_manifest` made of one; relative paths start from the file's directory.
+    :param directory: of the run; `runs/JOB-TIME` by default.
+    :param display: show progress on standard output: a table in a terminal, lines in a notebook.
+    :raises FedsiloError: as exit codes of `fedsilo run` say; `JobFailed` where the federation ran and failed.
+    """
+    loaded = as_manifest(manifest)
+    workdir = _workdir(loaded, directory)
+    with ForkServer(str(workdir.root)) as server:
+        shown = _Shown(display, on_round)
+        return _result(workdir, run_processes(loaded, workdir, _root(loaded), resume, shown, server))
+
+
+def simulate(
+    manifest: JobManifest | Path | str,
+    directory: Path | str | None = None,
+    *,
+    workers: int = 0,
+    batch_clients: int = 0,
+    on_round: OnRound | None = None,
+    display: bool = True,
+) -> RunResult:
+    """Run a job in this process, in memory: no transport, no keys, no isolation, and the same model.
+
+    PyTorch keeps the settings under which the job's result is repeatable: its threads and deterministic kernels.
+
+    :param workers: processes that share the silos' work, forked from this one; no byte of the result changes.
+    :param batch_clients: silos that are trained at once, where the method permits it; equal up to rounding.
+
+    Other parameters and errors are those of `run`. It cannot be resumed.
+    """
+    loaded = as_manifest(manifest)
+    workdir = _workdir(loaded, directory)
+    execution = Execution(workers, batch_clients)
+    shown = _Shown(display, on_round)
+    return _result(workdir, run_in_process(loaded, workdir, _root(loaded), shown, execution))
+
+
+def _workdir(manifest: JobManifest, directory: Path | str | None) -> Workdir:
+    chosen = default_directory(manifest.job.metadata.name) if directory is None else Path(directory)
+    return Workdir(chosen.resolve())
+
+
+def _root(manifest: JobManifest) -> Path:
+    return Path(manifest.file).resolve().parent
+
+
+def _result(workdir: Workdir, outcome: Outcome) -> RunResult:
+    document = outcome.document
+    if document["phase"] != "Succeeded":
+        raise _error(document["reason"], document["message"], outcome.exit_code)
+    return RunResult(
+        directory=workdir.root,
+        history=History(outcome.rounds),
+        metrics=document["metrics"],
+        silos=tuple(document["silos"]),
+        seconds=document["seconds"],
+    )
+
+
+def _error(reason: str, message: str, exit_code: int) -> FedsiloError:
+    """A job's failure as the exception of its reason or, where that has none, of its exit code."""
+    exact = next((kind for kind in FAILURES if (kind.reason, kind.exit_code) == (reason, exit_code)), None)
+    alike = next((kind for kind in FAILURES if kind.exit_code == exit_code), FedsiloError)
+    error = (exact or alike)(message)
+    error.reason = reason
+    return error
+
+
+class _Shown:
+    """A display, unless none is wanted, and a call for each round."""
+
+    def __init__(self, display: bool, on_round: OnRound | None) -> None:
+        self._display: Display | None = None
+        if display:
+            from fedsilo.local.display import display_for
+
+            self._display = display_for(sys.stdout)
+        self._on_round = on_round
+        self._known = 0
+
+    @contextmanager
+    def showing(self, progress: Progress) -> Iterator[None]:
+        """See `Display`; rounds of an earlier run of the directory are known already."""
+        self._known = len(progress.rounds)
+        if self._display is None:
+            yield
+        else:
+            with self._display.showing(progress):
+                yield
+        self._tell(progress)
+
+    def update(self, progress: Progress) -> None:
+        """See `Display`."""
+        if self._display is not None:
+            self._display.update(progress)
+        self._tell(progress)
+
+    def _tell(self, progress: Progress) -> None:
+        for record in progress.rounds[self._known :]:
+            self._known += 1
+            if self._on_round is not None:
+                self._on_round(record)
