@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
@@ -15,49 +13,18 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide
-from fedsilo_operator.silo.component import Component, components, trainer_exit_seconds
-from fedsilo_operator.silo.observe import AgentObservation, Child
+from fedsilo_operator.silo.component import components, trainer_exit_seconds
+from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.silo.state import AgentState, ComponentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent, config_map, fingerprint
 
 
-@dataclass(frozen=True)
-class Assessment:
-    """How far an agent is, and what has to be done about it.
-
-    :param agent: the SiloAgent as observed.
-    :param phase: how far it is.
-    :param message: what matters most about it.
-    :param ready: why guard and trainer run, or what blocks them.
-    :param outcome: how the silo's part ended; None while it has not.
-    :param admission: the silo's decision; None once the end is recorded, which is never taken back.
-    :param suspend: by component, whether its Job is to be suspended; a component that is missing stays as it is.
-    :param children: those that exist, as far as any are to be made.
-    :param children_from: what the missing ones are made from; None when none are to be made.
-    :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
-    :param requeue_after: seconds after which to look again although nothing changed.
-    """
-
-    agent: Object
-    trainer: Component
-    guard: Component
-    phase: AgentPhase
-    message: str
-    ready: Diagnosis
-    outcome: Outcome | None = None
-    admission: AdmissionDecision | None = None
-    suspend: Mapping[str, bool] = field(default_factory=dict)
-    children: frozenset[Child] = frozenset()
-    children_from: ParsedAgent | None = None
-    configuration: str | None = None
-    requeue_after: float | None = None
-
-
-def assess(seen: AgentObservation, now: datetime, settings: Settings) -> Assessment:
-    """The assessment of an agent that is not being deleted."""
+def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentState:
+    """Where the agent stands, which is not being deleted."""
     trainer, guard = components(seen, now)
     recorded = _recorded_outcome(seen.agent)
     if recorded is not None:
-        return Assessment(
+        return AgentState(
             agent=seen.agent,
             trainer=trainer,
             guard=guard,
@@ -75,7 +42,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> Assessm
     starting = admission.admitted and phase == AgentPhase.STARTING
     may_make_children = outcome is None and not seen.suspended and not seen.orphans
     children_from = admission.parsed if may_make_children else None
-    return Assessment(
+    return AgentState(
         agent=seen.agent,
         trainer=trainer,
         guard=guard,
@@ -102,7 +69,7 @@ def _recorded_outcome(agent: Object) -> Outcome | None:
     return None
 
 
-def _outcome(trainer: Component, guard: Component) -> Outcome | None:
+def _outcome(trainer: ComponentState, guard: ComponentState) -> Outcome | None:
     """How the silo's part ended: it fails with either component, and is finished when its guard is."""
     ends = [component.outcome for component in (trainer, guard) if component.outcome is not None]
     failed = [end.diagnosis for end in ends if not end.succeeded]
@@ -123,8 +90,8 @@ def _progress(
     seen: AgentObservation,
     admission: AdmissionDecision,
     outcome: Outcome | None,
-    trainer: Component,
-    guard: Component,
+    trainer: ComponentState,
+    guard: ComponentState,
 ) -> tuple[AgentPhase, Diagnosis]:
     """How far the agent is, and why guard and trainer run or do not."""
     if outcome is not None:
@@ -142,7 +109,7 @@ def _progress(
     return phase, diagnosis_of(seen.rejections) or ready
 
 
-def _blocked(seen: AgentObservation, trainer: Component, guard: Component) -> Diagnosis | None:
+def _blocked(seen: AgentObservation, trainer: ComponentState, guard: ComponentState) -> Diagnosis | None:
     """What guard and trainer wait for; None when they run."""
     waiting = [component for component in (trainer, guard) if component.waiting]
     if not waiting:
@@ -160,7 +127,7 @@ def _blocked(seen: AgentObservation, trainer: Component, guard: Component) -> Di
     return Diagnosis(Reason.STARTING, text)
 
 
-def _suspended_message(seen: AgentObservation, trainer: Component, guard: Component) -> str:
+def _suspended_message(seen: AgentObservation, trainer: ComponentState, guard: ComponentState) -> str:
     if not seen.started:
         return "No pods yet: the job starts when enough silos have admitted it."
     if trainer.alive or guard.alive:

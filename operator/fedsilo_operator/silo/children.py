@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedsilo_operator.objects import kind_of
 from fedsilo_operator.plan import Action, Apply, isolate
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo.assess import Assessment
+from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import (
     claim,
     config_map,
@@ -19,26 +19,26 @@ from fedsilo_operator.workloads.agent import (
 from fedsilo_operator.workloads.pod import SUSPENDER, suspension
 
 
-def missing(found: Assessment, settings: Settings) -> Iterator[Action]:
+def missing(state: AgentState, settings: Settings) -> Iterator[Action]:
     """What makes the children that are missing, in one failure group: no pod is ever without its network policies."""
-    return isolate("children", _missing(found, settings))
+    return isolate("children", _missing(state, settings))
 
 
-def _missing(found: Assessment, settings: Settings) -> Iterator[Action]:
-    parsed = found.children_from
+def _missing(state: AgentState, settings: Settings) -> Iterator[Action]:
+    parsed = state.children_from
     if parsed is None:
         return
     for child in (claim(parsed), config_map(parsed), trainer_policy(parsed), guard_policy(parsed)):
-        if (kind_of(child), child["metadata"]["name"]) not in found.children:
+        if (kind_of(child), child["metadata"]["name"]) not in state.children:
             yield Apply(child)
-    for component, make in ((found.trainer, trainer_job), (found.guard, guard_job)):
+    for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
         if component.job is None and not component.previous_pod:
             yield Apply(make(parsed, settings))
 
 
-def suspensions(found: Assessment) -> Iterator[Action]:
+def suspensions(state: AgentState) -> Iterator[Action]:
     """What suspends or resumes the Jobs; each is a failure group of its own, so that nothing keeps pods alive."""
-    for component in (found.trainer, found.guard):
-        suspend = found.suspend.get(component.name)
+    for component in (state.trainer, state.guard):
+        suspend = state.suspend.get(component.name)
         if component.job is not None and suspend is not None and component.differs(suspend):
             yield Apply(suspension(component.job, suspend), SUSPENDER, failure_group=component.name)

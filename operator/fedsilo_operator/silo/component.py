@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fedsilo.api.observed import condition, holds
 from fedsilo_operator.conditions import moment
 from fedsilo_operator.diagnosis.diagnose import diagnose
-from fedsilo_operator.diagnosis.outcome import Outcome, outcome
+from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
-from fedsilo_operator.objects import Object, is_deleted
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.objects import Object
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.silo.state import ComponentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from fedsilo_operator.workloads.pod import is_suspended
 
 GUARD_PLACEMENT = timedelta(seconds=15)
 """A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely next."""
@@ -25,46 +25,7 @@ TRAINER_EXIT_SECONDS = 30.0
 pod that is stopped takes its log along."""
 
 
-@dataclass(frozen=True)
-class Component:
-    """Guard or trainer.
-
-    :param job: its Job; None where there is none.
-    :param job_ended: whether the Job says that it has ended; its last pod may not have yet.
-    :param alive: whether a pod may still write to the volume.
-    :param previous_pod: whether a pod of an earlier Job may.
-    :param running: whether a pod runs or is done.
-    :param outcome: how it ended; None until Job and pods have.
-    :param diagnosis: what keeps it from running, where that is known.
-    """
-
-    name: str
-    job: Object | None
-    job_ended: bool
-    alive: bool
-    previous_pod: bool
-    running: bool
-    outcome: Outcome | None
-    diagnosis: Diagnosis | None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it has still to run."""
-        return self.outcome is None and not self.running
-
-    @property
-    def stopped(self) -> bool:
-        """Whether its Job is suspended and its pods are gone."""
-        return self.job is not None and is_suspended(self.job) and not self.alive
-
-    def differs(self, suspend: bool) -> bool:
-        """Whether its Job is to be suspended or resumed, and can be."""
-        if self.job is None or is_deleted(self.job) or self.job_ended:
-            return False
-        return is_suspended(self.job) != suspend
-
-
-def components(seen: AgentObservation, now: datetime) -> tuple[Component, Component]:
+def components(seen: AgentObservation, now: datetime) -> tuple[ComponentState, ComponentState]:
     """Trainer and guard."""
     trainer, guard = _component(seen, TRAINER), _component(seen, GUARD)
     unscheduled = guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE
@@ -77,10 +38,10 @@ def components(seen: AgentObservation, now: datetime) -> tuple[Component, Compon
     return trainer, guard
 
 
-def _component(seen: AgentObservation, name: str) -> Component:
+def _component(seen: AgentObservation, name: str) -> ComponentState:
     job, pods = seen.job(name), seen.pods.get(name, ())
     ended, runs = outcome(job, pods), running(pods)
-    return Component(
+    return ComponentState(
         name=name,
         job=job,
         job_ended=outcome(job, ()) is not None,
@@ -98,7 +59,7 @@ def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bo
     return any(moment(found["lastTransitionTime"]) + duration <= now for found in ready)
 
 
-def trainer_exit_seconds(trainer: Component, guard: Component, now: datetime) -> float:
+def trainer_exit_seconds(trainer: ComponentState, guard: ComponentState, now: datetime) -> float:
     """Seconds that a trainer whose guard is done has left to end by itself; 0 when it may be stopped."""
     if guard.job is None or not holds(guard.job, JobCondition.COMPLETE):
         return 0.0

@@ -23,16 +23,16 @@ def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan
         return Plan()
 
     # 2. Interpret what was observed, once: everything below reads this value only.
-    found = assess(seen, now, settings)
+    state = assess(seen, now, settings)
 
     # 3. Make the children that are missing, once the silo admits the job and the job wants pods.
-    actions = [*children.missing(found, settings)]
+    actions = [*children.missing(state, settings)]
 
     # 4. Suspend or resume the Jobs, whatever became of the children.
-    actions += children.suspensions(found)
+    actions += children.suspensions(state)
 
     # 5. Write the status where it changes, and record an Event for each transition.
-    wanted, events = status.document(found, now), tuple(status.events(found))
+    wanted, events = status.document(state, now), tuple(status.events(state))
 
     # 6. Look again where no watch tells: while only Events explain a pod, and while a trainer may end by itself.
-    return Plan(tuple(actions), events, wanted, found.requeue_after)
+    return Plan(tuple(actions), events, wanted, state.requeue_after)

@@ -46,7 +46,7 @@ class KeyObservation:
 
 
 @dataclass(frozen=True)
-class KeyAssessment:
+class KeyState:
     """How a silo's key stands.
 
     :param silo: the Silo as observed.
@@ -68,31 +68,31 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
         return Plan()
 
     # 2. Interpret what was observed, once: everything below reads this value only.
-    found = assess(seen)
+    state = assess(seen)
 
     # 3. Make a key where none was ever published, and read it again before anything is said about it.
-    if found is None:
+    if state is None:
         created = Create(secret(ref_of(seen.silo).namespace, new_key()))
         return Plan((created,), requeue_after=CREATED_POLL_SECONDS)
 
     # 4. Publish it, or say what is wrong with it; no watch tells when that changes.
     return Plan(
-        events=tuple(_events(found)),
-        status=_status(found, now),
-        requeue_after=VALID_POLL_SECONDS if found.valid else INVALID_POLL_SECONDS,
+        events=tuple(_events(state)),
+        status=_status(state, now),
+        requeue_after=VALID_POLL_SECONDS if state.valid else INVALID_POLL_SECONDS,
     )
 
 
-def assess(seen: KeyObservation) -> KeyAssessment | None:
+def assess(seen: KeyObservation) -> KeyState | None:
     """How a silo's key stands; None while there has never been one."""
     published: str | None = status_of(seen.silo).get("publicKey")
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
 
-    def invalid(reason: Reason, text: str) -> KeyAssessment:
-        return KeyAssessment(seen.silo, published, False, Diagnosis(reason, text))
+    def invalid(reason: Reason, text: str) -> KeyState:
+        return KeyState(seen.silo, published, False, Diagnosis(reason, text))
 
     if (rejected := diagnosis_of(seen.rejections)) is not None:
-        return KeyAssessment(seen.silo, published, False, rejected)
+        return KeyState(seen.silo, published, False, rejected)
     if seen.secret is None and published is None:
         return None
     instead = "or delete the Silo and create it again, which ends its part in every job"
@@ -108,7 +108,7 @@ def assess(seen: KeyObservation) -> KeyAssessment | None:
         text = f"Secret {name} holds the key of {stored}, and {published} is published. Restore the old one, {instead}."
         return invalid(Reason.KEY_INVALID, text)
     signs = Diagnosis(Reason.KEY_READY, f"The silo signs with {stored}.")
-    return KeyAssessment(seen.silo, stored, True, signs)
+    return KeyState(seen.silo, stored, True, signs)
 
 
 def secret(namespace: str, key: SigningKey) -> Object:
@@ -133,21 +133,21 @@ def _read(observed: Object, name: Ref) -> SigningKey:
     return SigningKey.from_pem(pem, f"Secret {name}, entry {ENTRY}")
 
 
-def _ready(found: KeyAssessment) -> Condition:
-    return Condition.of(ConditionType.READY, "True" if found.valid else "False", found.diagnosis)
+def _ready(state: KeyState) -> Condition:
+    return Condition.of(ConditionType.READY, "True" if state.valid else "False", state.diagnosis)
 
 
-def _status(found: KeyAssessment, now: datetime) -> dict[str, Any] | None:
+def _status(state: KeyState, now: datetime) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
-        **({} if found.public_key is None else {"publicKey": found.public_key}),
-        "conditions": as_status([_ready(found)], found.silo, now),
+        **({} if state.public_key is None else {"publicKey": state.public_key}),
+        "conditions": as_status([_ready(state)], state.silo, now),
     }
-    return None if satisfies(found.silo.get("status"), status) else status
+    return None if satisfies(state.silo.get("status"), status) else status
 
 
-def _events(found: KeyAssessment) -> Iterator[Event]:
-    ready = _ready(found)
-    before = condition(found.silo, ready.type)
+def _events(state: KeyState) -> Iterator[Event]:
+    ready = _ready(state)
+    before = condition(state.silo, ready.type)
     if before is None or (before["status"], before["reason"]) != (ready.status, ready.reason):
-        yield Event(found.silo, "Normal" if found.valid else "Warning", str(ready.reason), ready.message)
+        yield Event(state.silo, "Normal" if state.valid else "Warning", str(ready.reason), ready.message)

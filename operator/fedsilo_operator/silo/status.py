@@ -1,4 +1,4 @@
-"""The status of a SiloAgent, from its assessment: conditions, what is written, and the Events about what changed."""
+"""The status of a SiloAgent, from where it stands: conditions, what is written, and the Events about what changed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import MAX_MESSAGE, Condition, as_status
 from fedsilo_operator.objects import Object, satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
-from fedsilo_operator.silo.assess import Assessment
+from fedsilo_operator.silo.state import AgentState
 
 _TOLD_ELSEWHERE = frozenset({Reason.ADMITTING, Reason.FINISHED})
 """Reasons of `Ready` that another condition explains better."""
 
 
-def conditions(found: Assessment) -> list[Condition]:
+def conditions(state: AgentState) -> list[Condition]:
     """`Admitted`, `Ready`, and at the end `Finished` or `Failed`."""
-    if found.admission is None:
-        return _recorded(found.agent)
-    admitted = Condition.of(ConditionType.ADMITTED, found.admission.status, found.admission.diagnosis)
-    runs = found.phase == AgentPhase.RUNNING
-    ready = Condition.of(ConditionType.READY, "True" if runs else "False", found.ready)
-    if found.outcome is None:
+    if state.admission is None:
+        return _recorded(state.agent)
+    admitted = Condition.of(ConditionType.ADMITTED, state.admission.status, state.admission.diagnosis)
+    runs = state.phase == AgentPhase.RUNNING
+    ready = Condition.of(ConditionType.READY, "True" if runs else "False", state.ready)
+    if state.outcome is None:
         return [admitted, ready]
-    end = ConditionType.FINISHED if found.outcome.succeeded else ConditionType.FAILED
-    return [admitted, ready, Condition.of(end, "True", found.outcome.diagnosis)]
+    end = ConditionType.FINISHED if state.outcome.succeeded else ConditionType.FAILED
+    return [admitted, ready, Condition.of(end, "True", state.outcome.diagnosis)]
 
 
 def _recorded(agent: Object) -> list[Condition]:
@@ -39,31 +39,31 @@ def _recorded(agent: Object) -> list[Condition]:
     ]
 
 
-def document(found: Assessment, now: datetime) -> dict[str, Any] | None:
+def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
-        "observedGeneration": found.agent["metadata"].get("generation", 0),
-        "phase": str(found.phase),
-        "message": found.message[:MAX_MESSAGE],
-        "conditions": as_status(conditions(found), found.agent, now),
-        **({"configuration": found.configuration} if found.configuration else {}),
+        "observedGeneration": state.agent["metadata"].get("generation", 0),
+        "phase": str(state.phase),
+        "message": state.message[:MAX_MESSAGE],
+        "conditions": as_status(conditions(state), state.agent, now),
+        **({"configuration": state.configuration} if state.configuration else {}),
     }
-    return None if satisfies(found.agent.get("status"), status) else status
+    return None if satisfies(state.agent.get("status"), status) else status
 
 
-def events(found: Assessment) -> Iterator[Event]:
+def events(state: AgentState) -> Iterator[Event]:
     """One for each transition that a person would want to know of; Warning where one must act.
 
     A failure is told by `Failed`, and not once more by `Ready`, which has the same words.
     """
-    stated = conditions(found)
+    stated = conditions(state)
     failures = [one.message for one in stated if one.type == ConditionType.FAILED]
     for one in stated:
         if one.type == ConditionType.READY and one.message in failures:
             continue
-        if _is_transition(found.agent, one):
+        if _is_transition(state.agent, one):
             yield Event(
-                found.agent, "Warning" if _is_alarming(one) else "Normal", str(one.reason), one.message
+                state.agent, "Warning" if _is_alarming(one) else "Normal", str(one.reason), one.message
             )
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from fedsilo.api.conditions import AgentPhase
 from fedsilo_operator.objects import SILO_KIND
-from fedsilo_operator.silo.assess import Assessment, assess
+from fedsilo_operator.silo.assess import assess
 from fedsilo_operator.silo.observe import observe
+from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.scene import AGENT_REF, SETTINGS, SILO_REF, World, agent, silo, started, world
 
@@ -18,7 +19,7 @@ RESUME, STOP = {TRAINER: False, GUARD: False}, {TRAINER: True, GUARD: True}
 KEEP: dict[str, bool] = {}
 
 
-def assessed(scene: World) -> Assessment:
+def assessed(scene: World) -> AgentState:
     seen = observe(scene, AGENT_REF)
     assert seen is not None
     return assess(replace(seen, events=tuple(scene.kubernetes_events)), scene.now, SETTINGS)
