@@ -1,1 +1,1 @@
-"""The aggregator: an HTTPS service and a durable store round the engine's rounds."""
+"""The aggregator: an HTTPS service over the round engine and its durable directory."""

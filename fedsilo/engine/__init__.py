@@ -1,1 +1,1 @@
-"""The round engine and the task runner: a job as a state machine over directories. No HTTP, no Kubernetes."""
+"""What runs at the aggregator: a job's workflow, and its rounds as a state machine over a directory. No HTTP."""

@@ -63,7 +63,7 @@ class Workflow:
 
         :raises MethodError: when the method's server half fails, here and below.
         """
-        with self._blaming("start"):
+        with self._method_errors("start"):
             return self._half.start(self._context)
 
     def round(self, exchange: Exchange) -> OpenRound:
@@ -78,7 +78,7 @@ class Workflow:
     ) -> tuple[State, Mapping[str, Assignment]]:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
         if exchange.phase.step != EVALUATE:
-            with self._blaming("assign"):
+            with self._method_errors("assign"):
                 return state, self._half.assign(self._context, state, exchange, silos)
         if self.spec.evaluation.test_dataset is not None:
             return state, dict.fromkeys(silos, Assignment())  # their own models only
@@ -114,7 +114,7 @@ class Workflow:
         """State after the exchange; an evaluation leaves it as it is."""
         if exchange.phase.step == EVALUATE:
             return state
-        with self._blaming("aggregate"):
+        with self._method_errors("aggregate"):
             return self._half.aggregate(self._context, state, exchange, updates)
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Workflow:
 
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now."""
-        with self._blaming("model"):
+        with self._method_errors("model"):
             return self._half.model(self._context, state)
 
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
@@ -140,7 +140,7 @@ class Workflow:
         return after == len(self.exchanges) or self.exchanges[after].round != self.exchanges[position].round
 
     @contextmanager
-    def _blaming(self, function: str) -> Iterator[None]:
+    def _method_errors(self, function: str) -> Iterator[None]:
         """Report any error of the method, which may be a third party's, as a `MethodError`."""
         try:
             yield

@@ -1,1 +1,1 @@
-"""A whole federation in one process: both halves of any method, in memory, with the bytes of separate processes."""
+"""All of a job in one process: both halves of any method, in memory, with the bytes of separate processes."""
