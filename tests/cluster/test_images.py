@@ -6,39 +6,50 @@ import dataclasses
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
 
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import locked
 from hack.cluster.runtime import ctr
 from hack.images import TOOLBOX, reference
 from hack.images.building import local_arguments
 from hack.images.store import Store
-from tests.cluster.namespace import Namespace, pod
+from tests.cluster.namespace import Namespace, fresh_namespace, pod
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 
 ROLES = ("operator", "aggregator", "guard", "trainer")
+TORCHLESS = ("operator", "guard")
+
+
+@pytest.fixture(scope="module")
+def started(kubectl: Kubectl) -> Iterator[Namespace]:
+    """Pods of all images, started together: each prints its version, `look-*` what it could import."""
+    with fresh_namespace(kubectl) as namespace:
+        versions = [pod(role, reference(role), ()) for role in ROLES]
+        for running in versions:
+            del running["spec"]["containers"][0]["command"]
+            running["spec"]["containers"][0]["args"] = ["--version"]
+        script = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('sklearn'))"
+        looks = [pod(f"look-{role}", reference(role), ("python3", "-c", script)) for role in TORCHLESS]
+        namespace.apply(*versions, *looks)
+        yield namespace
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_image_starts_under_restricted_and_prints_its_version(namespace: Namespace, role: str) -> None:
-    running = pod(role, reference(role), ())
-    del running["spec"]["containers"][0]["command"]
-    running["spec"]["containers"][0]["args"] = ["--version"]
-    namespace.apply(running)
-    namespace.wait("pod", role, "jsonpath={.status.phase}=Succeeded")
-    assert namespace.logs(role) == f"fedsilo {version('fedsilo')}\n"
+def test_an_image_starts_under_restricted_and_prints_its_version(started: Namespace, role: str) -> None:
+    started.wait("pod", role, "jsonpath={.status.phase}=Succeeded")
+    assert started.logs(role) == f"fedsilo {version('fedsilo')}\n"
 
 
-@pytest.mark.parametrize("role", ["operator", "guard"])
-def test_an_image_that_computes_nothing_has_no_torch(namespace: Namespace, role: str) -> None:
-    script = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('sklearn'))"
-    namespace.apply(pod(role, reference(role), ("python3", "-c", script)))
-    namespace.wait("pod", role, "jsonpath={.status.phase}=Succeeded")
-    assert namespace.logs(role) == "None None\n"
+@pytest.mark.parametrize("role", TORCHLESS)
+def test_an_image_that_computes_nothing_has_no_torch(started: Namespace, role: str) -> None:
+    started.wait("pod", f"look-{role}", "jsonpath={.status.phase}=Succeeded")
+    assert started.logs(f"look-{role}") == "None None\n"
 
 
 def test_the_operators_layers_are_small() -> None:

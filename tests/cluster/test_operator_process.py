@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 import yaml
 
 from fedsilo.wire import issue_server, make_authority
+from fedsilo_operator.runtime.election import LEASE_SECONDS
 from hack.cluster.apiserver import api_server
 from hack.cluster.client import healthy
 from hack.cluster.kubectl import Kubectl
@@ -31,6 +31,9 @@ from tests.scraping import scrape
 from tests.terminal import Terminal
 
 SYSTEM = "fedsilo-system"
+
+EXIT_SECONDS = 10
+"""In which an operator ends that was told to: what its pod is given."""
 
 
 class Process:
@@ -58,7 +61,7 @@ class Process:
     def ended_by(self, number: int) -> int:
         """Its exit code after a signal."""
         self.process.send_signal(number)
-        return self.process.wait(5)
+        return self.process.wait(EXIT_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +121,8 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
         assert not stands_by.values("federated_job_state")
 
         first.ended_by(signal.SIGKILL)
-        before = time.monotonic()
-        until(lambda: leader() == "second", "a new leader")
-        assert time.monotonic() - before < 20
-        before = time.monotonic()
+        until(lambda: leader() == "second", "a new leader", 2 * LEASE_SECONDS)
         assert second.ended_by(signal.SIGTERM) == 0
-        assert time.monotonic() - before < 5
         assert leader() == "", "the lease was given back"
         for log in (first.log.read_text(), second.log.read_text()):
             for word in ("Traceback", "forbidden", "defect"):

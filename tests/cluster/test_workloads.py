@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
-from tests.cluster.namespace import Namespace, pod, until
+from tests.cluster.namespace import Namespace, fresh_namespace, pod, until
 
 FOREVER = ("sleep", "infinity")
 
@@ -39,42 +40,44 @@ def test_a_job_completes_and_its_log_can_be_read(namespace: Namespace) -> None:
     assert namespace.run("logs", "job/hello") == "six silos\n"
 
 
-def test_a_command_runs_in_a_pod(namespace: Namespace) -> None:
-    namespace.apply(pod("shell", TOOLBOX, FOREVER))
-    namespace.wait("pod", "shell", "condition=Ready")
-    assert namespace.execute("shell", "id", "-u") == "65532\n"
+@pytest.fixture(scope="module")
+def shared(kubectl: Kubectl) -> Iterator[Namespace]:
+    """A namespace with a server, and a client that has its account's token."""
+    with fresh_namespace(kubectl) as namespace:
+        namespace.apply(pod("client", TOOLBOX, FOREVER, automountServiceAccountToken=True))
+        served(namespace, "server", "here")
+        namespace.wait("pod", "client", "condition=Ready")
+        yield namespace
 
 
-def test_a_port_is_forwarded(namespace: Namespace) -> None:
-    served(namespace, "server", "forwarded")
+def test_a_command_runs_in_a_pod(shared: Namespace) -> None:
+    assert shared.execute("client", "id", "-u") == "65532\n"
+
+
+def test_a_port_is_forwarded(shared: Namespace) -> None:
     with (
-        namespace.forwarded("pod/server", 8000) as port,
+        shared.forwarded("pod/server", 8000) as port,
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
     ):
-        assert answer.read() == b"forwarded\n"
+        assert answer.read() == b"here\n"
 
 
-@pytest.mark.parametrize("headless", [False, True], ids=["cluster address", "headless"])
-def test_a_service_is_found_by_name(namespace: Namespace, headless: bool) -> None:
-    served(namespace, "server", "by-name")
+@pytest.mark.parametrize("name", ["clustered", "headless"])
+def test_a_service_is_found_by_name(shared: Namespace, name: str) -> None:
     spec = {"selector": {"app": "server"}, "ports": [{"port": 8000}]}
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "greeting"}}
-    namespace.apply(service | {"spec": spec | ({"clusterIP": "None"} if headless else {})})
-    namespace.apply(pod("client", TOOLBOX, FOREVER))
-    namespace.wait("pod", "client", "condition=Ready")
-    for name in ("greeting", f"greeting.{namespace.name}", f"greeting.{namespace.name}.svc.cluster.local"):
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}}
+    shared.apply(service | {"spec": spec | ({"clusterIP": "None"} if name == "headless" else {})})
+    for host in (name, f"{name}.{shared.name}", f"{name}.{shared.name}.svc.cluster.local"):
         # Endpoints and the name server's cache follow the pod within a moment.
-        until(partial(_answers_by_name, namespace, name), f"an answer from {name}")
+        until(partial(_answers_by_name, shared, host), f"an answer from {host}")
 
 
 def _answers_by_name(namespace: Namespace, name: str) -> bool:
     fetch = f"import urllib.request as r; print(r.urlopen('http://{name}:8000', timeout=5).read())"
-    return "by-name" in namespace.execute("client", "sh", "-c", f'python3 -c "{fetch}" 2>&1 || true')
+    return "here" in namespace.execute("client", "sh", "-c", f'python3 -c "{fetch}" 2>&1 || true')
 
 
-def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(namespace: Namespace) -> None:
-    namespace.apply(pod("client", TOOLBOX, FOREVER, automountServiceAccountToken=True))
-    namespace.wait("pod", "client", "condition=Ready")
+def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(shared: Namespace) -> None:
     script = (
         "import ssl, urllib.request as r, urllib.error\n"
         "home = '/var/run/secrets/kubernetes.io/serviceaccount/'\n"
@@ -88,7 +91,7 @@ def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(namespace:
         "        return error.code\n"
         "print(ask('/version'), ask('/api/v1/secrets'))\n"
     )
-    assert namespace.execute("client", "python3", "-c", script) == "200 403\n"
+    assert shared.execute("client", "python3", "-c", script) == "200 403\n"
 
 
 def test_the_control_plane_is_the_version_that_is_promised(kubectl: Kubectl) -> None:
