@@ -23,7 +23,7 @@ from fedsilo_operator.plan import Action, Apply, Create, Delete
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads import aggregator as children
-from fedsilo_operator.workloads.pod import SUSPENDER, is_suspended, suspension
+from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, is_suspended, suspension
 
 
 def orphans(state: JobState) -> Iterator[Action]:
@@ -111,7 +111,7 @@ def _claim(state: JobState, job: FederatedJob) -> Iterator[Action]:
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
     if not is_deleted(batch) and is_suspended(batch) != suspend:
-        yield Apply(suspension(batch, suspend), SUSPENDER, failure_group="suspension")
+        yield Apply(suspension(batch, suspend), SUSPEND_MANAGER, failure_group="suspension")
 
 
 def _put(state: JobState, wanted: Object) -> Iterator[Action]:

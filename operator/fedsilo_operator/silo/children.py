@@ -16,7 +16,7 @@ from fedsilo_operator.workloads.agent import (
     trainer_job,
     trainer_policy,
 )
-from fedsilo_operator.workloads.pod import SUSPENDER, suspension
+from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, suspension
 
 
 def missing(state: AgentState, settings: Settings) -> Iterator[Action]:
@@ -41,4 +41,4 @@ def suspensions(state: AgentState) -> Iterator[Action]:
     for component in (state.trainer, state.guard):
         suspend = state.suspend.get(component.name)
         if component.job is not None and suspend is not None and component.differs(suspend):
-            yield Apply(suspension(component.job, suspend), SUSPENDER, failure_group=component.name)
+            yield Apply(suspension(component.job, suspend), SUSPEND_MANAGER, failure_group=component.name)

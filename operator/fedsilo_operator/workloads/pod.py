@@ -28,7 +28,7 @@ METRICS = {"metrics": METRICS_PORT}
 TMP_SIZE = "1Gi"
 """A pod that fills its `/tmp` is evicted before it fills its node's disk."""
 
-SUSPENDER = "fedsilo-suspend"
+SUSPEND_MANAGER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""
 
 VOLUME = "/var/lib/fedsilo"
@@ -164,7 +164,7 @@ def batch_job(
 
 
 def suspension(job: Object, suspend: bool) -> Object:
-    """The body that suspends or resumes a Job, for the field manager `SUSPENDER`; it touches nothing else.
+    """The body that suspends or resumes a Job, for the field manager `SUSPEND_MANAGER`; it touches nothing else.
 
     :param job: the Job as observed; its pod template stays what it was when the Job was made.
     """

@@ -35,7 +35,7 @@ from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from fedsilo_operator.workloads.pod import SUSPENDER
+from fedsilo_operator.workloads.pod import SUSPEND_MANAGER
 
 JOB_REF = Ref("federation", "digits")
 SILO_REF = Ref("silo-north", "north")
@@ -215,7 +215,7 @@ class World:
     def apply(self, action: Apply) -> None:
         kind, ref = kind_of(action.object), ref_of(action.object)
         known = self.get(kind, ref)
-        if action.manager == SUSPENDER:
+        if action.manager == SUSPEND_MANAGER:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
             known["spec"]["suspend"] = action.object["spec"]["suspend"]
