@@ -74,11 +74,11 @@ def perceptron(input_shape: tuple[int, ...], classes: int) -> Perceptron:
 class Clients:
     """Data, batches and rounds of the job, so that the loop has the same."""
 
-    def __init__(self, federation: JobManifest) -> None:
-        spec = federation.job.spec
-        self.names = [str(silo) for silo in federation.silos]
+    def __init__(self, manifest: JobManifest) -> None:
+        spec = manifest.job.spec
+        self.names = [str(silo) for silo in manifest.silos]
         self.training, self.shape = spec.training, spec.data.input_shape
-        dataset = federation.silos[0].spec.datasets[0]
+        dataset = manifest.silos[0].spec.datasets[0]
         arrays = load_whole(dataset, spec.data, root=Path.cwd())
         assert dataset.partition is not None
         self.features, self.labels = torch.tensor(arrays.features), torch.tensor(arrays.labels)

@@ -140,7 +140,7 @@ def _invented(job: Job) -> str:
     return f"python:benchmarks.simulation:{'rows' if job.tabular else 'images'}"
 
 
-def federation(job: Job) -> JobManifest:
+def manifest_of(job: Job) -> JobManifest:
     """The job as a manifest's file would give it."""
     *silos, last = documents(job)
     members = tuple(Silo.model_validate(silo) for silo in silos)
@@ -154,7 +154,7 @@ def measure(way: str, job: Job, directory: Path) -> list[float]:
         return _processes(job, directory)
     workers = job.workers if way.endswith("workers") else 0
     if way.startswith("hand-written"):
-        return hand_written(Clients(federation(job)), directory / "model.safetensors", workers)
+        return hand_written(Clients(manifest_of(job)), directory / "model.safetensors", workers)
     return _simulation(job, directory, Execution(workers, job.batch if way.endswith("batches") else 0))
 
 
@@ -164,7 +164,7 @@ def _simulation(job: Job, directory: Path, execution: Execution) -> list[float]:
     from fedsilo.simulation.simulate import open_simulation
 
     times: list[float] = []
-    with closing(open_simulation(federation(job), Path.cwd(), directory, execution)) as simulation:
+    with closing(open_simulation(manifest_of(job), Path.cwd(), directory, execution)) as simulation:
         for _ in simulation.run():
             if len(simulation.history()) > len(times):
                 times.append(time.time())

@@ -77,7 +77,7 @@ class Cell:
         job = {"metadata": {"namespace": NAMESPACE, "name": "cell"}, "spec": spec}
         return [*silos, {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", **job}]
 
-    def federation(self, folder: Path, device: str) -> JobManifest:
+    def manifest(self, folder: Path, device: str) -> JobManifest:
         """The manifest, checked as `fedsilo validate` does.
 
         :raises FedsiloError: with everything that is wrong with it.

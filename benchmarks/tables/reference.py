@@ -20,11 +20,11 @@ from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.seeding import derive_seed
 
 
-def calibrate(network: Model, federation: JobManifest, settings: IIDCalibration) -> None:
+def calibrate(network: Model, manifest: JobManifest, settings: IIDCalibration) -> None:
     """Train the network's classifier, as CCVR does on virtual features, on real ones of what the silos have."""
-    training = federation.job.spec.training
-    dataset = federation.silos[0].spec.datasets[0]
-    arrays = load_whole(dataset, federation.job.spec.data, root=Path.cwd())
+    training = manifest.job.spec.training
+    dataset = manifest.silos[0].spec.datasets[0]
+    arrays = load_whole(dataset, manifest.job.spec.data, root=Path.cwd())
     seed = derive_seed(training.seed, "calibration-iid")
     held = np.unique(np.concatenate(all_parts(dataset, arrays.labels)))
     chosen = held[drawn(arrays.labels[held], settings.per_class, seed)]

@@ -145,10 +145,10 @@ def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, 
     from fedsilo.simulation.execution import Execution
     from fedsilo.simulation.simulate import open_simulation
 
-    federation, execution = cell.federation(place.data, place.device), Execution(workers=place.workers)
+    manifest, execution = cell.manifest(place.data, place.device), Execution(workers=place.workers)
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
-        closing(open_simulation(federation, Path.cwd(), Path(directory), execution)) as simulation,
+        closing(open_simulation(manifest, Path.cwd(), Path(directory), execution)) as simulation,
     ):
         told = 0
         for _ in simulation.run():
@@ -158,11 +158,11 @@ def _play(cell: Cell, place: Place, progress: Progress) -> tuple[list[dict[str, 
         if simulation.failure is not None:
             raise simulation.failure
         assert simulation.result is not None
-        return _scored(cell, federation, simulation.history(), simulation.result.path)
+        return _scored(cell, manifest, simulation.history(), simulation.result.path)
 
 
 def _scored(
-    cell: Cell, federation: JobManifest, history: list[dict[str, Any]], model: Path
+    cell: Cell, manifest: JobManifest, history: list[dict[str, Any]], model: Path
 ) -> tuple[list[dict[str, Any]], list[float]]:
     """The records, with one more where the model is calibrated on real samples, and accuracies by class."""
     from benchmarks.tables import reference
@@ -171,11 +171,11 @@ def _scored(
     from fedsilo.learning.evaluation import evaluate
     from fedsilo.learning.saved import load_model
 
-    spec = federation.job.spec
+    spec = manifest.job.spec
     device = pick_device(spec.training.device)
     network, test = load_model(model).to(device), load_test_set(spec, Path.cwd(), device)
     if "iid" in cell.settings:
-        reference.calibrate(network, federation, IIDCalibration.model_validate(cell.settings["iid"]))
+        reference.calibrate(network, manifest, IIDCalibration.model_validate(cell.settings["iid"]))
         accuracy = evaluate(network, test).accuracy
         history = [*history, {"round": history[-1]["round"] + 1, "metrics": {"accuracy": accuracy}}]
     labels = test.labels.cpu().numpy()

@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> None:
 def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:
     """Read job and data; their faults are reported to the guard, so that no round waits for this silo.
 
-    No code of the job runs before `TaskRunner` builds the model.
+    No code of the job runs before its method is bound.
     """
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document

@@ -37,7 +37,7 @@ def test_every_row_and_every_column_is_a_valid_manifest(name: str, scale: defini
     for cell in [*rows.values(), *columns.values()]:
         # Silos differ by their number only, and a hundred of them take their time.
         few = dataclasses.replace(cell, settings=cell.settings | {"silos": 5})
-        assert len(few.federation(Path("data"), "cpu").silos) == 5
+        assert len(few.manifest(Path("data"), "cpu").silos) == 5
 
 
 def test_tables_have_the_papers_figures() -> None:
@@ -350,7 +350,7 @@ def test_a_cell_whose_silos_are_users(tmp_path: Path) -> None:
     [cell] = cells(chosen, 1)
     settings = definition.over(cell.settings, {"silos": 2, "job": {"training": {"rounds": 2}}})
     cell = dataclasses.replace(cell, settings=settings)
-    [silo, _] = cell.federation(folder, "cpu").silos
+    [silo, _] = cell.manifest(folder, "cpu").silos
     assert silo.spec.datasets[0].partition is None and silo.spec.datasets[0].config["user"] == 0
     run = run_one(chosen, cell, Place(folder, "cpu", 0, "a test"), {}, Progress([cell], []))
     assert run.rounds == [2] and len(run.by_class) == 2, "the test images are of classes 1 and 2"

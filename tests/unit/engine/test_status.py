@@ -33,20 +33,20 @@ class Watched:
         silos = skewed(root, {"s0": (0, 1, 2, 3), "s1": (0, 1, 2, 3)})
         spec = job_spec("fedavg", 2, rounds=2, participation={"roundDeadline": "10m"})
         self.root, self.spec = root, spec
-        self.federation = self.open()
+        self.engine = self.open()
         self.silos = local_silos(root, runners(spec, silos, root))
-        self.source = self.watch(self.federation)
+        self.source = self.watch(self.engine)
 
     def open(self) -> RoundEngine:
         return open_engine(self.root / "aggregator", self.spec)
 
-    def watch(self, federation: RoundEngine) -> StatusSource:
-        return StatusSource(federation, Counter(), Counter(), self.clock.now)
+    def watch(self, engine: RoundEngine) -> StatusSource:
+        return StatusSource(engine, Counter(), Counter(), self.clock.now)
 
     def after(self, seconds: float, served: float | None = None) -> EngineStatus:
         """The status when so much time went by, of which so much served the round."""
         self.clock.time += timedelta(seconds=seconds)
-        self.federation.wait(seconds if served is None else served)
+        self.engine.wait(seconds if served is None else served)
         return self.source.status("")
 
 
@@ -68,9 +68,9 @@ def test_the_times_of_a_round_do_not_move_while_it_is_served(watched: Watched) -
 def test_the_next_round_has_its_own_times(watched: Watched) -> None:
     watched.after(60)
     for silo in watched.silos:
-        silo.answer(watched.federation)
+        silo.answer(watched.engine)
     assert watched.source.status("").silo_progress == "2/2"
-    watched.federation.settle()
+    watched.engine.settle()
     status = watched.source.status("")
     assert times(status) == ("2026-01-02T03:05:05Z", "2026-01-02T03:15:05Z")
     assert (status.round, status.silo_progress) == (1, "0/2")
@@ -90,9 +90,9 @@ def test_a_restarted_aggregator_gives_the_round_the_time_that_is_left(watched: W
 
 
 def test_the_end_has_no_times_and_counts_the_silos_of_the_last_round(watched: Watched) -> None:
-    drive(watched.federation, watched.silos)
-    for federation in (watched.federation, watched.open()):
-        status = watched.watch(federation).status("")
+    drive(watched.engine, watched.silos)
+    for engine in (watched.engine, watched.open()):
+        status = watched.watch(engine).status("")
         assert times(status) == (None, None)
         assert (status.round, status.silo_progress, status.step) == (2, "2/2", None)
         assert status.model is not None
@@ -100,20 +100,20 @@ def test_the_end_has_no_times_and_counts_the_silos_of_the_last_round(watched: Wa
 
 
 def test_curve_and_receipts_are_those_of_the_history(watched: Watched) -> None:
-    drive(watched.federation, watched.silos)
+    drive(watched.engine, watched.silos)
     status = watched.watch(watched.open()).status("")
-    last = watched.federation.history()[-1]
+    last = watched.engine.history()[-1]
     assert [point.round for point in status.curve] == [1, 2]
     assert status.curve[-1].training == last["training"]
-    assert status.parameters == sum(array.size for array in watched.federation.state.tree("model").values())
+    assert status.parameters == sum(array.size for array in watched.engine.state.tree("model").values())
     updates = {silo.name: silo.update for silo in status.silos}
     assert updates == {name: last["updates"][f"r00002-train-{name}"] for name in ("s0", "s1")}
 
 
 def test_a_failed_job_has_no_deadline_any_more(watched: Watched) -> None:
-    watched.silos[0].answer(watched.federation)
+    watched.silos[0].answer(watched.engine)
     failing = watched.silos[1].reference
-    watched.federation.fail(failing, f"r00001-train-{failing.rpartition('/')[2]}", "DataInvalid", "no file")
+    watched.engine.fail(failing, f"r00001-train-{failing.rpartition('/')[2]}", "DataInvalid", "no file")
     status = watched.source.status("")
     assert status.phase == "Failed"
     assert times(status) == (None, None)
@@ -122,10 +122,10 @@ def test_a_failed_job_has_no_deadline_any_more(watched: Watched) -> None:
 
 def test_the_status_is_one_of_a_federated_job(watched: Watched) -> None:
     """Also the API's own type takes it, but for what only the aggregator's directory says."""
-    watched.source = StatusSource(watched.federation, {"truncated": 2}, {"default/s0": 5}, watched.clock.now)
+    watched.source = StatusSource(watched.engine, {"truncated": 2}, {"default/s0": 5}, watched.clock.now)
     for finish in (False, True):
         if finish:
-            drive(watched.federation, watched.silos)
+            drive(watched.engine, watched.silos)
         document = json.loads(json.dumps(watched.source.status("the disk is full").document()))
         assert document.pop("fetched") == {"s0": 5}
         assert FederatedJobStatus.model_validate(document).document() == document
@@ -141,10 +141,10 @@ def test_the_status_is_one_of_a_federated_job(watched: Watched) -> None:
 
 
 def test_no_figure_and_no_message_is_too_much_for_a_status(watched: Watched) -> None:
-    watched.silos[0].answer(watched.federation)
-    watched.federation.settle()
-    assert watched.federation.current is not None
-    current = watched.federation.current
+    watched.silos[0].answer(watched.engine)
+    watched.engine.settle()
+    assert watched.engine.current is not None
+    current = watched.engine.current
     current.round = current.round.fail(current.round.silos[1], "x" * 40_000)
     status = watched.source.status("x" * 40_000)
     assert max(len(silo.message or "") for silo in status.silos) == 40_000

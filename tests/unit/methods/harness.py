@@ -211,13 +211,13 @@ def recorded(
     if "selected" in npz:
         for k, (silo, runner) in enumerate(answering.items()):
             answering[silo] = AsRecorded(runner, npz["selected"][:, k])
-    federation, silos = open_engine(directory / "aggregator", spec), local_silos(directory, answering)
-    while not federation.ended and (stop is None or len(federation.history()) < stop):
-        answered = [silo for silo in silos if silo.answer(federation)]
-        assert federation.settle() or answered
-    if federation.failure is not None:
-        raise federation.failure
-    return federation, silos
+    engine, silos = open_engine(directory / "aggregator", spec), local_silos(directory, answering)
+    while not engine.ended and (stop is None or len(engine.history()) < stop):
+        answered = [silo for silo in silos if silo.answer(engine)]
+        assert engine.settle() or answered
+    if engine.failure is not None:
+        raise engine.failure
+    return engine, silos
 
 
 def as_recorded(

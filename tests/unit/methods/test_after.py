@@ -19,9 +19,9 @@ def test_ccvr_follows(tmp_path: Path, name: str) -> None:
     config, weights = {"after": {"name": name}}, bound(name).averaging
     spec = job_spec("ccvr", list(classes_of), 2, method={"config": config}, aggregation={"weights": weights})
     assert registry.bind(spec).check() == []
-    federation = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))
-    assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
-    trained, found = federation.state.tree("model"), model_of(federation)
+    engine = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))
+    assert [line["phase"] for line in engine.history()] == ["train", "train", "calibration"]
+    trained, found = engine.state.tree("model"), model_of(engine)
     for tensor, array in trained.items():
         assert np.array_equal(array, found[tensor]) == tensor.startswith("encoder."), tensor
 

@@ -26,8 +26,8 @@ def finite(form: str, parts: list[list[int]], minimum: int, spread: float) -> bo
     spec = form_spec(form, list(labels_of), privacy={"minSamplesPerClass": minimum})
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        federation = federate(directory, spec, holding(directory, spec, labels_of, spread))
-        return all(np.isfinite(array).all() for array in model_of(federation).values())
+        engine = federate(directory, spec, holding(directory, spec, labels_of, spread))
+        return all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -151,10 +151,10 @@ def calibrated(
 
 
 def test_calibration_asks_every_silo_and_changes_the_classifier_alone(tmp_path: Path) -> None:
-    federation = calibrated(tmp_path, {"a": [0, 1], "b": [2, 3]})
-    last = federation.history()[-1]
-    assert (last["phase"], len(last["samples"]), federation.rounds) == ("calibration", 2, 3)
-    trained, found = federation.state.tree("model"), model_of(federation)
+    engine = calibrated(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    last = engine.history()[-1]
+    assert (last["phase"], len(last["samples"]), engine.rounds) == ("calibration", 2, 3)
+    trained, found = engine.state.tree("model"), model_of(engine)
     for name, array in trained.items():
         assert np.array_equal(array, found[name]) == name.startswith("encoder."), name
 
@@ -162,15 +162,15 @@ def test_calibration_asks_every_silo_and_changes_the_classifier_alone(tmp_path: 
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "none"])
 @pytest.mark.parametrize("tukey", [None, 0.5, 0])
 def test_every_form_is_finite(tmp_path: Path, covariance: str, tukey: float | None) -> None:
-    federation = calibrated(
+    engine = calibrated(
         tmp_path, {"a": [0, 1], "b": [1, 2]}, covariance=covariance, relu=tukey is not None, tukeyBeta=tukey
     )
-    assert all(np.isfinite(array).all() for array in model_of(federation).values())
+    assert all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
 def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None:
-    federation = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]})
-    trained, found = federation.state.tree("model"), model_of(federation)
+    engine = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]})
+    trained, found = engine.state.tree("model"), model_of(engine)
     np.testing.assert_array_equal(found["classifier.weight"][3], trained["classifier.weight"][3])
     assert not np.array_equal(found["classifier.weight"][0], trained["classifier.weight"][0])
 
@@ -178,17 +178,17 @@ def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None
 def test_without_any_disclosed_class_the_model_stays_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    federation = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
+    engine = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
     assert "no silo disclosed statistics of a class: the classifier stays as it was trained" in caplog.text
-    trained, found = federation.state.tree("model"), model_of(federation)
+    trained, found = engine.state.tree("model"), model_of(engine)
     assert all(np.array_equal(trained[name], found[name]) for name in trained)
 
 
 def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) -> None:
-    federation = calibrated(
+    engine = calibrated(
         tmp_path, {"a": [0, 1], "b": [1, 2]}, after={"name": "creff", "config": {"matchSteps": 2}}
     )
-    assert [line["phase"] for line in federation.history()] == ["train", "train", "calibration"]
+    assert [line["phase"] for line in engine.history()] == ["train", "train", "calibration"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"after": {"name": "fedconcat"}}, "spec.method.config.after.name"),
         ({"after": {"name": "ccvr"}}, "spec.method.config.after.name"),

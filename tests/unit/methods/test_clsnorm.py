@@ -32,8 +32,8 @@ def test_the_size_of_a_class_weight_does_not_matter(bias: bool) -> None:
 def test_class_weights_of_the_yielded_model_have_norm_one(tmp_path: Path) -> None:
     silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
     spec = job_spec("clsnorm", ["a", "b"], 2)
-    federation = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
-    found, averaged = model_of(federation), federation.state.tree("model")
+    engine = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
+    found, averaged = model_of(engine), engine.state.tree("model")
     np.testing.assert_allclose(np.linalg.norm(found["classifier.weight"], axis=1), 1, rtol=1e-6)
     for name, array in averaged.items():
         assert np.array_equal(found[name], array) == (name != "classifier.weight"), name

@@ -28,15 +28,15 @@ def blocks(update: UpdateBlocks) -> Iterator[tuple[str, str, tuple[int, ...], st
 @pytest.mark.parametrize("form", FORMS)
 def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) -> None:
     spec = form_spec(form, list(LABELS), data={"validationFraction": 0.25})
-    federation = open_engine(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     silos = local_silos(tmp_path, holding(tmp_path, spec, LABELS))
     steps = set()
-    while not federation.ended:
+    while not engine.ended:
         for silo in silos:
-            given = federation.task(silo.reference)
+            given = engine.task(silo.reference)
             assert given is not None
             task = open_task(given.sealed, TASK_KEY.verify_key)
-            path = silo.sign(federation, given.contract, given.sealed)
+            path = silo.sign(engine, given.contract, given.sealed)
             with open_update(path) as update:
                 sent = list(blocks(update))
                 metrics = set(update.header.metrics)
@@ -46,7 +46,7 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
             # Of the two ways of telling what a silo's own model scores, the silo's policy chooses one.
             assert metrics == set(given.contract.metrics) - {NAMED_PERSONAL_ACCURACY}
             steps.add(task.step)
-            silo.send(federation, given.id, path)
-        federation.settle()
-    assert federation.failure is None
+            silo.send(engine, given.id, path)
+        engine.settle()
+    assert engine.failure is None
     assert steps == {*registry.bind(spec).steps(), EVALUATE}

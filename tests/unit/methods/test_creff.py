@@ -132,8 +132,8 @@ def test_models_are_averaged_by_samples_as_recorded() -> None:
 
 
 def test_the_evaluated_model_has_the_re_trained_head_and_the_averaged_extractor(tmp_path: Path) -> None:
-    federation = job(tmp_path, {"a": [0, 1], "b": [2]})
-    found, head, model = model_of(federation), federation.state.tree("head"), federation.state.tree("model")
+    engine = job(tmp_path, {"a": [0, 1], "b": [2]})
+    found, head, model = model_of(engine), engine.state.tree("head"), engine.state.tree("model")
     np.testing.assert_array_equal(found["classifier.weight"], head["classifier.weight"])
     np.testing.assert_array_equal(found["encoder.0.weight"], model["encoder.0.weight"])
     assert not np.array_equal(found["classifier.weight"], model["classifier.weight"])
@@ -141,10 +141,10 @@ def test_the_evaluated_model_has_the_re_trained_head_and_the_averaged_extractor(
 
 def test_features_persist_and_those_of_undisclosed_classes_do_not_move(tmp_path: Path) -> None:
     server = CReFFServer(CReFFConfig.model_validate(SMALL))
-    federation = job(tmp_path, {"a": [0, 1], "b": [1, 2]})
-    context: Any = federation._workflow._context
+    engine = job(tmp_path, {"a": [0, 1], "b": [1, 2]})
+    context: Any = engine._workflow._context
     first = server.start(context).tree("features")["features"]
-    last = federation.state.tree("features")["features"]
+    last = engine.state.tree("features")["features"]
     moved = [not np.array_equal(first[label], last[label]) for label in range(4)]
     assert moved == [True, True, True, False]
 
@@ -160,10 +160,10 @@ def test_both_forms_run_with_and_without_a_bias(tmp_path: Path, variant: str, bi
 def test_no_class_that_may_be_disclosed_leaves_the_features_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    federation = job(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
+    engine = job(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
     assert "no silo disclosed gradients of a class: the federated features stay as they were" in caplog.text
-    assert all(np.isfinite(array).all() for array in model_of(federation).values())
-    sent = federation.history()[0]["bytes"]
+    assert all(np.isfinite(array).all() for array in model_of(engine).values())
+    sent = engine.history()[0]["bytes"]
     assert set(sent) == {"silos/a", "silos/b"}
 
 
@@ -176,11 +176,11 @@ def test_paper_and_released_differ_in_rate_steps_and_start() -> None:
 
 def test_local_training_and_averaging_are_fedavgs_and_never_see_the_head(tmp_path: Path) -> None:
     """The re-trained head is for gradients and for use: w goes its way as if there were none."""
-    federation = job(tmp_path, {"a": [0, 1], "b": [2]})
+    engine = job(tmp_path, {"a": [0, 1], "b": [2]})
     spec = job_spec("fedavg", ["a", "b"], 2)
     silos = [silo_of_file(tmp_path / f"{name}.npz", name) for name in "ab"]
     averaged = model_of(federate(tmp_path / "fedavg", spec, runners(spec, silos, tmp_path)))
-    for name, array in federation.state.tree("model").items():
+    for name, array in engine.state.tree("model").items():
         np.testing.assert_array_equal(array, averaged[name])
 
 

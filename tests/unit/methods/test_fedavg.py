@@ -24,17 +24,17 @@ ROUNDS = (1, 2, 3)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, prefix: str, rounds: int
 ) -> None:
-    federation = as_recorded(tmp_path, "fedavg", fixture, rounds)
-    assert_close(model_of(federation), fixture_tree(reference_numbers.load(fixture), prefix.format(rounds)))
+    engine = as_recorded(tmp_path, "fedavg", fixture, rounds)
+    assert_close(model_of(engine), fixture_tree(reference_numbers.load(fixture), prefix.format(rounds)))
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_partial_participation_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     fixture = "feddynrepo_fedavg_partial"
     npz = reference_numbers.load(fixture)
-    federation = as_recorded(tmp_path, "fedavg", fixture, rounds)
-    assert_close(model_of(federation), fixture_tree(npz, f"round{rounds}/sel/"))
-    for line, selected in zip(federation.history(), npz["selected"], strict=False):
+    engine = as_recorded(tmp_path, "fedavg", fixture, rounds)
+    assert_close(model_of(engine), fixture_tree(npz, f"round{rounds}/sel/"))
+    for line, selected in zip(engine.history(), npz["selected"], strict=False):
         assert line["samples"] == {
             f"silos/c{k}": int(npz["sizes"][k]) for k in np.flatnonzero(selected).tolist()
         }

@@ -128,9 +128,9 @@ def trained(tmp_path: Path, method: str = "fedbr", **config: Any) -> dict[str, T
         aggregation={"weights": "uniform"},
     )
     directory = tmp_path / str(len(list(tmp_path.iterdir())))
-    federation = federate(directory, spec, runners(spec, silos, tmp_path))
-    trees = {name: federation.state.tree(name) for name in federation.state.trees}
-    return {**trees, "result": model_of(federation)}
+    engine = federate(directory, spec, runners(spec, silos, tmp_path))
+    trees = {name: engine.state.tree(name) for name in engine.state.trees}
+    return {**trees, "result": model_of(engine)}
 
 
 def test_without_both_components_it_is_fedavg_and_sends_no_projection(tmp_path: Path) -> None:

@@ -100,14 +100,14 @@ class Run:
     """
 
     npz: Numbers
-    federation: RoundEngine
+    engine: RoundEngine
     rows: np.ndarray
     silos: list[Observed]
 
     @property
     def member(self) -> list[int]:
         """Number of each silo's cluster."""
-        return list(self.federation.state.values["member"].values())
+        return list(self.engine.state.values["member"].values())
 
 
 @pytest.fixture(params=[("fedconcat_e2e", "fedconcat"), ("fedconcat_id_e2e", "fedconcat-id")], ids=str)
@@ -134,9 +134,9 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     for runner in answering.values():
         runner.context = replace(runner.context, shuffle=False)
     observed = {silo: Observed(runner) for silo, runner in answering.items()}
-    federation = federate(tmp_path, spec, observed)
+    engine = federate(tmp_path, spec, observed)
     (clustered,) = rows
-    return Run(npz, federation, clustered, list(observed.values()))
+    return Run(npz, engine, clustered, list(observed.values()))
 
 
 def close(found: np.ndarray, expected: np.ndarray) -> None:
@@ -158,9 +158,7 @@ def test_label_distributions_and_clusters_are_those_of_the_released_code(recorde
 
 def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded: Run) -> None:
     """By samples; with distributions inferred from them too, and T_e counts that round."""
-    assert [line["phase"] for line in recorded.federation.history()][-5:] == ["encoders"] * 2 + [
-        "classifier"
-    ] * 3
+    assert [line["phase"] for line in recorded.engine.history()][-5:] == ["encoders"] * 2 + ["classifier"] * 3
     answered = [silo.seen["train", 1][1] for silo in recorded.silos]
     for number, silo in zip(recorded.member, recorded.silos, strict=True):
         mates = [reply for mate, reply in zip(recorded.member, answered, strict=True) if mate == number]
@@ -173,12 +171,12 @@ def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recor
 
 
 def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
-    npz, model = recorded.npz, model_of(recorded.federation)
+    npz, model = recorded.npz, model_of(recorded.engine)
     order = order_of(npz)
     for number, theirs in enumerate(order):
         close(model[f"encoder.{number}.1.weight"], npz[f"cluster{theirs}/enc/l.weight"])
         close(model[f"encoder.{number}.1.bias"], npz[f"cluster{theirs}/enc/l.bias"])
-        kept = recorded.federation.state.tree(f"cluster/{number}")
+        kept = recorded.engine.state.tree(f"cluster/{number}")
         close(kept["classifier.weight"], npz[f"cluster{theirs}/cls/fc.weight"])
         close(kept["classifier.bias"], npz[f"cluster{theirs}/cls/fc.bias"])
     close(model["classifier.weight"], in_our_order(npz["large_final/fc.weight"], order))
@@ -186,7 +184,7 @@ def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
 
 
 def test_the_stacked_model_answers_as_the_released_one(recorded: Run) -> None:
-    npz, model = recorded.npz, model_of(recorded.federation)
+    npz, model = recorded.npz, model_of(recorded.engine)
     probe = npz["probe_x"].reshape(len(npz["probe_x"]), -1)
     parts = [
         np.maximum(probe @ model[f"encoder.{n}.1.weight"].T + model[f"encoder.{n}.1.bias"], 0)

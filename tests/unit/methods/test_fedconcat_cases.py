@@ -45,29 +45,29 @@ def concatenated(
 
 
 def test_silos_with_the_same_classes_share_a_cluster(tmp_path: Path) -> None:
-    federation = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]})
-    member = federation.state.values["member"]
+    engine = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]})
+    member = engine.state.values["member"]
     assert member == {"silos/a": 0, "silos/b": 1, "silos/c": 0, "silos/d": 1}
-    assert model_of(federation)["classifier.weight"].shape == (4, 2 * 5)
-    assert federation.rounds == 1 + 4
+    assert model_of(engine)["classifier.weight"].shape == (4, 2 * 5)
+    assert engine.rounds == 1 + 4
 
 
 def test_distributions_that_nobody_may_disclose_are_one_cluster(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    federation = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
-    assert federation.state.values["clusters"] == 1
+    engine = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
+    assert engine.state.values["clusters"] == 1
     assert (
         "silo silos/a disclosed the count of no class: its label distribution counts as uniform"
         in caplog.text
     )
     assert "clusters: 1 instead of 2: no more label distributions differ" in caplog.text
-    assert model_of(federation)["classifier.weight"].shape == (4, 5)
+    assert model_of(engine)["classifier.weight"].shape == (4, 5)
 
 
 def test_one_class_silos_and_a_class_missing_everywhere(tmp_path: Path) -> None:
-    federation = concatenated(tmp_path, {"a": [0], "b": [1], "c": [2]}, warmStart=True)
-    assert all(np.isfinite(array).all() for array in model_of(federation).values())
+    engine = concatenated(tmp_path, {"a": [0], "b": [1], "c": [2]}, warmStart=True)
+    assert all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
 def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
@@ -76,18 +76,18 @@ def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
         for letter, classes in (("a", [0]), ("b", [1]), ("c", [2, 3]))
         for n in range(3)
     }
-    federation = concatenated(tmp_path, groups, clusters=6, choice="elbow")
-    assert federation.state.values["clusters"] == 3
+    engine = concatenated(tmp_path, groups, clusters=6, choice="elbow")
+    assert engine.state.values["clusters"] == 3
 
 
 @pytest.mark.parametrize("method", ["fedconcat", "fedconcat-id"])
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, variant: str) -> None:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
-    federation = concatenated(tmp_path, classes, method, variant=variant)
+    engine = concatenated(tmp_path, classes, method, variant=variant)
     extra = 0 if (method, variant) == ("fedconcat-id", "released") else 1
-    assert federation.rounds == 4 + extra
-    phases = [line["phase"] for line in federation.history()]
+    assert engine.rounds == 4 + extra
+    phases = [line["phase"] for line in engine.history()]
     assert phases[-2:] == ["classifier", "classifier"]
 
 
@@ -127,12 +127,10 @@ def test_a_cluster_without_an_answer_keeps_its_model(tmp_path: Path) -> None:
     spec = job_spec("fedconcat", list(classes), 3, method={"config": config}, participation={"minSilos": 1})
     answering: dict[str, Runner] = dict(runners(spec, skewed(tmp_path, classes), tmp_path))
     answering["silos/b"] = Absent(answering["silos/b"], "encoders")
-    federation = federate(tmp_path, spec, answering)
+    engine = federate(tmp_path, spec, answering)
     initial = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")).state_dict()
     changed = [
-        not np.array_equal(
-            federation.state.tree(f"cluster/{n}")["encoder.0.weight"], initial["encoder.0.weight"]
-        )
+        not np.array_equal(engine.state.tree(f"cluster/{n}")["encoder.0.weight"], initial["encoder.0.weight"])
         for n in range(2)
     ]
     assert changed == [True, False]
@@ -144,9 +142,9 @@ def test_a_silo_that_was_absent_when_clusters_formed_joins_the_largest(tmp_path:
     spec = job_spec("fedconcat", list(classes), 2, method={"config": config}, participation={"minSilos": 1})
     answering: dict[str, Runner] = dict(runners(spec, skewed(tmp_path, classes), tmp_path))
     answering["silos/b"] = Absent(answering["silos/b"], "distribution")
-    federation = federate(tmp_path, spec, answering)
-    assert federation.state.values["member"] == {"silos/a": 0, "silos/c": 0, "silos/d": 1}
-    assert tree_of(federation.state, "silos/b") == "cluster/0"
+    engine = federate(tmp_path, spec, answering)
+    assert engine.state.values["member"] == {"silos/a": 0, "silos/c": 0, "silos/d": 1}
+    assert tree_of(engine.state, "silos/b") == "cluster/0"
 
 
 def test_encoders_are_stacked_by_number_also_beyond_nine() -> None:
@@ -209,12 +207,12 @@ def test_fedconcat_id_begins_the_clusters_anew_or_keeps_the_first_round(
     classes = {"a": [0, 1], "b": [2, 3]}
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2, "variant": variant}
     spec = job_spec("fedconcat-id", list(classes), 4, method={"config": config})
-    federation = open_engine(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     silos = local_silos(tmp_path, runners(spec, skewed(tmp_path, classes), tmp_path))
-    initial = dict(federation.state.tree("initial"))
+    initial = dict(engine.state.tree("initial"))
     for silo in silos:
-        silo.answer(federation)
-    federation.settle()
-    for number in range(federation.state.values["clusters"]):
-        tree = federation.state.tree(f"cluster/{number}")
+        silo.answer(engine)
+    engine.settle()
+    for number in range(engine.state.values["clusters"]):
+        tree = engine.state.tree(f"cluster/{number}")
         assert all(np.array_equal(tree[name], initial[name]) for name in initial) == begins_anew

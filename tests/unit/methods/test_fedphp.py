@@ -40,8 +40,8 @@ def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: 
     npz = reference_numbers.load("map_fedphp_kd")
     config = {"variant": "released", "transferWeight": float(npz["arg/reg_lamb"])}
     # The schedule of mu_k is that of the whole job, of which the first rounds are looked at.
-    federation, silos = recorded(tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds)
-    assert_close(federation.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
+    engine, silos = recorded(tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds)
+    assert_close(engine.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
     for k, silo in enumerate(silos):
         assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
         assert silo.private.values == {SELECTIONS: rounds}
@@ -74,9 +74,9 @@ def trained(directory: Path, classes_of: dict[str, list[int]], rounds: int, **co
     """Private models after some rounds, and the silos' common model as the last."""
     spec = job_spec("fedphp", list(classes_of), rounds, method={"config": config})
     silos = local_silos(directory, runners(spec, skewed(directory, classes_of), directory))
-    federation = open_engine(directory / "aggregator", spec)
-    drive(federation, silos)
-    return [*(silo.private.tree(PERSONAL) for silo in silos), model_of(federation)]
+    engine = open_engine(directory / "aggregator", spec)
+    drive(engine, silos)
+    return [*(silo.private.tree(PERSONAL) for silo in silos), model_of(engine)]
 
 
 def test_after_its_first_round_a_silos_model_is_what_it_sent(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_silo_that_was_never_drawn_has_no_model_of_its_own(tmp_path: Path) -> 
     answering = runners(spec, skewed(tmp_path, {"a": [0, 1], "b": [2, 3]}), tmp_path)
     left_out = AsRecorded(answering["silos/b"], np.array([False, False]))
     silos = local_silos(tmp_path, answering | {"silos/b": left_out})
-    federation = open_engine(tmp_path / "aggregator", spec)
-    drive(federation, silos)
-    assert federation.failure is None
+    engine = open_engine(tmp_path / "aggregator", spec)
+    drive(engine, silos)
+    assert engine.failure is None
     assert PERSONAL in silos[0].private.trees
     assert PERSONAL not in silos[1].private.trees
 

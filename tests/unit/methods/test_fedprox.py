@@ -36,8 +36,8 @@ def test_every_round_is_that_of_the_released_code(
     """Means are by the variant's own rule."""
     npz = reference_numbers.load(fixture)
     config = {"mu": float(npz[mu]), "variant": variant}
-    federation = as_recorded(tmp_path, "fedprox", fixture, rounds, config, aggregation={})
-    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+    engine = as_recorded(tmp_path, "fedprox", fixture, rounds, config, aggregation={})
+    assert_close(model_of(engine), fixture_tree(npz, prefix.format(rounds)))
 
 
 @pytest.mark.parametrize("part", ["", "classifier."])

@@ -29,8 +29,8 @@ SAMPLES = {"weights": "samples"}
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedrs")
     config = {"variant": "released", "alpha": float(npz["arg/alpha"])}
-    federation = as_recorded(tmp_path, "fedrs", "map_fedrs", rounds, config, aggregation=SAMPLES)
-    assert_close(model_of(federation), fixture_tree(npz, f"round{rounds}/g/"))
+    engine = as_recorded(tmp_path, "fedrs", "map_fedrs", rounds, config, aggregation=SAMPLES)
+    assert_close(model_of(engine), fixture_tree(npz, f"round{rounds}/g/"))
 
 
 def test_the_scales_are_those_of_the_equations() -> None:

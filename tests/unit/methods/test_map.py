@@ -49,8 +49,8 @@ def settings(fixture: str) -> tuple[str, dict[str, Any]]:
 def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixture: str, rounds: int) -> None:
     npz = reference_numbers.load(fixture)
     method, config = settings(fixture)
-    federation, silos = recorded(tmp_path, method, fixture, 3, config, aggregation={}, stop=rounds)
-    assert_close(federation.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
+    engine, silos = recorded(tmp_path, method, fixture, 3, config, aggregation={}, stop=rounds)
+    assert_close(engine.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
     scores = []
     for k, silo in enumerate(silos):
         assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
@@ -58,7 +58,7 @@ def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixtu
             assert_close(silo.private.tree("control"), fixture_tree(npz, f"round{rounds}/ci/{k}/"))
         scores.append(personal_accuracy(fixture, k, silo.private))
     if method == "scamap":
-        assert_close(federation.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
+        assert_close(engine.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
     assert np.mean(scores) == pytest.approx(npz["log/LOCAL_TACCS"][2 * rounds - 1], abs=1e-6)
 
 

@@ -62,8 +62,8 @@ def test_every_round_is_that_of_the_released_code(
 ) -> None:
     npz = reference_numbers.load(fixture)
     config = {"mu": float(npz[mu]), "temperature": float(npz[temperature]) if temperature else 0.5}
-    federation = as_recorded(tmp_path, "moon", fixture, rounds, config)
-    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+    engine = as_recorded(tmp_path, "moon", fixture, rounds, config)
+    assert_close(model_of(engine), fixture_tree(npz, prefix.format(rounds)))
 
 
 def trained(tmp_path: Path, method: str, rounds: int, **config: Any) -> Tree:
@@ -82,11 +82,11 @@ def test_the_first_round_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> Non
 def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> None:
     silos = skewed(tmp_path, {"a": [0, 1]})
     spec = job_spec("moon", ["a"], 2)
-    federation = open_engine(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
-    drive(federation, answering)
+    drive(engine, answering)
     kept = answering[0].private.tree("model")
-    for name, array in model_of(federation).items():
+    for name, array in model_of(engine).items():
         np.testing.assert_array_equal(kept[name], array)
 
 

@@ -45,10 +45,10 @@ class Site:
 
     def finish(self, acknowledged: Mapping[str, str | None]) -> str:
         """Digest of the model, from wherever the directory stands."""
-        federation, silos = self.open(acknowledged)
-        drive(federation, silos)
-        assert federation.result is not None, federation.failure
-        return federation.result.sha256
+        engine, silos = self.open(acknowledged)
+        drive(engine, silos)
+        assert engine.result is not None, engine.failure
+        return engine.result.sha256
 
     def copied(self, directory: Path) -> Site:
         shutil.copytree(self.directory, directory)
@@ -61,7 +61,7 @@ def crashes(site: Site, into: Path) -> Iterator[tuple[Site, dict[str, str | None
     One after each answer, so in the middle of every exchange; and while a closed round is settled, one before every
     commit, when new trees and the history are written already, and one before each file of the model.
     """
-    federation, silos = site.open({})
+    engine, silos = site.open({})
     names = (str(into / f"{number}") for number in range(10_000))
     found: list[tuple[Site, dict[str, str | None]]] = []
 
@@ -74,14 +74,14 @@ def crashes(site: Site, into: Path) -> Iterator[tuple[Site, dict[str, str | None
         if site.directory / "aggregator" in (path, path.parent) and path.suffix == ".tmp":
             crash()
 
-    while not federation.ended:
+    while not engine.ended:
         for silo in silos:
-            if silo.answer(federation):
+            if silo.answer(engine):
                 crash()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", flush)
-            federation.settle()
-    assert federation.result is not None, federation.failure
+            engine.settle()
+    assert engine.result is not None, engine.failure
     yield from found
 
 
@@ -94,10 +94,10 @@ def test_killed_in_every_phase_a_job_ends_with_the_same_bytes(tmp_path: Path, fo
     assert len(found) >= 12 + 4 + 2
     positions = set()
     for crashed, acknowledged in found:
-        federation, _ = crashed.open(acknowledged)
-        positions.add(federation.current.exchange.phase.name if federation.current else "end")
+        engine, _ = crashed.open(acknowledged)
+        positions.add(engine.current.exchange.phase.name if engine.current else "end")
         assert crashed.finish(acknowledged) == undisturbed, crashed.directory.name
-    assert positions >= {line["phase"] for line in federation.history()}
+    assert positions >= {line["phase"] for line in engine.history()}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -62,12 +62,12 @@ def test_every_round_is_that_of_the_released_codes(
 ) -> None:
     """Means are by the variant's own rule."""
     npz = reference_numbers.load(fixture)
-    federation = as_recorded(tmp_path, "scaffold", fixture, rounds, config, aggregation={})
-    assert_close(model_of(federation), fixture_tree(npz, prefix.format(rounds)))
+    engine = as_recorded(tmp_path, "scaffold", fixture, rounds, config, aggregation={})
+    assert_close(model_of(engine), fixture_tree(npz, prefix.format(rounds)))
     if fixture_tree(npz, f"round{rounds}/c/"):
-        assert_close(federation.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
+        assert_close(engine.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
     elif "round1/state_param_list" in npz:
-        found = np.concatenate([array.ravel() for array in federation.state.tree("control").values()])
+        found = np.concatenate([array.ravel() for array in engine.state.tree("control").values()])
         np.testing.assert_allclose(found, npz[f"round{rounds}/state_param_list"][-1], rtol=1e-4, atol=2e-5)
 
 
@@ -83,27 +83,27 @@ def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tu
         training=training,
         participation={"fraction": fraction},
     )
-    federation = open_engine(tmp_path / "aggregator", spec)
+    engine = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
-    drive(federation, answering)
-    assert federation.failure is None
+    drive(engine, answering)
+    assert engine.failure is None
     kept = [silo.private for silo in answering]
-    return federation, [state.tree("control") for state in kept if "control" in state.trees]
+    return engine, [state.tree("control") for state in kept if "control" in state.trees]
 
 
 @pytest.mark.parametrize("variant", ["paper", "niid-bench"])
 def test_c_is_the_mean_of_the_silos_variates_whoever_took_part(tmp_path: Path, variant: str) -> None:
-    federation, own = job(tmp_path, 4, fraction=0.6, variant=variant)
-    for name, c in federation.state.tree("control").items():
+    engine, own = job(tmp_path, 4, fraction=0.6, variant=variant)
+    for name, c in engine.state.tree("control").items():
         wanted = np.sum([variates[name] for variates in own], axis=0) / 3
         np.testing.assert_allclose(c, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_without_momentum_a_variate_is_the_mean_gradient_of_its_silo(tmp_path: Path) -> None:
-    federation, own = job(tmp_path, 1)
+    engine, own = job(tmp_path, 1)
     spec = job_spec("scaffold", 3)
     start = to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))
-    mean = federation.state.tree("model")
+    mean = engine.state.tree("model")
     for name in own[0]:
         # c_k = 0 at first, so y_k = w - 4 * 0.1 * c_k+, and the model is the mean of the y_k.
         moved = -0.4 * np.mean([variates[name] for variates in own], axis=0)

@@ -1,4 +1,4 @@
-"""Whoever runs methods knows none of them: a built-in one has no privilege over a third party's."""
+"""What runs methods names none of them: a built-in one has no privilege over a third party's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ import pytest
 from fedsilo.methods import registry
 from tests.paths import ROOT
 
-ROOMS = ("fedsilo/engine", "fedsilo/local", "fedsilo/simulation", "aggregator", "silo-agent")
-FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+FOLDERS = (
+    "fedsilo/engine",
+    "fedsilo/silo",
+    "fedsilo/local",
+    "fedsilo/simulation",
+    "aggregator",
+    "silo-agent",
+)
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def mentioned(path: Path) -> Iterator[str]:
@@ -39,7 +46,7 @@ def builtin_names() -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_method_is_named_outside_its_room(path: Path) -> None:
+def test_no_method_is_named_outside_its_package(path: Path) -> None:
     found = [text for text in mentioned(path) for name in builtin_names() if names(text, name)]
     assert not found
 
