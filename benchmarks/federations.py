@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 from fedsilo.api.observed import status_of
 from fedsilo.api.status import FederatedJobStatus, ModelStatus, SiloStatusEntry
+from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import curve
 from fedsilo_aggregator.apiserver import MANAGER as AGGREGATOR
 from fedsilo_aggregator.report import aggregator_fields
 from fedsilo_operator.cluster.connection import MERGE, Connection
 from fedsilo_operator.cluster.interface import Cluster, Conflict, NotFound
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import (
     FEDERATED_JOB,
     JOB_NAME,

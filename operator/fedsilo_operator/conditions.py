@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import status_of
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Diagnosis, Reason
 
@@ -55,13 +56,3 @@ def _as_dict(
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else timestamp(now),
     }
-
-
-def timestamp(moment: datetime) -> str:
-    """A time as Kubernetes writes it: RFC 3339 in UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def moment(text: str) -> datetime:
-    """The time that such a text, with or without a fraction of a second, means."""
-    return datetime.fromisoformat(text)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import ClusterError
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.events import Repetitions, event_object
 from fedsilo_operator.cluster.interface import (
     Change,
@@ -27,7 +28,6 @@ from fedsilo_operator.cluster.interface import (
     Refused,
     Unavailable,
 )
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import (
     CONFIG_MAP,
     EVENT,

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from datetime import datetime
 from uuid import uuid4
 
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import MANAGER, Object, Ref, ref_of, uid_of
 
 MAX_MESSAGE = 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.cluster.interface import Cluster
-from fedsilo_operator.conditions import moment
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.objects import EVENT, Object, ref_of, uid_of
@@ -22,7 +22,7 @@ def backoff(made: Iterable[Object], now: datetime) -> float:
     Often at first, then rarely, as a kubelet does it with an image that it cannot pull.
     """
     newest = max((obj["metadata"]["creationTimestamp"] for obj in made), default=None)
-    age = (now - moment(newest)).total_seconds() if newest else 0.0
+    age = (now - parse_timestamp(newest)).total_seconds() if newest else 0.0
     return min(MAX_BACKOFF_SECONDS, max(MIN_BACKOFF_SECONDS, age))
 
 

@@ -12,15 +12,16 @@ from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
-from fedsilo_operator.job.blockers import blocker, claim_conflict, rejected
+from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import Participant, candidates, named, starters
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
 from fedsilo_operator.messages import joined
-from fedsilo_operator.objects import JOB, SERVICE_ACCOUNT, Object, is_deleted
+from fedsilo_operator.objects import JOB, JOB_UID, SERVICE_ACCOUNT, SILO_AGENT, Object, is_deleted, uid_of
 from fedsilo_operator.reasons import HARMLESS, Diagnosis, Reason
+from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import claim_ref
 
@@ -57,7 +58,10 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
     trust = read_trust(seen, job, settings)
     refs = named(seen, job)
     silos = candidates(seen, job, refs, trust.distrusted)
-    blocked = None if seen.has_started else blocker(seen, job, refs)
+    rejection = _rejection(seen)
+    blocked = None
+    if not seen.has_started:
+        blocked = blocker(seen, job, refs) or state.aggregator.claim_conflict or rejection
     end = _end(state, job, silos, blocked)
     if end is not None:
         return _ending(state, end)
@@ -74,7 +78,7 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
         candidates=silos,
         starters=starting,
         blocker=blocked,
-        rejection=rejected(seen),
+        rejection=rejection,
     )
 
 
@@ -91,7 +95,7 @@ def _aggregator(seen: JobObservation) -> AggregatorState:
         waiting=() if batch is None or runs else (batch, *seen.pods),
         diagnosis=diagnose(batch, seen.pods, seen.events),
         outcome=outcome(batch, seen.pods),
-        claim_conflict=claim_conflict(seen),
+        claim_conflict=_claim_conflict(seen),
     )
 
 
@@ -105,6 +109,23 @@ def _outlived_account(account: Object | None, pods: Sequence[Object]) -> bool:
         for pod in pods
         if alive([pod])
     )
+
+
+def _claim_conflict(seen: JobObservation) -> Diagnosis | None:
+    """What is wrong when a claim that is not this job's has the name of its volume."""
+    if not seen.claim_conflict:
+        return None
+    problem = f"has the name of this job's volume but not its label {JOB_UID}={uid_of(seen.job)}"
+    remedy = (
+        "Delete it if nobody needs it, or delete the job and create it again: its claim then has another name"
+    )
+    text = f"PersistentVolumeClaim {claim_ref(seen.job)} {problem}, so it may hold the work of another. {remedy}."
+    return Diagnosis(Reason.VOLUME_MISSING, text)
+
+
+def _rejection(seen: JobObservation) -> Diagnosis | None:
+    """What the API server rejects of the job's own objects; a rejected agent concerns its silo only."""
+    return diagnosis_of([rejection for rejection in seen.rejections if rejection.kind != SILO_AGENT])
 
 
 def _ending(state: JobState, end: Condition) -> JobState:

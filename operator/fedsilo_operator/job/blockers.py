@@ -1,4 +1,4 @@
-"""What blocks a job before its start, other than the decisions of its silos."""
+"""What blocks a job before its start: silos that are missing, too few, ambiguous, or without a key."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from fedsilo.api.observed import condition
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import public_key
 from fedsilo_operator.messages import joined
-from fedsilo_operator.objects import JOB_UID, SILO_AGENT, Object, Ref, ref_of, uid_of
+from fedsilo_operator.objects import Object, Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
-from fedsilo_operator.rejections import diagnosis_of
-from fedsilo_operator.workloads.aggregator import claim_ref
 
 
 def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Diagnosis | None:
-    """Why the job cannot start, whatever its silos decide; None when nothing but their decision is missing.
+    """Why the silos that the job means cannot be asked, or cannot be enough; None when they can.
 
     :param named: the silos that the specification means.
     """
@@ -28,26 +26,7 @@ def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Di
         or _silos_missing(job, named, existing)
         or _silos_ambiguous(named)
         or _keys_missing([existing[ref] for ref in named if public_key(existing[ref]) is None])
-        or claim_conflict(seen)
-        or rejected(seen)
     )
-
-
-def claim_conflict(seen: JobObservation) -> Diagnosis | None:
-    """What is wrong when a claim that is not this job's has the name of its volume."""
-    if not seen.claim_conflict:
-        return None
-    problem = f"has the name of this job's volume but not its label {JOB_UID}={uid_of(seen.job)}"
-    remedy = (
-        "Delete it if nobody needs it, or delete the job and create it again: its claim then has another name"
-    )
-    text = f"PersistentVolumeClaim {claim_ref(seen.job)} {problem}, so it may hold the work of another. {remedy}."
-    return Diagnosis(Reason.VOLUME_MISSING, text)
-
-
-def rejected(seen: JobObservation) -> Diagnosis | None:
-    """What the API server rejects of the job's own objects; a rejected agent concerns its silo only."""
-    return diagnosis_of([rejection for rejection in seen.rejections if rejection.kind != SILO_AGENT])
 
 
 def _quorum_impossible(job: FederatedJob, silos: int) -> Diagnosis | None:

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from fedsilo.api.conditions import JobPhase
 from fedsilo.api.observed import status_of
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.metrics import JOB, Sample, Series
-from fedsilo_operator.conditions import moment
 from fedsilo_operator.objects import Object, ref_of, uid_of
 
 JOBS = Series("federated_jobs", "gauge", ("state",), "Jobs by phase.")
@@ -72,7 +72,7 @@ def _job(job: Object) -> Iterator[Sample]:
     for series, field in _MOMENTS:
         # An aggregator writes it, and no aggregator may take the operator's metrics away.
         with suppress(KeyError, TypeError, ValueError, OverflowError):
-            yield Sample(series, labels, moment(status[field]).timestamp())
+            yield Sample(series, labels, parse_timestamp(status[field]).timestamp())
     for series, field in _FIGURES:
         for metric, value in (status.get(field) or {}).items():
             yield Sample(series, (*labels, metric), value)

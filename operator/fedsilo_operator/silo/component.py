@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fedsilo.api.observed import condition, holds
-from fedsilo_operator.conditions import moment
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
@@ -56,7 +56,7 @@ def _component(seen: AgentObservation, name: str) -> ComponentState:
 def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bool:
     """Whether a pod has been ready for so long."""
     ready = [condition(pod, PodCondition.READY) or {} for pod in pods if holds(pod, PodCondition.READY)]
-    return any(moment(found["lastTransitionTime"]) + duration <= now for found in ready)
+    return any(parse_timestamp(found["lastTransitionTime"]) + duration <= now for found in ready)
 
 
 def trainer_exit_seconds(trainer: ComponentState, guard: ComponentState, now: datetime) -> float:
@@ -66,4 +66,4 @@ def trainer_exit_seconds(trainer: ComponentState, guard: ComponentState, now: da
     if trainer.job is None or trainer.job_ended:
         return 0.0
     done = (condition(guard.job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
-    return max(0.0, TRAINER_EXIT_SECONDS - (now - moment(done)).total_seconds()) if done else 0.0
+    return max(0.0, TRAINER_EXIT_SECONDS - (now - parse_timestamp(done)).total_seconds()) if done else 0.0

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from fedsilo.api.observed import holds
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import NotFound
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.objects import (
     COMPONENT,
     CONFIG_MAP,

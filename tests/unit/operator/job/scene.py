@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import ClusterError, Refused
-from fedsilo_operator.conditions import timestamp
+from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.observe import JobObservation, observe
 from fedsilo_operator.job.reconcile import reconcile
+from fedsilo_operator.job.state import JobState
 from fedsilo_operator.names import SIGNING_KEY, agent_name, aggregator_name
 from fedsilo_operator.objects import (
     EVENT,
@@ -341,6 +343,13 @@ class Scene:
         ]
         found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [(event["type"], event["reason"]) for event in found]
+
+
+def state_of(scene: Scene) -> JobState:
+    """What the operator makes of the cluster as it is."""
+    seen = scene.seen()
+    assert seen is not None
+    return assess(seen, scene.settings)
 
 
 def signing_secret(ref: Ref) -> Object:

@@ -11,8 +11,8 @@ from typing import Any
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import holds
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import timestamp
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import (
     CLAIM,

@@ -1,0 +1,84 @@
+"""An observation is interpreted once: nobody comes back to it to find out the same again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.reconcile import reconcile
+from fedsilo_operator.job.state import Stage
+from tests.unit.operator.job.scene import NORTH, SOUTH, Scene, manifest, state_of
+
+
+def admitting() -> Scene:
+    scene = Scene()
+    scene.settle()
+    return scene
+
+
+def complete() -> Scene:
+    scene = Scene().running()
+    scene.pod("Succeeded", terminated={"exitCode": 0})
+    scene.end("Complete")
+    return scene
+
+
+def readers(seen: JobObservation, scene: Scene) -> list[str]:
+    """The files whose functions are given the observation, in order; its own properties are no interpretation."""
+    files: list[str] = []
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and any(value is seen for value in frame.f_locals.values()):
+            files.append(Path(frame.f_code.co_filename).name)
+
+    sys.setprofile(called)
+    try:
+        reconcile(seen, scene.now, scene.settings)
+    finally:
+        sys.setprofile(None)
+    return [name for name, _ in groupby(name for name in files if name != "observe.py")]
+
+
+@pytest.mark.parametrize("make", [admitting, lambda: Scene().started(), lambda: Scene().running(), complete])
+def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callable[[], Scene]) -> None:
+    scene = make()
+    seen = scene.seen()
+    assert seen is not None
+    first, *rest = readers(seen, scene)
+    assert first == "reconcile.py"
+    parts = [name for name in rest if name != "assess.py"]
+    assert len(parts) == len(set(parts)), rest
+    assert set(parts) <= {"trust.py", "participants.py", "blockers.py"}
+
+
+def test_a_job_goes_through_its_stages() -> None:
+    scene = Scene(manifest(ttlSecondsAfterFinished=3600))
+    assert state_of(scene).stage is Stage.ADMITTING
+    scene.settle()
+    scene.admit(NORTH, SOUTH)
+    assert state_of(scene).stage is Stage.STARTING
+    scene.step()
+    assert state_of(scene).stage is Stage.STARTED
+    scene.running()
+    scene.pod("Succeeded", terminated={"exitCode": 0})
+    scene.end("Complete")
+    assert state_of(scene).stage is Stage.ENDING
+    scene.settle()
+    assert state_of(scene).stage is Stage.FINISHED
+
+
+def test_a_suspended_job_does_not_start_though_it_could() -> None:
+    scene = Scene(manifest(suspend=True))
+    scene.settle()
+    scene.admit(NORTH, SOUTH)
+    state = state_of(scene)
+    assert state.stage is Stage.ADMITTING
+    assert [silo.ref for silo in state.starters] == [NORTH, SOUTH]
+    assert not state.active
