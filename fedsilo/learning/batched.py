@@ -39,7 +39,7 @@ class Client:
 
 
 def require_independent(model: nn.Module) -> None:
-    """Return if a batch of several clients computes what each would compute alone.
+    """Return if a batch of several clients computes what each would compute by itself.
 
     :raises MethodError: naming what does not.
     """
@@ -52,11 +52,11 @@ def require_independent(model: nn.Module) -> None:
 
 
 def fit_batched(model: Model, clients: Sequence[Client]) -> list[tuple[Tree, TrainingReport]]:
-    """Train every client from its own weights by SGD on the cross-entropy; weights and report of each.
+    """Train every client from its own weights by SGD on the cross-entropy; returns weights and report of each.
 
-    Plans may differ in their seeds alone.
+    Plans may differ in their seeds only.
 
-    :param model: the network of all of them; its own weights are of no account.
+    :param model: the network of all of them; its weights are overwritten.
     :raises DataInvalid: too few examples for a single step.
     :raises MethodError: training diverged, or the network does not permit it.
     """
@@ -64,7 +64,7 @@ def fit_batched(model: Model, clients: Sequence[Client]) -> list[tuple[Tree, Tra
     plan = clients[0].plan
     assert all(replace(client.plan, seed=plan.seed) == plan for client in clients)
     counts = [steps_of(len(client.examples), client.plan, skip_single=False) for client in clients]
-    # Those that take most steps first: at every step the clients still at work are the first so many.
+    # Clients with most steps first, so that the active ones are a prefix at every step.
     order = sorted(range(len(clients)), key=lambda place: -counts[place][1])
     ordered = [clients[place] for place in order]
     stack, steps = _stack(model, ordered), [counts[place][1] for place in order]
@@ -93,16 +93,16 @@ def _train(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Train the stack in place; losses and batch sizes, (clients, steps)."""
     plan, device = clients[0].plan, clients[0].examples.labels.device
-    learning = [name for name, _ in model.named_parameters()]
-    momenta = {name: torch.zeros_like(stack[name]) for name in learning}
+    trained = [name for name, _ in model.named_parameters()]
+    momenta = {name: torch.zeros_like(stack[name]) for name in trained}
     losses = torch.zeros((len(clients), steps[0]), dtype=torch.float64, device=device)
     sizes = np.zeros((len(clients), steps[0]))
 
-    def loss(weights: Stack, features: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+    def loss(weights: Stack, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
             logits = functional_call(model, weights, (features,))
             each = functional.cross_entropy(logits, labels, reduction="none")
-        return (each * counted).sum() / counted.sum()
+        return (each * mask).sum() / mask.sum()
 
     model.train()
     orders = [_order(client) for client in clients]
@@ -112,11 +112,11 @@ def _train(
         index = [next(order) for order in orders[:active]]
         sizes[:active, step] = [len(rows) for rows in index]
         weights = {name: tensor[:active].detach() for name, tensor in stack.items()}
-        for name in learning:
+        for name in trained:
             weights[name].requires_grad_()
         value = vmap(loss)(weights, *_batch(clients[:active], views[:active], index))
-        gradients = torch.autograd.grad(value.sum(), [weights[name] for name in learning])
-        found = dict(zip(learning, gradients, strict=True))
+        gradients = torch.autograd.grad(value.sum(), [weights[name] for name in trained])
+        found = dict(zip(trained, gradients, strict=True))
         losses[:active, step] = value.detach()
         with torch.no_grad():
             found = _clipped(found, plan.gradient_clip)
@@ -139,19 +139,19 @@ def _order(client: Client) -> Iterator[Tensor]:
 def _batch(
     clients: Sequence[Client], views: Sequence[View], index: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, labels and what counts, (clients, largest batch, ...): short batches are filled up with nothing."""
+    """Features, labels and mask, (clients, largest batch, ...): short batches are padded."""
     longest = max(len(rows) for rows in index)
-    features, labels, counted = [], [], []
+    features, labels, mask = [], [], []
     for client, view, rows in zip(clients, views, index, strict=True):
         x, y = client.examples.batch(rows)
-        features.append(_filled(view(x), longest))
-        labels.append(_filled(y, longest))
-        counted.append((torch.arange(longest, device=rows.device) < len(rows)).float())
-    return torch.stack(features), torch.stack(labels), torch.stack(counted)
+        features.append(_padded(view(x), longest))
+        labels.append(_padded(y, longest))
+        mask.append((torch.arange(longest, device=rows.device) < len(rows)).float())
+    return torch.stack(features), torch.stack(labels), torch.stack(mask)
 
 
-def _filled(batch: Tensor, longest: int) -> Tensor:
-    """With its first row again where it is short, which any network can compute."""
+def _padded(batch: Tensor, longest: int) -> Tensor:
+    """A short batch, padded with its first row, which any network can compute."""
     return torch.cat([batch, batch[:1].expand(longest - len(batch), *batch.shape[1:])])
 
 

@@ -20,7 +20,7 @@ class Examples:
         of which these examples are some.
     :param labels: (n,), int64.
     :param rows: (n,), int64: where in the pool each example's features are, so that several silos of one process hold
-        a dataset that they divide once; None where the pool is theirs alone.
+        a dataset that they divide once; None where they own the pool.
     """
 
     pool: Tensor

@@ -47,14 +47,14 @@ def train_classifier(
     inputs, targets = torch.tensor(features), torch.tensor(labels, dtype=torch.int64)
     absent = torch.ones(len(weight), dtype=torch.bool)
     absent[targets] = False
-    descent = SGD(parameters, plan.lr, plan.momentum)
+    optimizer = SGD(parameters, plan.lr, plan.momentum)
     for step, index in enumerate(batches(len(targets), plan.batch_size, plan.seed, plan.shuffle)):
         if step >= _steps(len(targets), plan):
             break
         logits = functional.linear(inputs[index], *parameters).masked_fill(absent, -torch.inf)
-        descent.clear()
+        optimizer.zero_grad()
         torch.autograd.backward(functional.cross_entropy(logits, targets[index]))
-        descent.step()
+        optimizer.step()
     names = ("classifier.weight", "classifier.bias")
     return {name: parameter.detach().numpy() for name, parameter in zip(names, parameters, strict=False)}
 

@@ -1,7 +1,7 @@
 """Stochastic gradient descent with momentum: the arithmetic of `torch.optim.SGD` by its functional form.
 
 `torch.optim.Optimizer` imports PyTorch's compiler when the first one is made: most of a second and a hundred megabytes,
-in every trainer, for something that is not used here.
+in every trainer, for a feature that is not used here.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class SGD:
         self._momentum = momentum
         self._weight_decay = weight_decay
 
-    def clear(self) -> None:
-        """Forget the gradients."""
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """Change every parameter that has a gradient."""
-        places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        gradients = [gradient for one in self._parameters if (gradient := one.grad) is not None]
-        momenta = [self._momenta[place] for place in places]
+        indices = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        gradients = [gradient for parameter in self._parameters if (gradient := parameter.grad) is not None]
+        momenta = [self._momenta[index] for index in indices]
         sgd(
-            [self._parameters[place] for place in places],
+            [self._parameters[index] for index in indices],
             gradients,
             momenta,
             has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
@@ -54,5 +54,5 @@ class SGD:
             nesterov=False,
             maximize=False,
         )
-        for place, momentum in zip(places, momenta, strict=True):
-            self._momenta[place] = momentum
+        for index, momentum in zip(indices, momenta, strict=True):
+            self._momenta[index] = momentum

@@ -53,7 +53,7 @@ class LocalTraining:
     :param epochs: passes over the examples.
     :param lr: learning rate of this round, see `learning_rate`.
     :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
-    :param gradient_clip: largest global L2 norm of the gradient; None leaves it alone.
+    :param gradient_clip: largest global L2 norm of the gradient; None does not clip.
     :param min_steps: take at least so many steps, passing over the examples again as needed.
     :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
     :param precision: bfloat16 computes forward passes under autocast; weights stay float32.
@@ -136,7 +136,7 @@ def cross_entropy_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Whether the network normalises over the batch, which one sample alone does not define."""
+    """Whether the network normalises over the batch, which a single sample does not define."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
@@ -187,13 +187,13 @@ def fit(
     :param loss: loss of a batch; further terms added here pass through the momentum like the gradient itself.
     :param correct: called after every backward pass, before clipping and the step.
     :param after_step: called after every step.
-    :param parameters: what learns; the whole model where it is not given.
+    :param parameters: what is trained; the whole model by default.
     :raises DataInvalid: too few examples for a single step.
     :raises MethodError: training diverged.
     """
     device = examples.labels.device
-    learning = list(model.parameters() if parameters is None else parameters)
-    descent = SGD(learning, plan.lr, plan.momentum, plan.weight_decay)
+    trained = list(model.parameters() if parameters is None else parameters)
+    optimizer = SGD(trained, plan.lr, plan.momentum, plan.weight_decay)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = batches(
@@ -207,11 +207,11 @@ def fit(
     )
     losses: list[Tensor] = []
     sizes: list[int] = []
-    # Both: what learns may lie outside the model, and parts of the model may not learn.
-    touched = list(dict.fromkeys([*model.parameters(), *learning]))
+    # Both: trained parameters may lie outside the model, and parts of the model may be frozen.
+    touched = list(dict.fromkeys([*model.parameters(), *trained]))
     model.train()
     view = plan.views()
-    with _own_randomness(plan.seed, device):
+    with _seeded(plan.seed, device):
         for index in islice(order, steps):
             features, labels = examples.batch(index)
             features = view(features)
@@ -225,14 +225,14 @@ def fit(
             if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
-                nn.utils.clip_grad_norm_(learning, plan.gradient_clip)
-            descent.step()
+                nn.utils.clip_grad_norm_(trained, plan.gradient_clip)
+            optimizer.step()
             if after_step is not None:
                 after_step(model)
             losses.append(value.detach())
             sizes.append(len(index))
             if len(losses) % per_epoch == 0 or len(losses) == steps:
-                # Once per pass and not per step: looking at a value makes a GPU wait.
+                # Once per pass and not per step: reading a value makes the CPU wait for the GPU.
                 _require_finite(torch.stack(losses), model, plan.lr)
     _clear_gradients(touched)
     last = (steps - 1) // per_epoch * per_epoch
@@ -268,7 +268,7 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
 
 
 @contextmanager
-def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
@@ -277,7 +277,7 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def diverged(lr: float) -> str:
-    """What has happened when training ends in numbers that are none, and what helps."""
+    """What to say when training ends in NaN or infinity, and the remedy."""
     return (
         f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
         "spec.training.gradientClip"
@@ -287,8 +287,8 @@ def diverged(lr: float) -> str:
 def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
     remedy = diverged(lr)
     state = model.state_dict()
-    # A sum over what is not finite is not finite either, and sooner had than a look at each number. One that overflows
-    # is looked at like the rest.
+    # A sum with a NaN or an infinity is not finite, and costs less than testing every number. A sum that merely
+    # overflows is examined below.
     sums = [t.sum() for t in (losses, *state.values()) if t.is_floating_point()]
     if torch.stack(sums).sum().isfinite():
         return
@@ -296,10 +296,10 @@ def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
     if not finite.all():
         step = int(finite.long().argmin().item())
         raise MethodError(f"training: step {step + 1}: loss {losses[step].item()}: {remedy}")
-    for name, sound in zip(
+    for name, finite_tensor in zip(
         state, torch.stack([t.isfinite().all() for t in state.values()]).tolist(), strict=True
     ):
-        if not sound:
+        if not finite_tensor:
             raise MethodError(f"training: step {len(losses)}: tensor {name!r} is not finite: {remedy}")
 
 

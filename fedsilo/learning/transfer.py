@@ -1,6 +1,6 @@
 """Knowledge transfer from a fixed model: how far the logits or the features of the one that learns are from its own.
 
-Each function gives a scalar whose gradient goes to the learning model alone.
+Each function gives a scalar whose gradient reaches the learning model only.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from fedsilo.learning.models import Model
 
-LEAST = 1e-12
-"""Norms below this count as this."""
+MIN_NORM = 1e-12
+"""Smaller norms are raised to this before they divide."""
 
 
 class ClsNormServer(FedAvgServer):
@@ -33,7 +33,7 @@ class ClsNormServer(FedAvgServer):
         tree = state.tree("model")
         weight = tree["classifier.weight"]
         norms = np.linalg.norm(weight, axis=1, keepdims=True)
-        return Snapshot({**tree, "classifier.weight": weight / np.maximum(norms, LEAST)})
+        return Snapshot({**tree, "classifier.weight": weight / np.maximum(norms, MIN_NORM)})
 
 
 class ClsNorm(FedAvg):
@@ -63,6 +63,6 @@ def normalised_loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of phi_c^T z / ||phi_c||, plus the classifier's bias where it has one."""
     from torch.nn import functional
 
-    weight = functional.normalize(model.classifier.weight, dim=1, eps=LEAST)
+    weight = functional.normalize(model.classifier.weight, dim=1, eps=MIN_NORM)
     logits = functional.linear(model.features(features), weight, model.classifier.bias)
     return functional.cross_entropy(logits, labels)

@@ -1,4 +1,4 @@
-"""clsprox: federated averaging with a proximal term on the classifier alone.
+"""clsprox: federated averaging with a proximal term on the classifier only.
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Section 3: one of the regularised classifiers that the paper compares its calibration with.

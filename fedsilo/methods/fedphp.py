@@ -1,7 +1,7 @@
 """FedPHP: federated averaging whose silos keep, and learn from, an inherited private model.
 
 Li, Zhan, Shao, Li, Song, "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021. The silo's
-private model teaches the downloaded one while that is trained; afterwards it takes over part of it.
+private model teaches the downloaded one while that is trained; after that it takes over part of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ScaMAP: MAP whose common model is trained with SCAFFOLD's control variates.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes".
-Control variates follow from the first stage alone, the one whose result is sent.
+Control variates follow from the first stage only, whose result is sent.
 """
 
 from __future__ import annotations

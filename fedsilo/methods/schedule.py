@@ -1,6 +1,6 @@
 """Which exchanges a job consists of, and which silos take part in each.
 
-Everything here follows from the manifest alone, so that a restarted aggregator asks the same silos for the same
+Everything here follows from the manifest, so that a restarted aggregator asks the same silos for the same
 things.
 """
 

@@ -1,7 +1,7 @@
 """State of a method: named trees of tensors and plain values, nothing hidden.
 
 A tree is held in memory while it is new and by reference to a content-addressed file once it is stored; code
-that reads a state does not notice. Trees that a round leaves alone are therefore not written again.
+that reads a state sees no difference. Trees that a round does not change are therefore not written again.
 """
 
 from __future__ import annotations

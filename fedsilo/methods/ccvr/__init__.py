@@ -2,7 +2,7 @@
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Algorithm 1: every silo sends statistics of its features, the aggregator draws virtual features from the
-pooled Gaussian of each class and trains the classifier alone on them.
+pooled Gaussian of each class and trains only the classifier on them.
 """
 
 from fedsilo.methods.ccvr.declaration import CCVR

@@ -27,8 +27,8 @@ from fedsilo.methods.state import State, Tree
 
 log = logging.getLogger("fedsilo.methods")
 
-LEAST = 1e-6
-"""Features below this count as this where their logarithm is taken."""
+MIN_FEATURE = 1e-6
+"""Smaller features are raised to this before their logarithm is taken."""
 
 
 @dataclass(frozen=True)
@@ -114,5 +114,5 @@ def virtual_features(
         features = np.maximum(features, 0)
     if config.tukey_beta is not None:
         power = config.tukey_beta
-        features = features**power if power else np.log(np.maximum(features, LEAST))
+        features = features**power if power else np.log(np.maximum(features, MIN_FEATURE))
     return features.astype(np.float32), np.repeat(classes, config.virtual_per_class)

@@ -89,7 +89,7 @@ class CReFF(Method):
 
 
 def gradient_payloads(released: bool) -> tuple[Payload, ...]:
-    """One gradient per class; that of the bias in the released form alone, since eq. 6 has no use for it."""
+    """One gradient per class; that of the bias only in the released form, since eq. 6 has no use for it."""
     weight = Payload("averaged_gradients", WEIGHT, ("classes", "feature"), per_class=True)
     bias = Payload("averaged_gradients", BIAS, ("classes",), per_class=True)
     return (weight, bias) if released else (weight,)

@@ -114,12 +114,12 @@ def match_features(
     :param wanted: their gradients, (G, C, d) and (G, C).
     """
     moving = features.clone().requires_grad_()
-    descent = SGD([moving], lr)
+    optimizer = SGD([moving], lr)
     for _ in range(steps):
-        descent.clear()
+        optimizer.zero_grad()
         loss = matching_loss(class_gradients(moving, labels, weight, bias), wanted, released=released)
         torch.autograd.backward(loss)
-        descent.step()
+        optimizer.step()
     return moving.detach()
 
 

@@ -67,7 +67,7 @@ class BiasReducedLoss:
         self._global: Tensor | None = None
 
     def __call__(self, model: Model, features: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch, for the step of the model alone: no gradient reaches theta."""
+        """The loss of a batch, for a step of the model: no gradient reaches theta."""
         terms = self._terms
         inputs, soft_labels = self._draw()
         real, pseudo = model.features(features), model.features(inputs)

@@ -23,7 +23,7 @@ STARTS = 10
 """Random starts of k-means, of which the one with the smallest inertia counts."""
 
 
-CROWDING = 1.2
+SIZE_FACTOR = 1.2
 """A capped cluster holds at most floor(1.2 N / K) silos, released code of FedConcat."""
 
 
@@ -37,7 +37,7 @@ def cluster_silos(
     matrix, seed = np.stack(list(rows.values())), job.seed("clusters")
     most = min(config.clusters, len(rows))
     number = elbow(matrix, most, seed) if config.choice == "elbow" else most
-    cap = int(CROWDING * len(rows) / number) if config.size_capped else None
+    cap = int(SIZE_FACTOR * len(rows) / number) if config.size_capped else None
     labels = cluster(matrix, number, seed, cap)
     if (formed := len(set(labels))) < number:
         log.warning("clusters: %d instead of %d: no more label distributions differ", formed, number)

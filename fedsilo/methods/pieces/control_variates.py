@@ -94,13 +94,13 @@ def control(
     y: Mapping[str, np.ndarray],
     c: Mapping[str, np.ndarray],
     own: Mapping[str, np.ndarray],
-    way: float,
+    distance: float,
 ) -> Tree:
     """c_k+ = c_k - c + (w - y) / (tau_k eta), option II.
 
-    :param way: tau_k eta, how far a unit gradient would have led.
+    :param distance: tau_k eta, how far tau_k steps along a gradient of norm one would lead.
     """
-    return {name: own[name] - c[name] + (w[name] - y[name]) / way for name in c}
+    return {name: own[name] - c[name] + (w[name] - y[name]) / distance for name in c}
 
 
 def _corrections(silo: SiloContext, shift: Tree, rate: float) -> tuple[Correction, Correction]:

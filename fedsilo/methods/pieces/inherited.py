@@ -105,7 +105,7 @@ def private_model(silo: SiloContext, private: State, config: InheritedConfig) ->
 
 
 def transfer_loss(silo: SiloContext, private: State, config: InheritedConfig) -> Loss:
-    """(1 - lambda) CE + lambda L_kt(p_k), p_k in evaluation mode; CE alone where there is no p_k yet."""
+    """(1 - lambda) CE + lambda L_kt(p_k), p_k in evaluation mode; only CE where there is no p_k yet."""
     import torch
     from torch import Tensor
     from torch.nn import functional

@@ -34,8 +34,8 @@ CITATION = (
     "Federated Learning with Incomplete Classes. 2024."
 )
 
-LEAST_STEPS = 5
-"""Steps that the released code's second stage has at least."""
+MIN_STEPS = 5
+"""Fewest steps of the released code's second stage."""
 
 
 class TwoStageConfig(InheritedConfig):
@@ -82,11 +82,13 @@ def first_loss(silo: SiloContext, config: TwoStageConfig) -> Loss:
 
 
 def stages(
-    silo: SiloContext, task: SiloTask, config: TwoStageConfig, afterwards: SecondStage
+    silo: SiloContext, task: SiloTask, config: TwoStageConfig, released: SecondStage
 ) -> tuple[LocalTraining, LocalTraining | None]:
     """What the two stages do: of S steps the first takes half, rounded up, and the second the rest, if there is one.
 
-    In the released code the first takes all S and the second more of them.
+    In the released code the first takes all S, and the second goes on after them.
+
+    :param released: second stage of the released code.
     """
     from fedsilo.learning.training import planned_steps
 
@@ -94,8 +96,8 @@ def stages(
     steps = planned_steps(silo.model(task.trees["model"]), silo.train, plan)
     second = replace(plan, seed=silo.seed("batches", task.phase, task.round, PERSONAL))
     if config.released:
-        more = max(int(afterwards.part * steps), LEAST_STEPS)
-        return plan, replace(second, lr=afterwards.rate * plan.lr, min_steps=more, max_steps=more)
+        more = max(int(released.part * steps), MIN_STEPS)
+        return plan, replace(second, lr=released.rate * plan.lr, min_steps=more, max_steps=more)
     half = math.ceil(steps / 2)
     return replace(plan, max_steps=half), replace(second, max_steps=steps - half) if steps > half else None
 

@@ -35,7 +35,7 @@ def _parameters() -> list[Tensor]:
 )
 def test_the_same_bytes_as_pytorch(momentum: float, weight_decay: float) -> None:
     ours, theirs = _parameters(), _parameters()
-    descent = SGD(ours, 0.1, momentum, weight_decay)
+    sgd = SGD(ours, 0.1, momentum, weight_decay)
     optimizer = torch.optim.SGD(theirs, 0.1, momentum=momentum, weight_decay=weight_decay)
     inputs = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1))
     for step, x in enumerate(inputs):
@@ -43,11 +43,11 @@ def test_the_same_bytes_as_pytorch(momentum: float, weight_decay: float) -> None
             loss = torch.nn.functional.linear(x, weight, bias).square().sum()
             # The last parameter has a gradient in every other step only, and keeps its momentum meanwhile.
             torch.autograd.backward(loss + seldom.sum() if step % 2 else loss)
-        descent.step()
+        sgd.step()
         optimizer.step()
         for one, other in zip(ours, theirs, strict=True):
             assert torch.equal(one, other)
-        descent.clear()
+        sgd.zero_grad()
         optimizer.zero_grad()
         assert all(one.grad is None for one in ours)
 

@@ -73,7 +73,7 @@ DIVERGING: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "config", "said"), DIVERGING)
-def test_settings_with_which_training_diverges_fail_the_job_and_leave_no_number_that_is_none(
+def test_settings_with_which_training_diverges_fail_the_job_and_leave_no_nan_behind(
     tmp_path: Path, method: str, config: dict[str, Any], said: str
 ) -> None:
     classes = {"a": [0, 1], "b": [1, 2]}
