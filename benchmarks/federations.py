@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from fedsilo.api.observed import status_of
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.status import FederatedJobStatus, ModelStatus, SiloStatusEntry
 from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import curve
@@ -28,12 +28,10 @@ from fedsilo_operator.objects import (
     MANAGER,
     POD,
     SILO_KIND,
-    Object,
     Ref,
     is_deleted,
     labels_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.queue import Key

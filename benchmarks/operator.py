@@ -37,10 +37,10 @@ import yaml
 
 from benchmarks.federations import HUB, Aggregators, Kubelet, jobs, silos
 from benchmarks.watchers import watching
-from fedsilo.api.observed import holds
+from fedsilo.api.observed import Object, holds
 from fedsilo_operator.cluster.api_server import ApiServer
 from fedsilo_operator.cluster.connection import connect
-from fedsilo_operator.objects import FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind, Object
+from fedsilo_operator.objects import FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.images import loaded, reference
 from hack.paths import ROOT
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import (
     Change,
     Cluster,
@@ -22,19 +23,7 @@ from fedsilo_operator.cluster.interface import (
     NotFound,
     Refused,
 )
-from fedsilo_operator.objects import (
-    CONFIG_MAP,
-    EVENT,
-    JOB,
-    SERVICE,
-    SILO_KIND,
-    Kind,
-    Object,
-    Ref,
-    labels_of,
-    ref_of,
-    uid_of,
-)
+from fedsilo_operator.objects import CONFIG_MAP, EVENT, JOB, SERVICE, SILO_KIND, Kind, Ref, labels_of, ref_of
 
 
 def config_map(namespace: str, name: str = "a", data: Any = None, **metadata: Any) -> Object:

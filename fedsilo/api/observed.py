@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Object = Mapping[str, Any]
+Object = dict[str, Any]
 """An object as the API server gives it."""
 
 

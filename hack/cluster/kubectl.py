@@ -11,13 +11,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from fedsilo.api.observed import Object
 from hack.cluster.binaries import programs
-
-Object = dict[str, Any]
 
 PATIENCE_SECONDS = 120.0
 """How long a command may take, unless its caller says otherwise."""

@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import status_of
+from fedsilo.api.observed import Object, status_of
 from fedsilo.api.timestamps import timestamp
-from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 Status = Literal["True", "False", "Unknown"]

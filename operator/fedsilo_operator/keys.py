@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import SigningKey, issue_server, make_authority
 from fedsilo.wire.certificates import AUTHORITY_LIFETIME
 from fedsilo_operator.cluster.interface import Cluster, Conflict, NotFound
 from fedsilo_operator.names import MASTER_KEY
-from fedsilo_operator.objects import COMPONENT, MANAGED_BY, MANAGER, SECRET, Object, Ref
+from fedsilo_operator.objects import COMPONENT, MANAGED_BY, MANAGER, SECRET, Ref
 
 MASTER_SIZE = 32
 ENTRY = "master"

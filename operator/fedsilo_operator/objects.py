@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Object = dict[str, Any]
-"""An object as the API server gives it."""
+from fedsilo.api.observed import Object, uid_of
 
 MANAGER = "fedsilo-operator"
 """Field manager of everything that the operator applies, and the value of its label on children."""
@@ -107,11 +106,6 @@ def kind_of(obj: Object) -> Kind:
 def ref_of(obj: Object) -> Ref:
     """Namespace and name of an object."""
     return Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-
-
-def uid_of(obj: Object) -> str:
-    """Identity of an object that exists."""
-    return str(obj["metadata"]["uid"])
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.objects import MANAGER, Kind, Object, Ref, kind_of, ref_of
+from fedsilo_operator.objects import MANAGER, Kind, Ref, kind_of, ref_of
 
 CONFIRM_SECONDS = 30.0
 """Time after which to look again after a write, although no watch has told of it."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.federation import END_SECONDS
 from tests.cluster.namespace import RESTRICTED, Namespace, until

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.runtime import ctr
 from hack.examples import documents
 from tests.cluster.namespace import RESTRICTED, Namespace, until

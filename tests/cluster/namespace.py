@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from tests.cluster.consortium import Consortium, golden, new_consortium
 from tests.cluster.namespace import Namespace, until
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo_operator.objects import Object, Ref, kind_of
+from fedsilo.api.observed import Object
+from fedsilo_operator.objects import Ref, kind_of
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
 from hack.images import TOOLBOX

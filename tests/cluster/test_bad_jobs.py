@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo.methods.registry import names
-from hack.cluster.kubectl import Kubectl, Object
+from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster.consortium import Consortium, golden, new_consortium
 from tests.cluster.federation import END_SECONDS

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.observed import Object
 from hack.cluster.errors import ClusterError
-from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 from hack.operator import leader
 from tests.cluster.federation import END_SECONDS, ClusterFederation, federation, run_here, signal
 from tests.cluster.namespace import Namespace, until

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX, reference
 from tests.cluster import outside
 from tests.cluster.federation import ClusterFederation, federation, signal

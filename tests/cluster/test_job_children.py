@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import ClusterError
@@ -29,11 +30,9 @@ from fedsilo_operator.objects import (
     SERVICE_ACCOUNT,
     SILO_AGENT,
     Kind,
-    Object,
     Ref,
     kind_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThrough

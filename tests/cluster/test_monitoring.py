@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.packages import unpacked
 from hack.images import TOOLBOX
 from hack.operator import leader

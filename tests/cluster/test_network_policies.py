@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster import outside
 from tests.cluster.namespace import Namespace, fresh_namespace, pod, until

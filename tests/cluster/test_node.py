@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER

@@ -17,10 +17,11 @@ import pytest
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
-from hack.cluster.kubectl import Kubectl, Object
+from hack.cluster.kubectl import Kubectl
 from tests.cluster.federation import ClusterFederation, federation
 from tests.cluster.namespace import Namespace, until
 from tests.cluster.rights import rights

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 
 _LABELS = r"app\.kubernetes\.io/component", r"fedsilo\.io/silo"
 _FIELDS = ["metadata.name", "status.phase", *(f"metadata.labels.{label}" for label in _LABELS)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.events import Repetitions, event_object
 from fedsilo_operator.cluster.interface import (
@@ -35,13 +36,11 @@ from fedsilo_operator.objects import (
     MANAGER,
     SERVICE,
     Kind,
-    Object,
     Ref,
     is_deleted,
     kind_of,
     labels_of,
     ref_of,
-    uid_of,
 )
 from tests.operator_fakes.ownership import ApplyConflict, Owners, Writer, apply, update
 from tests.operator_fakes.selectors import fields_match, labels_match

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedsilo_operator.objects import Object
+from fedsilo.api.observed import Object
 
 MAP_LISTS: dict[str, tuple[str, ...]] = {
     "conditions": ("type",),

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 
+from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.connection import APPLY, MERGE, Connection, Query, connect
 from fedsilo_operator.cluster.events import Repetitions, event_object
 from fedsilo_operator.cluster.interface import Change, Event, Gone, Listing, NotFound, Unavailable
 from fedsilo_operator.cluster.lean import lean
-from fedsilo_operator.objects import EVENT, MANAGER, Kind, Object, Ref, kind_of, ref_of
+from fedsilo_operator.objects import EVENT, MANAGER, Kind, Ref, kind_of, ref_of
 
 PAGE_SIZE = 100
 """Objects per answer of a listing. All kinds are listed at the same time, and whole objects are large."""

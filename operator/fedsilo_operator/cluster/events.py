@@ -6,9 +6,10 @@ from collections import OrderedDict
 from datetime import datetime
 from uuid import uuid4
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.objects import MANAGER, Object, Ref, ref_of, uid_of
+from fedsilo_operator.objects import MANAGER, Ref, ref_of
 
 MAX_MESSAGE = 1024
 """Characters of an event's message, as events.k8s.io/v1 allows."""

@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fedsilo.api.observed import Object
 from fedsilo.errors import FedsiloError
-from fedsilo_operator.objects import Kind, Object, Ref
+from fedsilo_operator.objects import Kind, Ref
 
 
 class ClusterError(FedsiloError):

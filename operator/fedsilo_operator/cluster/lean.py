@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fedsilo_operator.objects import JOB, POD, Object
+from fedsilo.api.observed import Object
+from fedsilo_operator.objects import JOB, POD
 
 _OF_PODS = {"args", "securityContext", "tolerations", "volumeMounts", "volumes"}
 

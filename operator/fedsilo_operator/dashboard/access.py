@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from fedsilo.api.observed import Object
 from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo_operator.cluster.interface import ClusterError
-from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Object
+from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
 
 CACHE_SECONDS = 60.0
 """Time for which an answer of the API server is cached: a right that is withdrawn ends that much later."""

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Iterable
 from typing import Never
 
+from fedsilo.api.observed import Object
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.snapshot import Snapshot
 from fedsilo_operator.cluster.interface import Cluster, ClusterError
-from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Object, ref_of
+from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, ref_of
 from fedsilo_operator.runtime.store import Store
 
 EVENTS_POLL_SECONDS = 5.0

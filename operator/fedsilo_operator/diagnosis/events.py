@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
-from fedsilo_operator.objects import EVENT, Object, ref_of, uid_of
+from fedsilo_operator.objects import EVENT, ref_of
 from fedsilo_operator.workloads.pod import is_suspended
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 5.0, 300.0

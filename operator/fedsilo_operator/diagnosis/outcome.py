@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsilo.api.observed import condition, holds, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.pods import JobCondition, PodPhase, alive, component, created, phase, sentence
 from fedsilo_operator.diagnosis.remedies import REMEDIES
 from fedsilo_operator.diagnosis.termination import Termination, reason_in, termination_of
-from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 

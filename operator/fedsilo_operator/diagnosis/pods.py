@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from fedsilo.api.observed import holds, status_of
-from fedsilo_operator.objects import COMPONENT, Object, is_deleted, labels_of
+from fedsilo.api.observed import Object, holds, status_of
+from fedsilo_operator.objects import COMPONENT, is_deleted, labels_of
 
 
 class PodPhase(StrEnum):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo import errors
-from fedsilo.api.observed import condition, holds, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.pods import PodCondition
-from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, Object, labels_of, ref_of
+from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
 CODES = {

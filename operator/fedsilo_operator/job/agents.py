@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.job.trust import bundle
 from fedsilo_operator.names import agent_labels, agent_name
-from fedsilo_operator.objects import SILO_AGENT, Object, Ref, is_deleted, ref_of, silo_of, uid_of
+from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, ref_of, silo_of
 from fedsilo_operator.plan import Action, Apply, Delete
 from fedsilo_operator.settings import Settings
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.job.trust import bundle, keys_of
-from fedsilo_operator.objects import (
-    CLAIM,
-    CONFIG_MAP,
-    JOB,
-    SERVICE,
-    Object,
-    is_deleted,
-    kind_of,
-    ref_of,
-    satisfies,
-    uid_of,
-)
+from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, SERVICE, is_deleted, kind_of, ref_of, satisfies
 from fedsilo_operator.plan import Action, Apply, Create, Delete
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import quorum_findings
-from fedsilo.api.observed import condition
+from fedsilo.api.observed import Object, condition
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import public_key
 from fedsilo_operator.messages import joined
-from fedsilo_operator.objects import Object, Ref, ref_of
+from fedsilo_operator.objects import Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 

@@ -10,9 +10,10 @@ from fedsilo.api.faults import Fault
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest, contradictions
 from fedsilo.api.messages import faults_of
+from fedsilo.api.observed import Object
 from fedsilo.methods import registry
 from fedsilo.validation import registry_faults
-from fedsilo_operator.objects import FEDERATED_JOB, Object
+from fedsilo_operator.objects import FEDERATED_JOB
 
 METHOD = "spec.method.name"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import holds
+from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.job.observe import OWNED, observe
@@ -25,11 +25,9 @@ from fedsilo_operator.objects import (
     POD,
     SILO_AGENT,
     SILO_KIND,
-    Object,
     Ref,
     labels_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.rejections import Rejection

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from fedsilo.api.conditions import JobPhase
-from fedsilo.api.observed import status_of
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.metrics import JOB, Sample, Series
-from fedsilo_operator.objects import Object, ref_of, uid_of
+from fedsilo_operator.objects import ref_of
 
 JOBS = Series("federated_jobs", "gauge", ("state",), "Jobs by phase.")
 INFO = Series("federated_job_info", "gauge", (*JOB, "uid", "method", "model"), "1 for each job.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import holds, status_of
+from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
@@ -26,7 +26,6 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     Ref,
     is_deleted,
     is_namesakes,
@@ -34,7 +33,6 @@ from fedsilo_operator.objects import (
     owns,
     ref_of,
     silo_of,
-    uid_of,
 )
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.aggregator import AGGREGATOR

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import quorum_findings
-from fedsilo.api.observed import condition, holds, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
-from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Object, Ref, labels_of, ref_of, uid_of
+from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.workloads.aggregator import public_keys_in
 

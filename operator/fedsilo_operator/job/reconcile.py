@@ -7,6 +7,7 @@ from datetime import datetime
 
 from fedsilo.api.conditions import JobPhase
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.events import backoff
@@ -15,7 +16,7 @@ from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.conditions import active_conditions, final_conditions, unreadable_conditions
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.state import JobState, Stage
-from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, Object, ref_of, uid_of
+from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, ref_of
 from fedsilo_operator.plan import Action, Apply, Delete, Plan, isolate
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import AGGREGATOR

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, ConditionType, JobPhase
-from fedsilo.api.observed import condition, status_of
+from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.job.participants import reported
 from fedsilo_operator.job.state import JobState
-from fedsilo_operator.objects import Object, Ref, satisfies
+from fedsilo_operator.objects import Ref, satisfies
 from fedsilo_operator.reasons import ALARMING, HARMLESS, Reason
 
 ORDER = tuple(ConditionType)

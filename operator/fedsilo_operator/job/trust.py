@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
 from fedsilo_operator.names import MASTER_KEY
-from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Object, Ref, ref_of, uid_of
+from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import server_names, trust_in, url_of

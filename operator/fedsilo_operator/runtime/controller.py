@@ -9,19 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Never, Protocol
 
+from fedsilo.api.observed import Object
 from fedsilo.logs import concerning
 from fedsilo.metrics import Distribution
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, Event, Refused
-from fedsilo_operator.objects import (
-    FEDERATED_JOB,
-    JOB_NAME,
-    JOB_NAMESPACE,
-    SILO,
-    SILO_KIND,
-    Kind,
-    Object,
-    labels_of,
-)
+from fedsilo_operator.objects import FEDERATED_JOB, JOB_NAME, JOB_NAMESPACE, SILO, SILO_KIND, Kind, labels_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import AlreadyReported
 from fedsilo_operator.runtime.queue import Key, Queue

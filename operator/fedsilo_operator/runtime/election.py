@@ -12,9 +12,10 @@ import random
 from datetime import UTC, datetime
 from typing import Any, Never
 
+from fedsilo.api.observed import Object
 from fedsilo.errors import FedsiloError
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, NotFound
-from fedsilo_operator.objects import LEASE, MANAGER, Object, Ref
+from fedsilo_operator.objects import LEASE, MANAGER, Ref
 
 log = logging.getLogger("fedsilo")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import (
     Cluster,
     ClusterError,
@@ -20,10 +21,8 @@ from fedsilo_operator.objects import (
     MANAGED_BY,
     MANAGER,
     SILO_AGENT,
-    Object,
     labels_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.plan import Action, Apply, Create, Plan
 from fedsilo_operator.rejections import (

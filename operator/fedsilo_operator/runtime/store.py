@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
 from fedsilo_operator.cluster.lean import lean
-from fedsilo_operator.objects import JOB_NAME, JOB_UID, Kind, Object, Ref, kind_of, labels_of, ref_of, uid_of
+from fedsilo_operator.objects import JOB_NAME, JOB_UID, Kind, Ref, kind_of, labels_of, ref_of
 
 T = TypeVar("T")
 

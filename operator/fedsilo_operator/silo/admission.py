@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.messages import faults_of
-from fedsilo.api.observed import condition, status_of
+from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.process import version
 from fedsilo_operator.conditions import Status
-from fedsilo_operator.objects import Object, silo_of
+from fedsilo_operator.objects import silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.objections import admission_note, objections

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
-from fedsilo.api.observed import condition, holds, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.diagnosis.outcome import Outcome
-from fedsilo_operator.objects import JOB, Object
+from fedsilo_operator.objects import JOB
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings

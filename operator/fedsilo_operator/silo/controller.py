@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
@@ -21,7 +22,6 @@ from fedsilo_operator.objects import (
     SECRET,
     SILO_AGENT,
     SILO_KIND,
-    Object,
     Ref,
     labels_of,
     ref_of,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.objects import (
@@ -21,7 +22,6 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     Ref,
     is_namesakes,
     labels_of,

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import condition, status_of
+from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.errors import Problem
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
-from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Object, Ref, is_deleted, ref_of, satisfies
+from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Ref, is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of

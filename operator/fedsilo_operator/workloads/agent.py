@@ -18,10 +18,11 @@ from pydantic import BaseModel
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.common import Quantity
+from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
-from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Object, Ref
+from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (

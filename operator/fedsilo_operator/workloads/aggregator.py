@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.keys import JobKeys
 from fedsilo_operator.names import aggregator_name, claim_name, job_labels
 from fedsilo_operator.objects import (
@@ -24,10 +25,8 @@ from fedsilo_operator.objects import (
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
-    Object,
     Ref,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.data import dataset_mounts

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsilo_operator.objects import JOB, Object, Ref
+from fedsilo.api.observed import Object
+from fedsilo_operator.objects import JOB, Ref
 
 USER = 65532
 """User and group of every process; the images know no other."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from fedsilo.api.observed import Object
 from hack.cluster.binaries import programs
-from hack.cluster.kubectl import Object
 from hack.examples import documents
 from tests.paths import ROOT
 

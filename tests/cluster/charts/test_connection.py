@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
 from hack.images import reference
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, is_hook, quickstart, render

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.workloads import aggregator
 from hack.cluster.apiserver import api_server
-from hack.cluster.kubectl import Kubectl, Object
+from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
 from tests.cluster.namespace import until

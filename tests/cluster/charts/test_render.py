@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from hack.cluster.binaries import programs
-from hack.cluster.kubectl import Object
 from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES

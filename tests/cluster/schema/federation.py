@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 from tests.unit.api.manifests import DIGITS
 
 OPERATOR, AGGREGATOR = "fedsilo-operator", "fedsilo-aggregator"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.cluster.kubectl import Kubectl, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import SILO, job
 from tests.cluster.schema.objects import AGENT, KEY
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from hack.cluster.kubectl import Kubectl, KubectlFailed, Object
+from fedsilo.api.observed import Object
+from hack.cluster.kubectl import Kubectl, KubectlFailed
 from tests.cluster.schema.federation import (
     LATER,
     NOW,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedsilo.api.observed import Object
 from tests.unit.cli.objects import agent, ago, condition, conditions_until, entry, job
 
 SILOS = ("north", "east", "south", "west")
@@ -51,11 +52,11 @@ def running(states: str, **more: Any) -> dict[str, Any]:
     return job(*conditions_until("Running"), **open_round(states, **more))
 
 
-def ready(*names: str) -> Sequence[Mapping[str, Any]]:
+def ready(*names: str) -> Sequence[Object]:
     return [agent(name, ADMITTED, READY) for name in names]
 
 
-def unready(name: str, reason: str, message: str) -> Mapping[str, Any]:
+def unready(name: str, reason: str, message: str) -> Object:
     return agent(name, ADMITTED, condition("Ready", "False", reason, message, minutes=4))
 
 
@@ -77,7 +78,7 @@ REFUSED = condition(
 
 FAILED_ROUND = "silo-west/west: DataInvalid: scans/0017.png: cannot be read; repair or remove the file"
 
-CASES: Mapping[str, tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {
+CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
     "just made": (job(metadata={"creationTimestamp": ago(seconds=5)}, observedGeneration=None), []),
     "no operator": (job(observedGeneration=None), []),
     "no status at all": ({**job(), "status": None}, []),

@@ -7,8 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
+from fedsilo.api.observed import uid_of
 from fedsilo_operator.cluster.interface import Change, Conflict, Gone, NotFound, Unavailable
-from fedsilo_operator.objects import CONFIG_MAP, Ref, uid_of
+from fedsilo_operator.objects import CONFIG_MAP, Ref
 from tests.operator_contract import Contract, config_map
 from tests.operator_fakes.cluster import FakeCluster
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import (
     ClusterError,
     Conflict,
@@ -17,7 +18,7 @@ from fedsilo_operator.cluster.interface import (
     Refused,
     Unavailable,
 )
-from fedsilo_operator.objects import CONFIG_MAP, EVENT, LEASE, SECRET, Object, Ref, labels_of, ref_of
+from fedsilo_operator.objects import CONFIG_MAP, EVENT, LEASE, SECRET, Ref, labels_of, ref_of
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.operator import Operator

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import issue_server, make_authority
 from fedsilo_operator.__main__ import main
@@ -22,7 +23,7 @@ from fedsilo_operator.dashboard import source as source_module
 from fedsilo_operator.dashboard.access import CACHE_SECONDS, TokenAccess
 from fedsilo_operator.dashboard.serving import dashboard
 from fedsilo_operator.dashboard.source import Source
-from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Kind, Object
+from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Kind
 from fedsilo_operator.runtime.store import Store
 from tests.operator_fakes.cluster import FakeCluster
 from tests.unit.dashboard.snapshots import consortium

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import (
     Cluster,
     ClusterError,
@@ -18,18 +19,7 @@ from fedsilo_operator.cluster.interface import (
     Refused,
     Unavailable,
 )
-from fedsilo_operator.objects import (
-    CONFIG_MAP,
-    EVENT,
-    SECRET,
-    SERVICE,
-    SILO_KIND,
-    Kind,
-    Object,
-    Ref,
-    ref_of,
-    uid_of,
-)
+from fedsilo_operator.objects import CONFIG_MAP, EVENT, SECRET, SERVICE, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.plan import Apply, Create, Delete, Plan
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime import executor

@@ -12,12 +12,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, NotFound
 from fedsilo_operator.keys import job_keys, load_master
 from fedsilo_operator.names import MASTER_KEY
-from fedsilo_operator.objects import SECRET, Kind, Object, Ref
+from fedsilo_operator.objects import SECRET, Kind, Ref
 from tests.operator_fakes.cluster import FakeCluster
 
 CREATED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import json
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.pods import running
-from fedsilo_operator.objects import Object
 from fedsilo_operator.workloads.pod import is_suspended
 from tests.operator_contract import config_map, job
 

@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from fedsilo.api.observed import Object
 from fedsilo.metrics import Exposition
 from fedsilo_operator.cluster.interface import ClusterError, Refused, Unavailable
 from fedsilo_operator.job import metrics as jobs
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.metrics import exposition
-from fedsilo_operator.objects import FEDERATED_JOB, Kind, Object, Ref
+from fedsilo_operator.objects import FEDERATED_JOB, Kind, Ref
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.operator import Operator

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import running
-from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Reason
 from tests.unit.operator.golden import sentences
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, Unavailable
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.objects import (
@@ -32,7 +33,6 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     ref_of,
 )
 from fedsilo_operator.runtime.controller import Reconciler

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
-from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Object, Ref, ref_of
+from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Indexer, Store, WriteThrough
 from tests.operator_contract import config_map

@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from fedsilo.api.observed import holds
+from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.objects import (
@@ -20,11 +20,9 @@ from fedsilo_operator.objects import (
     POD,
     SECRET,
     Kind,
-    Object,
     Ref,
     labels_of,
     ref_of,
-    uid_of,
 )
 from tests.operator_fakes.cluster import FakeCluster
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import ClusterError, Refused
@@ -26,11 +27,9 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     Ref,
     labels_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.rejections import Rejection

@@ -14,17 +14,10 @@ from cryptography import x509
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
-from fedsilo_operator.objects import (
-    CLAIM,
-    CONFIG_MAP,
-    JOB,
-    NETWORK_POLICY,
-    SECRET,
-    Object,
-    satisfies,
-)
+from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, SECRET, satisfies
 from fedsilo_operator.workloads import aggregator
 from tests.unit.operator.job.scene import NORTH, SETTINGS, SOUTH, Scene, manifest, public_key
 

@@ -6,19 +6,10 @@ import asyncio
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Unavailable
 from fedsilo_operator.job.controller import JobController
-from fedsilo_operator.objects import (
-    FEDERATED_JOB,
-    JOB,
-    SERVICE,
-    SILO_AGENT,
-    SILO_KIND,
-    Kind,
-    Object,
-    Ref,
-    ref_of,
-)
+from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.runtime.queue import Key
 from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SETTINGS, SOUTH, Scene, View, manifest, silo
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fedsilo.api.observed import uid_of
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -22,7 +23,6 @@ from fedsilo_operator.objects import (
     Kind,
     Ref,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.plan import Create
 from fedsilo_operator.workloads.aggregator import claim_ref, public_keys_in

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -19,7 +20,6 @@ from fedsilo_operator.objects import (
     SERVICE,
     SILO_AGENT,
     Kind,
-    Object,
     ref_of,
 )
 from fedsilo_operator.plan import Delete

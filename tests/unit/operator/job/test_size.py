@@ -9,10 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from fedsilo.api.digest import spec_digest
+from fedsilo.api.observed import Object
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
-from fedsilo_operator.objects import SERVICE, SILO_AGENT, Object, Ref, silo_of
+from fedsilo_operator.objects import SERVICE, SILO_AGENT, Ref, silo_of
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.workloads.aggregator import service
 from tests.unit.operator.job.scene import JOB_REF, NORTH, SETTINGS, START, manifest, public_key, silo

@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
-from fedsilo_operator.objects import (
-    CONFIG_MAP,
-    JOB,
-    SECRET,
-    SERVICE,
-    SILO_AGENT,
-    SILO_KIND,
-    Object,
-    Ref,
-    ref_of,
-)
+from fedsilo_operator.objects import CONFIG_MAP, JOB, SECRET, SERVICE, SILO_AGENT, SILO_KIND, Ref, ref_of
 from fedsilo_operator.plan import Create, Plan
 from tests.unit.operator.job.scene import JOB_REF, NORTH, SETTINGS, SOUTH, Scene, manifest
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.observed import holds
+from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.names import agent_labels, agent_name
@@ -23,12 +23,10 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     Ref,
     kind_of,
     labels_of,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.settings import Settings

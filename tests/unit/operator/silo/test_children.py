@@ -14,11 +14,11 @@ import yaml
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
+from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.trainer import __main__ as trainer_program
-from fedsilo_operator.objects import Object
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent

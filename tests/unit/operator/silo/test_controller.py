@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from fedsilo.api.observed import condition
+from fedsilo.api.observed import Object, condition, uid_of
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -24,10 +24,8 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Kind,
-    Object,
     Ref,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator

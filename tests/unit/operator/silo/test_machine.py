@@ -9,9 +9,9 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fedsilo.api.observed import holds
+from fedsilo.api.observed import Object, holds
 from fedsilo_operator.diagnosis.pods import running
-from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, Object, ref_of
+from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, ref_of
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.scene import RUNNING, SILO_REF, World, agent, ended, silo
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.agent import SiloAgent
+from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
-from fedsilo_operator.objects import Object
 from fedsilo_operator.reasons import Diagnosis
 from fedsilo_operator.silo.objections import admission_note, objections
 from tests.unit.operator.golden import sentences

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.observed import condition
+from fedsilo.api.observed import Object, condition
 from fedsilo.wire import SigningKey
-from fedsilo_operator.objects import Object
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.silo.signing_key import KeyObservation, reconcile, secret
 from tests.unit.operator.silo.scene import START, silo
