@@ -6,13 +6,12 @@ The contract tests of `tests/operator_contract.py` run over it and over a real o
 from __future__ import annotations
 
 import asyncio
-import pickle
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
@@ -26,24 +25,31 @@ from fedsilo_operator.cluster.interface import (
     Gone,
     Listing,
     NotFound,
-    Refused,
     Unavailable,
 )
 from fedsilo_operator.objects import (
-    CONFIG_MAP,
     EVENT,
-    JOB,
     MANAGER,
     SERVICE,
     Kind,
     Ref,
     is_deleted,
     kind_of,
-    labels_of,
     ref_of,
 )
-from tests.operator_fakes.ownership import ApplyConflict, Owners, Writer, apply, update
-from tests.operator_fakes.selectors import fields_match, labels_match
+from tests.operator_fakes.ownership import ApplyConflict, Writer, apply, update
+from tests.operator_fakes.records import (
+    Entry,
+    Record,
+    bookmark,
+    change_of,
+    copied,
+    intent,
+    refuse_change,
+    selected,
+    shown,
+)
+from tests.operator_fakes.selectors import fields_match
 
 Faults = Callable[[str, Kind], ClusterError | None]
 
@@ -58,21 +64,6 @@ WITHOUT_GENERATION = {
     "Service",
     "ServiceAccount",
 }
-
-
-@dataclass
-class _Record:
-    object: Object
-    owners: Owners
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A line of a kind's history."""
-
-    version: int
-    before: Object | None
-    after: Object | None
 
 
 @dataclass(eq=False)
@@ -101,8 +92,8 @@ class FakeCluster:
     """Every create, apply and delete that was asked for by way of the verbs and changed something."""
 
     def __post_init__(self) -> None:
-        self._kinds: defaultdict[Kind, dict[Ref, _Record]] = defaultdict(dict)
-        self._history: defaultdict[Kind, list[_Entry]] = defaultdict(list)
+        self._kinds: defaultdict[Kind, dict[Ref, Record]] = defaultdict(dict)
+        self._history: defaultdict[Kind, list[Entry]] = defaultdict(list)
         self._watchers: defaultdict[Kind, set[_Watcher]] = defaultdict(set)
         self._gone_namespaces: set[str] = set()
         self._version = 100
@@ -120,7 +111,7 @@ class FakeCluster:
         items = [
             obj
             for obj in self.objects(kind)
-            if _selected(obj, namespace, labels) and (not fields or fields_match(obj, fields))
+            if selected(obj, namespace, labels) and (not fields or fields_match(obj, fields))
         ]
         listing = Listing(tuple(items), str(self._version))
         await asyncio.sleep(self.delay())
@@ -142,7 +133,7 @@ class FakeCluster:
                     raise Gone(f"too old resource version: {position} ({self._compacted})")
                 for entry in history[bisect_right(history, position, key=lambda entry: entry.version) :]:
                     position = entry.version
-                    change = _change(entry, namespace, labels)
+                    change = change_of(entry, namespace, labels)
                     if change is not None:
                         self._fault("watch", kind)
                         yield change
@@ -153,7 +144,7 @@ class FakeCluster:
                 if watcher.bookmark:
                     watcher.bookmark = False
                     position = max(position, self._version)
-                    yield _bookmark(kind, position)
+                    yield bookmark(kind, position)
                 watcher.wake.clear()
                 await watcher.wake.wait()
         finally:
@@ -233,7 +224,7 @@ class FakeCluster:
 
     def objects(self, kind: Kind) -> tuple[Object, ...]:
         """All objects of a kind, by namespace and name."""
-        return tuple(_shown(record) for _, record in sorted(self._kinds[kind].items()))
+        return tuple(shown(record) for _, record in sorted(self._kinds[kind].items()))
 
     def glance(self, kind: Kind) -> tuple[Object, ...]:
         """All objects of a kind as they lie there: not copied, so only to be looked at."""
@@ -243,7 +234,7 @@ class FakeCluster:
         """One object."""
         if ref not in self._kinds[kind]:
             raise NotFound(f'{kind.plural} "{ref.name}" not found')
-        return _shown(self._kinds[kind][ref])
+        return shown(self._kinds[kind][ref])
 
     def put(self, obj: Object, manager: str = "kubectl") -> Object:
         """Create or replace an object, and its status where it says one."""
@@ -262,12 +253,12 @@ class FakeCluster:
         if not record.object["metadata"].get("finalizers"):
             self._store(kind, ref, None)
         elif not is_deleted(record.object):
-            content = _copy(record.object)
+            content = copied(record.object)
             content["metadata"]["deletionTimestamp"] = timestamp(self.now())
             content["metadata"]["deletionGracePeriodSeconds"] = 0
             if "generation" in content["metadata"]:
                 content["metadata"]["generation"] += 1
-            self._store(kind, ref, _Record(content, record.owners))
+            self._store(kind, ref, Record(content, record.owners))
 
     def remove_namespace(self, name: str) -> None:
         """Everything in it goes, and nothing can be made there any more."""
@@ -324,7 +315,7 @@ class FakeCluster:
             raise Conflict(f'{kind.plural} "{ref.name}" already exists')
         if ref.namespace in self._gone_namespaces:
             raise NotFound(f'namespaces "{ref.namespace}" not found')
-        content = {key: value for key, value in _copy(obj).items() if key != "status"}
+        content = {key: value for key, value in copied(obj).items() if key != "status"}
         self._made += 1
         content["metadata"] |= {
             "uid": f"{self._made:08x}-0000-4000-8000-000000000000",
@@ -336,7 +327,7 @@ class FakeCluster:
         if kind == SERVICE:
             address = f"10.96.{self._made >> 8}.{self._made & 255}"
             content.setdefault("spec", {}).setdefault("clusterIP", address)
-        self._store(kind, ref, _Record(content, owners))
+        self._store(kind, ref, Record(content, owners))
 
     def _apply(self, kind: Kind, ref: Ref, obj: Object, writer: Writer) -> Object:
         record = self._kinds[kind].get(ref)
@@ -355,17 +346,17 @@ class FakeCluster:
         if version not in (None, record.object["metadata"]["resourceVersion"]):
             raise Conflict(f'cannot fulfil on {kind.plural} "{ref.name}": the object has been modified')
         wanted = {key: value for key, value in obj.items() if (key == "status") == bool(writer.subresource)}
-        content, owners = apply(record.object, _copy(wanted), record.owners, writer)
-        answer = _Record(content, owners)
+        content, owners = apply(record.object, copied(wanted), record.owners, writer)
+        answer = Record(content, owners)
         self._change(kind, ref, answer)
-        return _shown(self._kinds[kind].get(ref, answer))
+        return shown(self._kinds[kind].get(ref, answer))
 
     def _update(self, kind: Kind, ref: Ref, parts: dict[str, Any], writer: Writer) -> None:
         """Replace the parts; metadata as far as it can be written."""
         before = self._kinds[kind][ref]
         content = {
             **before.object,
-            **{key: value for key, value in _copy(parts).items() if value is not None},
+            **{key: value for key, value in copied(parts).items() if value is not None},
         }
         kept = {
             name: value
@@ -378,23 +369,23 @@ class FakeCluster:
             if name in ("labels", "annotations", "finalizers", "ownerReferences")
         }
         content["metadata"] = kept | written
-        self._change(kind, ref, _Record(content, update(before.object, content, before.owners, writer)))
+        self._change(kind, ref, Record(content, update(before.object, content, before.owners, writer)))
 
-    def _change(self, kind: Kind, ref: Ref, record: _Record) -> None:
+    def _change(self, kind: Kind, ref: Ref, record: Record) -> None:
         before = self._kinds[kind][ref]
         if record.object == before.object and record.owners == before.owners:
             return
-        _refuse(kind, before.object, record.object)
+        refuse_change(kind, before.object, record.object)
         metadata = dict(record.object["metadata"])
-        if "generation" in metadata and _intent(record.object) != _intent(before.object):
+        if "generation" in metadata and intent(record.object) != intent(before.object):
             metadata["generation"] += 1
         content = {**record.object, "metadata": metadata}
         if is_deleted(content) and not metadata.get("finalizers"):
             self._store(kind, ref, None)
         else:
-            self._store(kind, ref, _Record(content, record.owners))
+            self._store(kind, ref, Record(content, record.owners))
 
-    def _store(self, kind: Kind, ref: Ref, record: _Record | None) -> None:
+    def _store(self, kind: Kind, ref: Ref, record: Record | None) -> None:
         self._version += 1
         before = self._kinds[kind].get(ref)
         if record is None:
@@ -403,66 +394,6 @@ class FakeCluster:
             version = {"resourceVersion": str(self._version)}
             record.object = {**record.object, "metadata": record.object["metadata"] | version}
             self._kinds[kind][ref] = record
-        entry = _Entry(self._version, _shown(before) if before else None, _shown(record) if record else None)
+        entry = Entry(self._version, shown(before) if before else None, shown(record) if record else None)
         self._history[kind].append(entry)
         self._tell(kind)
-
-
-def _selected(obj: Object, namespace: str | None, labels: str) -> bool:
-    return namespace in (None, ref_of(obj).namespace) and labels_match(labels_of(obj), labels)
-
-
-def _change(entry: _Entry, namespace: str | None, labels: str) -> Change | None:
-    """What a watch with this selector sees: an object that no longer matches is deleted to it."""
-    before = entry.before is not None and _selected(entry.before, namespace, labels)
-    after = entry.after is not None and _selected(entry.after, namespace, labels)
-    if not before and not after:
-        return None
-    kinds: dict[tuple[bool, bool], Literal["ADDED", "MODIFIED", "DELETED"]] = {
-        (False, True): "ADDED",
-        (True, True): "MODIFIED",
-        (True, False): "DELETED",
-    }
-    content = _copy(entry.after if after else entry.before)
-    content["metadata"]["resourceVersion"] = str(entry.version)
-    return Change(kinds[before, after], content)
-
-
-def _bookmark(kind: Kind, version: int) -> Change:
-    return Change(
-        "BOOKMARK",
-        {"apiVersion": kind.api, "kind": kind.name, "metadata": {"resourceVersion": str(version)}},
-    )
-
-
-def _refuse(kind: Kind, before: Object, after: Object) -> None:
-    """The rules about changes that the operator's own design leans on."""
-    name = after["metadata"]["name"]
-    new = set(after["metadata"].get("finalizers") or ()) - set(before["metadata"].get("finalizers") or ())
-    if is_deleted(before) and new:
-        raise Refused(
-            f'{kind} "{name}" is invalid: metadata.finalizers: no new ones while it is being deleted'
-        )
-    if kind == CONFIG_MAP and before.get("immutable") and before.get("data") != after.get("data"):
-        raise Refused(f'{kind} "{name}" is invalid: data: field is immutable when `immutable` is set')
-    if kind == JOB and before["spec"].get("template") != after["spec"].get("template"):
-        raise Refused(f'{kind} "{name}" is invalid: spec.template: field is immutable')
-
-
-def _intent(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-
-def _shown(record: _Record) -> Object:
-    content: Object = _copy(record.object)
-    content["metadata"]["managedFields"] = [
-        {"manager": writer.manager, "operation": writer.operation}
-        | ({"subresource": writer.subresource} if writer.subresource else {})
-        for writer in record.owners
-    ]
-    return content
-
-
-def _copy(value: Any) -> Any:
-    """A deep copy of JSON, many times faster than `copy.deepcopy`."""
-    return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))

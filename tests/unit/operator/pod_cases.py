@@ -1,0 +1,335 @@
+"""Pods that do not run; what is said of each stands in the golden file under the same name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedsilo_operator.objects import Object
+from tests.unit.operator.pod_objects import (
+    IMAGE,
+    JOB_UID,
+    being_deleted,
+    disrupted,
+    ended,
+    event,
+    job,
+    looked,
+    looking,
+    pod,
+    runs,
+    unscheduled,
+    waiting,
+    words,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is observed, and the reason that is told."""
+
+    reason: str
+    pods: list[Object] = field(default_factory=list)
+    events: list[Object] = field(default_factory=list)
+    job: Object = field(default_factory=job)
+
+
+CREATING = waiting("ContainerCreating")
+MOUNT = 'MountVolume.SetUp failed for volume "{0}" : {1}'
+
+TROUBLES = {
+    "no GPU": Case(
+        "Unschedulable",
+        [
+            pod(
+                **unscheduled(
+                    "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu. no "
+                    "new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for "
+                    "scheduling."
+                )
+            )
+        ],
+    ),
+    "claim does not exist": Case(
+        "VolumeMissing",
+        [pod(**unscheduled('0/1 nodes are available: persistentvolumeclaim "scans" not found.'))],
+    ),
+    "claim is not bound": Case(
+        "VolumeMissing",
+        [pod(**unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."))],
+    ),
+    "image not found": Case(
+        "ImageNotFound",
+        [
+            pod(
+                **waiting(
+                    "ErrImagePull",
+                    f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": not found',
+                )
+            )
+        ],
+    ),
+    "image not found, between two tries": Case(
+        "ImageNotFound",
+        [
+            pod(
+                **waiting(
+                    "ImagePullBackOff",
+                    f'Back-off pulling image "{IMAGE}": ErrImagePull: failed to pull and unpack image "{IMAGE}": '
+                    f'failed to resolve reference "{IMAGE}": not found',
+                )
+            )
+        ],
+    ),
+    "image not found, said by an old kubelet": Case(
+        "ImageNotFound", [pod(**waiting("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"'))]
+    ),
+    "image that must be there": Case(
+        "ImageNotFound", [pod(**waiting("ErrImageNeverPull", f'Container image "{IMAGE}" is not present'))]
+    ),
+    "image that is no reference": Case(
+        "ImageNotFound",
+        [pod("guard", **waiting("InvalidImageName", "couldn't parse image name"))],
+        job=job("guard"),
+    ),
+    "image that runs as root": Case(
+        "PodRefused",
+        [
+            pod(
+                **waiting(
+                    "CreateContainerConfigError",
+                    "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+                )
+            )
+        ],
+    ),
+    "program that is not in the image": Case(
+        "PodRefused",
+        [pod(**waiting("RunContainerError", 'exec: "fedsilo-trainer": executable file not found in $PATH'))],
+    ),
+    "image of the look at the network not found": Case(
+        "ImageNotFound", [pod(**looking({"waiting": {"reason": "ErrImagePull", "message": "not found"}}))]
+    ),
+    "image of the look at the network runs as root": Case(
+        "PodRefused",
+        [
+            pod(
+                **looking(
+                    {
+                        "waiting": {
+                            "reason": "CreateContainerConfigError",
+                            "message": "container has runAsNonRoot and image will run as root",
+                        }
+                    }
+                )
+            )
+        ],
+    ),
+    "look at the network crashed": Case(
+        "Restarting", [pod(**looked(1, words("InternalError", "KeyError: 'x'")))], job=job(failed=1)
+    ),
+    "configuration is gone": Case(
+        "ConfigMissing",
+        [pod(**CREATING)],
+        [event("FailedMount", MOUNT.format("config", 'configmap "digits-north-1a2b3c4d" not found'))],
+    ),
+    "key is gone": Case(
+        "ConfigMissing",
+        [pod("guard", **CREATING)],
+        [
+            event("FailedMount", MOUNT.format("key", "timed out waiting"), at="12:00:30"),
+            event("FailedMount", MOUNT.format("key", 'secret "fedsilo-signing-key" not found')),
+        ],
+        job("guard"),
+    ),
+    "directory of the node is not there": Case(
+        "VolumeMissing",
+        [pod(**CREATING)],
+        [
+            event(
+                "FailedMount",
+                MOUNT.format("data", "hostPath type check failed: /srv/scans is not a directory"),
+            )
+        ],
+    ),
+    "volume is on another node": Case(
+        "VolumeMissing",
+        [pod(**CREATING)],
+        [
+            event(
+                "FailedAttachVolume",
+                'Multi-Attach error for volume "pvc-77" Volume is already exclusively attached to one node and can\'t '
+                "be attached to another",
+            )
+        ],
+    ),
+    "node without a network": Case(
+        "PodRefused",
+        [pod(**CREATING)],
+        [
+            event(
+                "FailedCreatePodSandBox",
+                "Failed to create pod sandbox: plugin type bridge failed (add): no addresses",
+            )
+        ],
+    ),
+    "pod security": Case(
+        "PodRefused",
+        [],
+        [
+            event(
+                "FailedCreate",
+                'Error creating: pods "digits-north-1a2b3c4d-trainer-" is forbidden: violates PodSecurity '
+                '"restricted:latest": hostPath volumes (volume "data")',
+                uid=JOB_UID,
+            )
+        ],
+    ),
+    "quota": Case(
+        "PodRefused",
+        [],
+        [
+            event(
+                "FailedCreate",
+                'Error creating: pods "digits-north-1a2b3c4d-trainer-" is forbidden: exceeded quota: compute, '
+                "requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=4, limited: 4",
+                uid=JOB_UID,
+            )
+        ],
+    ),
+    "limit range": Case(
+        "PodRefused",
+        [],
+        [
+            event(
+                "FailedCreate",
+                'Error creating: pods "digits-north-1a2b3c4d-guard-" is forbidden: minimum cpu usage per Container is '
+                "200m, but request is 100m",
+                uid=JOB_UID,
+            )
+        ],
+        job("guard"),
+    ),
+    "out of memory": Case("OutOfMemory", [pod(**ended(137, reason="OOMKilled"))], job=job(failed=1)),
+    "aggregator out of memory": Case(
+        "OutOfMemory",
+        [pod("aggregator", **ended(137, reason="OOMKilled"))],
+        job=job("aggregator", failed=1),
+    ),
+    "crashed, and starts again": Case("Restarting", [pod(**ended(139))], job=job(failed=1)),
+    "will not be tried again": Case("DataInvalid", [pod(**ended(3))]),
+    "crashed once too often": Case("BackoffLimitExceeded", [pod(**ended(139))], job=job(failed=7)),
+    "crashed with last words": Case(
+        "Restarting",
+        [pod(**ended(1, words("InternalError", "RuntimeError: CUDA error: device-side assert triggered")))],
+        job=job(failed=3),
+    ),
+    "aggregator crashed with last words": Case(
+        "Restarting",
+        [pod("aggregator", **ended(1, words("InternalError", "OSError: disk is gone")))],
+        job=job("aggregator", failed=1),
+    ),
+    "crashed, and the next pod is on its way": Case(
+        "Restarting",
+        [pod(uid="first", made="11:59:00", **ended(1, "Segmentation fault")), pod(**CREATING)],
+        job=job(failed=1),
+    ),
+    "evicted by its node": Case(
+        "Evicted",
+        [
+            pod(
+                **disrupted(
+                    "TerminationByKubelet",
+                    "The node was low on resource: ephemeral-storage.",
+                    reason="Evicted",
+                    message="The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi.",
+                )
+            )
+        ],
+    ),
+    "evicted by its node, which says how much the trainer had used": Case(
+        "Evicted",
+        [
+            pod(
+                **disrupted(
+                    "TerminationByKubelet",
+                    "",
+                    reason="Evicted",
+                    message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. "
+                    "Container trainer was using 4711Ki, request is 0, has larger consumption of memory. ",
+                )
+            )
+        ],
+    ),
+    "evicted because its scratch space is full": Case(
+        "Evicted",
+        [
+            pod(
+                **ended(137),
+                reason="Evicted",
+                message='Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". ',
+            )
+        ],
+        job=job(failed=1),
+    ),
+    "evicted by an old kubelet": Case(
+        "Evicted",
+        [pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory.")],
+    ),
+    "preempted": Case(
+        "Evicted",
+        [
+            being_deleted(
+                pod(
+                    **disrupted(
+                        "PreemptionByScheduler",
+                        "default-scheduler: preempting to accommodate a higher priority pod",
+                        "Running",
+                    )
+                )
+            )
+        ],
+    ),
+    "node drained": Case("Evicted", [pod(**disrupted("EvictionByEvictionAPI", "Eviction API: evicting"))]),
+    "node lost, and the pod is given up": Case(
+        "NodeLost",
+        [
+            being_deleted(
+                pod(
+                    **disrupted(
+                        "DeletionByTaintManager",
+                        "Taint manager: deleting due to NoExecute taint",
+                        "Running",
+                    )
+                )
+            )
+        ],
+    ),
+    "node does not answer": Case("NodeLost", [pod(**runs("False"))]),
+}
+
+FINE: dict[str, Case] = {
+    "no Job's pod yet": Case(""),
+    "pod is new": Case("", [pod(phase="Pending")]),
+    "container is being made": Case("", [pod(**CREATING)]),
+    "container runs, and is ready soon": Case("", [pod(**runs("False", container=False))]),
+    "looks at its network": Case("", [pod(**looking({"running": {}}))]),
+    "has looked at its network": Case("", [pod(**looking({"terminated": {"exitCode": 0}}))]),
+    "runs": Case("", [pod(**runs())]),
+    "runs after a crash": Case(
+        "", [pod(uid="first", made="11:00:00", **ended(1)), pod(**runs())], job=job(failed=1)
+    ),
+    "kubelet's cache is a moment behind": Case(
+        "",
+        [pod(**CREATING)],
+        [event("FailedMount", MOUNT.format("config", "failed to sync configmap cache: timed out"))],
+    ),
+    "event of another pod": Case(
+        "", [pod(**CREATING)], [event("FailedMount", MOUNT.format("a", 'secret "b" not found'), uid="other")]
+    ),
+    "refused before, made since": Case(
+        "",
+        [pod(made="12:02:00", phase="Succeeded")],
+        [event("FailedCreate", "Error creating: exceeded quota", uid=JOB_UID)],
+    ),
+    "ends because its Job is suspended": Case("", [being_deleted(pod(**runs()))]),
+}
