@@ -42,14 +42,14 @@ def train_locally(spec: FederatedJobSpec, silo: str, examples: Examples) -> Mode
 def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     """Accuracy of each silo's own model on the test set, or on all silos' validation examples without one."""
     spec = federation.job.spec
-    parts = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
+    loaded = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
     if spec.evaluation.test_dataset is not None:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
     else:
-        tests = [validation for _, validation in parts.values() if len(validation)]
+        tests = [validation for _, validation in loaded.values() if len(validation)]
     found: list[dict[str, object]] = []
     for silo in federation.silos:
-        examples, _ = parts[str(silo)]
+        examples, _ = loaded[str(silo)]
         model = train_locally(spec, str(silo), examples)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)

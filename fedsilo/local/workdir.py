@@ -2,7 +2,7 @@
 
 run.json                 the job's uid and specification
 lock                     held while a run is alive; its process id
-processes.json           process ids of the run's parts
+processes.json           process ids of the run
 aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log

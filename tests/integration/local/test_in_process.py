@@ -15,6 +15,9 @@ def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
     manifest = write(
         tmp_path / "job.yaml",
         silos("north", "south"),
+        # A network whose sums depend on the number of threads, which processes set after they were forked.
+        model={"name": "mlp", "config": {"hidden": [512]}},
+        training={"threads": 2, "batchSize": 256},
         participation={"minSilos": 2},
         output={"tensorboard": True},
     )

@@ -39,6 +39,13 @@ def test_digits_are_split_without_overlap_by_the_seed(tmp_path: Path) -> None:
     assert not np.array_equal(test.labels, digits("test", seed=1).labels)
 
 
+def test_digits_are_what_scikit_learn_loads(tmp_path: Path) -> None:
+    images, labels = load_digits(return_X_y=True)
+    found = load(dataset("sklearn:digits", split="all"), data(1, 8, 8), root=tmp_path)
+    assert np.array_equal(found.features.reshape(-1, 64), (images / 16).astype(np.float32))
+    assert np.array_equal(found.labels, labels)
+
+
 def test_a_partition_divides_the_loaded_samples(tmp_path: Path) -> None:
     def silo(index: int) -> Arrays:
         return load(dataset("sklearn:digits", part("iid", 3, index=index)), data(1, 8, 8), root=tmp_path)
