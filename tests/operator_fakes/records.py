@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import (
     Change,
     Refused,
@@ -14,7 +15,6 @@ from fedsilo_operator.objects import (
     CONFIG_MAP,
     JOB,
     Kind,
-    Object,
     is_deleted,
     labels_of,
     ref_of,

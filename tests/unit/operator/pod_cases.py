@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fedsilo_operator.objects import Object
 from tests.unit.operator.pod_objects import (
     IMAGE,
     JOB_UID,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.api.observed import Object
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import running

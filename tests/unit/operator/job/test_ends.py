@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from fedsilo.api.observed import uid_of
 from fedsilo_operator.objects import (
     CLAIM,
     FEDERATED_JOB,

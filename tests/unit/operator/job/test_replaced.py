@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fedsilo.api.observed import uid_of
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -15,7 +16,6 @@ from fedsilo_operator.objects import (
     Kind,
     Ref,
     ref_of,
-    uid_of,
 )
 from fedsilo_operator.workloads.aggregator import claim_ref, public_keys_in
 from fedsilo_operator.workloads.pod import metadata
