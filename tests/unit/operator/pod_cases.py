@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fedsilo.api.observed import Object
 from tests.unit.operator.pod_objects import (
     IMAGE,
     JOB_UID,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fedsilo.api.observed import Object
+
 JOB_UID = "4f8a9a52-0000-4000-8000-000000000001"
 POD_UID = "9d1f40a1-0000-4000-8000-000000000002"
 IMAGE = "registry.example/fedsilo-trainer:2"
