@@ -18,8 +18,8 @@ from fedsilo_aggregator.report import JobGone, Report
 MANAGER = "fedsilo-aggregator"
 """Field manager of the aggregator's fields; it never takes one from another."""
 
-TIMEOUT = 10.0
-"""Seconds after which an unanswered request is given up."""
+REQUEST_TIMEOUT_SECONDS = 10.0
+"""Time after which an unanswered request is given up."""
 
 
 class KubernetesJob:
@@ -58,7 +58,7 @@ class KubernetesJob:
             "metadata": {"namespace": job.namespace, "name": job.name, "uid": job.uid, **version},
             "status": dict(status),
         }
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
             response = await self._objects.patch_namespaced_custom_object_status_without_preload_content(
                 *("fedsilo.io", "v1alpha1", job.namespace, "federatedjobs", job.name, body),
                 field_manager=MANAGER,
@@ -67,7 +67,7 @@ class KubernetesJob:
             )
             async with response:
                 document = _document(await response.read())
-        if response.status == 404 and names(document, job.name):
+        if response.status == 404 and is_about(document, job.name):
             raise JobGone(f"{self._name} does not exist any more")
         if response.status >= 300:
             raise OSError(f"{response.status} {document.get('message') or response.reason}")
@@ -75,7 +75,7 @@ class KubernetesJob:
         return found
 
 
-def names(document: Mapping[str, Any], name: str) -> bool:
+def is_about(document: Mapping[str, Any], name: str) -> bool:
     """Whether a refusal (meta/v1 Status) is about the object; a server that is starting answers 404 to everything."""
     return (document.get("details") or {}).get("name") == name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def first_items(items: Sequence[str], count: int, rest: str = "more") -> list[str]:
@@ -20,6 +20,11 @@ def listed(names: Sequence[str], limit: int, rest: str = "more") -> str:
     """Names within a sentence: `a, b and c`, or `a, b and 998 more`."""
     *before, last = shortened(names, limit, rest)
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def comma_separated(names: Collection[str], count: int = 10) -> str:
+    """So many names, and how many are left out: `a, b, 998 more`, or `none`."""
+    return ", ".join(first_items(list(names), count)) or "none"
 
 
 def size(count: float) -> str:

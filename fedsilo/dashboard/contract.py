@@ -26,13 +26,13 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     except (FedsiloError, ValidationError):
         name = (spec.get("method") or {}).get("name", "of this job")
         return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
-    said = {name: list(_payloads(step, job, parameters)) for name, step in steps.items()}
+    received = {name: list(_payloads(step, job, parameters)) for name, step in steps.items()}
     rows = [
         {
             "phase": phase.name,
             "rounds": phase.rounds,
             "silos": "all silos" if phase.everyone or job.participation.fraction == 1 else "the silos drawn",
-            "receives": said[phase.step],
+            "receives": received[phase.step],
             "figures": list(steps[phase.step].metrics),
         }
         for phase in phases
@@ -47,11 +47,11 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
                 "figures": list(method.evaluation().metrics),
             }
         )
-    received = dict.fromkeys(words for phase in phases for words in said[phase.step])
+    kinds = dict.fromkeys(text for phase in phases for text in received[phase.step])
     return {
         "title": method.title,
         "citation": method.citation,
-        "sentence": f"This job receives: {'; '.join(received) or 'figures only'}.",
+        "sentence": f"This job receives: {'; '.join(kinds) or 'figures only'}.",
         "phases": rows,
         "notes": list(_notes([*steps.values()], job)),
     }

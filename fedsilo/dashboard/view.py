@@ -76,7 +76,7 @@ def page(snapshot: Snapshot, namespace: str, name: str) -> Document | None:
         "refusals": [{"code": code, "count": count} for code, count in sorted(_refused(job).items())],
         "receipts": _receipts(job, found.receipts.get(uid_of(job))),
         "conditions": [
-            {"type": item["type"], "status": item["status"], **_said(item)}
+            {"type": item["type"], "status": item["status"], **_details(item)}
             for item in status.get("conditions") or ()
         ],
         "events": _events(found),
@@ -235,7 +235,7 @@ def _receipts(job: Object, receipts: Sequence[Receipt] | None) -> Document:
     return {"complete": True, "model": model, "count": len(receipts), "updates": latest}
 
 
-def _said(item: Mapping[str, Any]) -> Document:
+def _details(item: Mapping[str, Any]) -> Document:
     return {
         "reason": item["reason"],
         "message": item.get("message") or "",

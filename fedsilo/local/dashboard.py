@@ -34,7 +34,7 @@ class Dashboard:
         self._views = [JobView(manifest) for manifest in manifests]
         self._loop = asyncio.new_event_loop()
         self._feed = Feed(self.snapshot)
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
 
     @contextmanager
     def serving(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class Dashboard:
             yield f"http://{HOST}:{port.result()}/"
         finally:
             if not port.exception():
-                self._loop.call_soon_threadsafe(self._over.set)
+                self._loop.call_soon_threadsafe(self._ended.set)
             thread.join()
 
     def attach(self, display: Display, manifest: JobManifest) -> Display:
@@ -81,7 +81,7 @@ class Dashboard:
     async def _serve(self, port: Future[int]) -> None:
         async with serving(self._feed, Local(), HOST, 0) as found:
             port.set_result(found)
-            await self._over.wait()
+            await self._ended.wait()
             if self._feed.watchers:
                 await asyncio.sleep(LAST_FETCH_SECONDS)
 

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import PersonalAccuracy, Silo, SiloPolicy
-from fedsilo.api.text import first_items
+from fedsilo.api.text import comma_separated
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
-
-MAX_LISTED = 10
-"""Names of an allow-list that a message repeats."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +128,10 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
     method, rounds = job.spec.method.name, job.spec.training.rounds
     if policy.methods is not None and method not in policy.methods:
         remedy = choose(policy.methods, "spec.method.name")
-        yield f"policy.methods allows {listed(policy.methods)}, not {method}; {remedy}"
+        yield f"policy.methods allows {comma_separated(policy.methods)}, not {method}; {remedy}"
     if policy.job_namespaces is not None and job.namespace not in policy.job_namespaces:
         remedy = choose(policy.job_namespaces, "metadata.namespace")
-        yield f"policy.jobNamespaces allows {listed(policy.job_namespaces)}, not {job.namespace}; {remedy}"
+        yield f"policy.jobNamespaces allows {comma_separated(policy.job_namespaces)}, not {job.namespace}; {remedy}"
     if policy.max_rounds is not None and rounds > policy.max_rounds:
         remedy = f"make spec.training.rounds {policy.max_rounds} or less, or ask the institution for more"
         yield f"policy.maxRounds is {policy.max_rounds}, the job has {rounds} rounds; {remedy}"
@@ -143,16 +140,11 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
     forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
     if forbidden:
         remedy = "use a method that sends only what the policy allows, or ask the institution to allow it"
-        yield f"policy.payloadKinds does not allow {listed(forbidden)}, which method {method} sends; {remedy}"
+        yield f"policy.payloadKinds does not allow {comma_separated(forbidden)}, which method {method} sends; {remedy}"
     limit = policy.max_bytes_per_round
     if limit is not None and departure.size > limit.value:
         remedy = "use a smaller model or fewer classes, or ask the institution for more"
         yield f"policy.maxBytesPerRound is {limit}, an update may have {departure.size} bytes; {remedy}"
-
-
-def listed(names: Collection[str]) -> str:
-    """The names as an enumeration for a message, at most `MAX_LISTED` of them."""
-    return ", ".join(first_items(list(names), MAX_LISTED)) or "none"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

@@ -72,7 +72,7 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
     """What the job waits for.
 
     :param agents: those SiloAgents of the job that the reader may see; for the others the job's status must do.
-    :param now: with the time zone in which times are told.
+    :param now: with the time zone in which times are shown.
     """
     context = Context(job, explain(job), silo_views(job, agents), now)
     text = _STATES[context.explanation.state](context)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.cli.cluster.federation import COMPONENT, SILO, silo_refs
 from fedsilo.cli.cluster.text import plain
@@ -60,15 +61,16 @@ def why_no_pod(component: Component, job: Object, closed: Collection[str]) -> st
     if has_ended(job):
         return "its pod is gone, since the job has ended"
     if component.silo is None:
-        return f"no pod; {_said(condition(job, 'Running'), 'it starts when the agents of all silos run')}"
+        running = condition(job, ConditionType.RUNNING)
+        return f"no pod; {_message(running, 'it starts when the agents of all silos run')}"
     entry: Mapping[str, Any] = next(
         (silo for silo in status_of(job).get("silos") or () if silo["name"] == component.silo), {}
     )
-    said = ": ".join(plain(entry[key]) for key in ("phase", "message") if entry.get(key))
-    return f"no pod; {said or 'the operator has not made its agent yet'}"
+    text = ": ".join(plain(entry[key]) for key in ("phase", "message") if entry.get(key))
+    return f"no pod; {text or 'the operator has not made its agent yet'}"
 
 
-def _said(found: Mapping[str, Any] | None, otherwise: str) -> str:
+def _message(found: Mapping[str, Any] | None, otherwise: str) -> str:
     return plain(found["message"]) if found and found.get("message") else otherwise
 
 

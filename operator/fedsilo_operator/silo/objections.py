@@ -12,6 +12,7 @@ from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import ABSENT, shown
 from fedsilo.api.silo import Approval, Silo
+from fedsilo.api.text import comma_separated
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
@@ -107,7 +108,7 @@ def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[Reason, str]]:
     remedy = policy.choose(allowed, "spec.agents.image")
     yield (
         Reason.POLICY_REFUSED,
-        f"policy.trainerImages allows {policy.listed(allowed)}, not {trainer_image}{without}; {remedy}",
+        f"policy.trainerImages allows {comma_separated(allowed)}, not {trainer_image}{without}; {remedy}",
     )
 
 
@@ -115,7 +116,7 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
     name = agent.spec.job.spec.data.dataset
     dataset = silo.dataset(name)
     if dataset is None:
-        offered = policy.listed([dataset.name for dataset in silo.spec.datasets])
+        offered = comma_separated([dataset.name for dataset in silo.spec.datasets])
         remedy = "use one of these in spec.data.dataset, or ask the institution to offer it"
         yield Reason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsilo.api.text import first_items, listed, shortened, size
+from fedsilo.api.text import comma_separated, first_items, listed, shortened, size
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -20,6 +20,8 @@ def test_names_within_a_sentence() -> None:
     assert listed(["a"], 3) == "a"
     assert listed(["a", "b"], 3) == "a and b"
     assert listed(NAMES, 3) == "a, b and 2 more"
+    assert comma_separated(NAMES, 3) == "a, b, c, 1 more"
+    assert comma_separated([], 3) == "none"
 
 
 @pytest.mark.parametrize(
