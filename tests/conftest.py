@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,8 +33,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+OPERATOR_SEED = "FEDSILO_OPERATOR_SEED"
+"""Environment variable with the first of the seeds under which the operator is tried; a fresh one where it is unset."""
+
+OPERATOR_SEEDS = 100
+
+
+def pytest_report_header() -> str:
+    """What repeats this run."""
+    first = int(os.environ[OPERATOR_SEED])
+    return f"operator seeds: {first} to {first + OPERATOR_SEEDS - 1} (again: {OPERATOR_SEED}={first})"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Make the mark known, and draw what all workers of this run have in common."""
+    os.environ.setdefault(OPERATOR_SEED, str(SystemRandom().randrange(1, 2**31)))
     config.addinivalue_line("markers", "runs(page, *commands): this test types these commands of the page")
 
 
