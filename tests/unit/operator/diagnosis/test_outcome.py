@@ -1,79 +1,29 @@
-"""Troubles and endings of pods: from what scheduler, kubelet and Job controller write to what a person reads."""
+"""How a Job ended: from what its pods left to what a person reads."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
-from fedsilo_operator.diagnosis.pods import running
-from fedsilo_operator.reasons import Reason
-from tests.unit.operator.golden import sentences
-from tests.unit.operator.pod_cases import FINE, TROUBLES, Case
-from tests.unit.operator.pod_objects import (
-    being_deleted,
+from tests.unit.operator.diagnosis.observed import (
+    Case,
     ended,
+    failed,
     job,
     looked,
     pod,
     runs,
     words,
 )
-
-
-@pytest.mark.parametrize("case", TROUBLES)
-def test_troubles_are_told_in_the_words_of_the_golden_file(case: str) -> None:
-    observed = TROUBLES[case]
-    found = diagnose(observed.job, observed.pods, observed.events)
-    assert found is not None
-    assert found.reason == observed.reason
-    assert found.message == sentences("troubles")[case]
-
-
-@pytest.mark.parametrize("case", FINE)
-def test_what_is_on_its_way_is_no_trouble(case: str) -> None:
-    observed = FINE[case]
-    assert diagnose(observed.job, observed.pods, observed.events) is None
-
-
-def test_waiting_between_two_pulls_says_the_same_as_the_pull() -> None:
-    told = sentences("troubles")
-    assert told["image not found"] == told["image not found, between two tries"]
-
-
-def test_only_what_waiting_cannot_mend_is_fatal() -> None:
-    permanent = {
-        name
-        for name, case in TROUBLES.items()
-        if (found := diagnose(case.job, case.pods, case.events)) and found.permanent
-    }
-    assert permanent == {"image that is no reference"}
-
-
-def test_a_node_that_does_not_answer_has_no_pod_that_runs() -> None:
-    assert running([pod(**runs())])
-    assert not running([pod(**runs("False"))])
-    assert not running([being_deleted(pod(**runs()))])
-    cleared_up = runs("False", container=False) | {
-        "containerStatuses": [{"ready": False, "state": {"terminated": {"exitCode": 0}}}]
-    }
-    assert running([pod(**cleared_up)]), "its Job is about to say that it is done"
-    assert not running([being_deleted(pod(**cleared_up))])
-
-
-def failed(reason: str, message: str = "no reason") -> dict[str, Any]:
-    return {"type": "Failed", "status": "True", "reason": reason, "message": message}
-
+from tests.unit.operator.golden import sentences
 
 POLICY = "Container trainer for pod silo-north/x failed with exit code 3 matching FailJob rule at index 1"
 GUARD_POLICY = POLICY.replace("trainer", "guard").replace("code 3", "code 5")
 BACKOFF = "Job has reached the specified backoff limit"
 
-ENDINGS = {
+OUTCOMES = {
     "complete": Case("Complete", job=job(end={"type": "Complete", "status": "True"})),
     "data are wrong": Case(
         "DataInvalid",
@@ -152,18 +102,17 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("case", ENDINGS)
-def test_endings_are_told_in_the_words_of_the_golden_file(case: str) -> None:
-    observed = ENDINGS[case]
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_outcomes_are_told_in_the_words_of_the_golden_file(case: str) -> None:
+    observed = OUTCOMES[case]
     found = outcome(observed.job, observed.pods)
     assert found is not None
     assert (found.diagnosis.reason, found.succeeded) == (observed.reason, case == "complete")
-    assert found.diagnosis.message == sentences("endings")[case]
+    assert found.diagnosis.message == sentences("outcomes")[case]
 
 
-def test_golden_files_have_just_the_cases() -> None:
-    assert list(sentences("troubles")) == list(TROUBLES)
-    assert list(sentences("endings")) == list(ENDINGS)
+def test_the_golden_file_has_just_the_cases() -> None:
+    assert list(sentences("outcomes")) == list(OUTCOMES)
 
 
 def test_the_last_words_of_a_pod_are_waited_for() -> None:
@@ -173,7 +122,7 @@ def test_the_last_words_of_a_pod_are_waited_for() -> None:
     assert outcome(over, []) is not None
 
 
-def test_a_job_that_is_not_over_has_no_ending() -> None:
+def test_a_job_that_is_not_over_has_no_outcome() -> None:
     assert outcome(None, []) is None
     assert outcome(job(), [pod(**runs())]) is None
 
@@ -231,8 +180,3 @@ KNOWN = {
     "SiloFailed",
     "WorkdirConflict",
 }
-
-
-def test_every_reason_told_is_one_of_the_table() -> None:
-    known = {str(reason) for reason in Reason}
-    assert {case.reason for case in TROUBLES.values()} <= known

@@ -1,8 +1,9 @@
-"""Jobs, pods and events as the API server gives them, in the states in which tests look at them."""
+"""Jobs, pods and Events as scheduler, kubelet and Job controller write them."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsilo.api.observed import Object
@@ -138,3 +139,17 @@ def words(reason: str, message: str) -> str:
 def being_deleted(found: Object) -> Object:
     found["metadata"]["deletionTimestamp"] = "2026-03-01T12:05:00Z"
     return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is observed, and the reason that is told."""
+
+    reason: str
+    pods: list[Object] = field(default_factory=list)
+    events: list[Object] = field(default_factory=list)
+    job: Object = field(default_factory=job)
+
+
+def failed(reason: str, message: str = "no reason") -> dict[str, Any]:
+    return {"type": "Failed", "status": "True", "reason": reason, "message": message}

@@ -1,13 +1,16 @@
-"""Pods that do not run; what is said of each stands in the golden file under the same name."""
+"""What keeps a pod from running: from what scheduler, kubelet and Job controller write to what a person reads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import pytest
 
-from fedsilo.api.observed import Object
-from tests.unit.operator.pod_objects import (
+from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.pods import running
+from fedsilo_operator.reasons import Reason
+from tests.unit.operator.diagnosis.observed import (
     IMAGE,
     JOB_UID,
+    Case,
     being_deleted,
     disrupted,
     ended,
@@ -21,22 +24,12 @@ from tests.unit.operator.pod_objects import (
     waiting,
     words,
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is observed, and the reason that is told."""
-
-    reason: str
-    pods: list[Object] = field(default_factory=list)
-    events: list[Object] = field(default_factory=list)
-    job: Object = field(default_factory=job)
-
+from tests.unit.operator.golden import sentences
 
 CREATING = waiting("ContainerCreating")
 MOUNT = 'MountVolume.SetUp failed for volume "{0}" : {1}'
 
-TROUBLES = {
+DIAGNOSES = {
     "no GPU": Case(
         "Unschedulable",
         [
@@ -333,3 +326,52 @@ FINE: dict[str, Case] = {
     ),
     "ends because its Job is suspended": Case("", [being_deleted(pod(**runs()))]),
 }
+
+
+@pytest.mark.parametrize("case", DIAGNOSES)
+def test_diagnoses_are_told_in_the_words_of_the_golden_file(case: str) -> None:
+    observed = DIAGNOSES[case]
+    found = diagnose(observed.job, observed.pods, observed.events)
+    assert found is not None
+    assert found.reason == observed.reason
+    assert found.message == sentences("diagnoses")[case]
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_what_is_on_its_way_needs_no_diagnosis(case: str) -> None:
+    observed = FINE[case]
+    assert diagnose(observed.job, observed.pods, observed.events) is None
+
+
+def test_waiting_between_two_pulls_says_the_same_as_the_pull() -> None:
+    told = sentences("diagnoses")
+    assert told["image not found"] == told["image not found, between two tries"]
+
+
+def test_only_what_waiting_cannot_mend_is_permanent() -> None:
+    permanent = {
+        name
+        for name, case in DIAGNOSES.items()
+        if (found := diagnose(case.job, case.pods, case.events)) and found.permanent
+    }
+    assert permanent == {"image that is no reference"}
+
+
+def test_a_node_that_does_not_answer_has_no_pod_that_runs() -> None:
+    assert running([pod(**runs())])
+    assert not running([pod(**runs("False"))])
+    assert not running([being_deleted(pod(**runs()))])
+    cleared_up = runs("False", container=False) | {
+        "containerStatuses": [{"ready": False, "state": {"terminated": {"exitCode": 0}}}]
+    }
+    assert running([pod(**cleared_up)]), "its Job is about to say that it is done"
+    assert not running([being_deleted(pod(**cleared_up))])
+
+
+def test_the_golden_file_has_just_the_cases() -> None:
+    assert list(sentences("diagnoses")) == list(DIAGNOSES)
+
+
+def test_every_reason_told_is_one_of_the_table() -> None:
+    known = {str(reason) for reason in Reason}
+    assert {case.reason for case in DIAGNOSES.values()} <= known
