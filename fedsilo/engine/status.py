@@ -37,7 +37,7 @@ DRIFT = timedelta(seconds=10)
 """By so much a round's deadline may be off before the status changes: it moves while no silo can be served."""
 
 
-class OpenExchange(Protocol):
+class CurrentExchange(Protocol):
     """The exchange that waits for answers."""
 
     @property
@@ -65,7 +65,7 @@ class RunningJob(Protocol):
         """Numbers in its model."""
 
     @property
-    def current(self) -> OpenExchange | None:
+    def current(self) -> CurrentExchange | None:
         """The open exchange, if there is one."""
 
     @property
@@ -92,7 +92,7 @@ class EngineStatus(FederatedJobStatus):
 class Times:
     """When an exchange began, and when it ends if the aggregator keeps serving."""
 
-    exchange: OpenExchange
+    exchange: CurrentExchange
     start: datetime
     deadline: datetime
 
@@ -221,7 +221,7 @@ class StatusSource:
         asked = {*last["samples"], *last["failed"], *last["missing"]}
         return f"{len(last['samples'])}/{len(asked)}"
 
-    def _round_times(self, current: OpenExchange) -> tuple[str, str]:
+    def _round_times(self, current: CurrentExchange) -> tuple[str, str]:
         """RFC 3339 times of begin and end of the open exchange, which stay the same from one status to the next."""
         now, found = self._now(), current.round
         deadline = now + timedelta(seconds=found.deadline - found.elapsed)
@@ -255,7 +255,7 @@ def _name(silo: str) -> str:
     return silo.rpartition("/")[2]
 
 
-def _silo_state(current: OpenExchange | None, silo: str) -> SiloState:
+def _silo_state(current: CurrentExchange | None, silo: str) -> SiloState:
     if current is None:
         return SiloState.FINISHED
     if silo in current.round.failed:

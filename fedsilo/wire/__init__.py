@@ -9,21 +9,21 @@ from fedsilo.wire.blob import BlobRef, MappedTensors, open_blob, write_blob, wri
 from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
-from fedsilo.wire.envelope import MAX_ENVELOPE, open_envelope, seal
+from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader
 from fedsilo.wire.keys import REQUEST, TASK, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.request import sign_request, verify_request
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
-from fedsilo.wire.tensors import DTYPES, MAX_BLOCK, ModelSignature, TensorSpec, Tree, spec_of, specs_of
+from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_update, write_update
 
 __all__ = [
     "DTYPES",
     "FINISH",
     "KINDS",
-    "MAX_BLOCK",
-    "MAX_ENVELOPE",
+    "MAX_BLOCK_BYTES",
+    "MAX_ENVELOPE_BYTES",
     "REQUEST",
     "STATUS",
     "TASK",

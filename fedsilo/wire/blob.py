@@ -25,7 +25,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
 
-MAX_BLOB_HEADER = 4 << 20
+MAX_BLOB_HEADER_BYTES = 4 << 20
 
 _CODES = {
     "float16": "F16",
@@ -94,8 +94,8 @@ def _write(tree: Mapping[str, np.ndarray], file: BinaryIO) -> BlobRef:
     }
     header = json.dumps(table, separators=(",", ":")).encode()
     header += b" " * (-(8 + len(header)) % 64)
-    if len(header) > MAX_BLOB_HEADER:
-        raise Problem("too-long", f"blob: header of {len(header)} bytes; {MAX_BLOB_HEADER} is the most")
+    if len(header) > MAX_BLOB_HEADER_BYTES:
+        raise Problem("too-long", f"blob: header of {len(header)} bytes; {MAX_BLOB_HEADER_BYTES} is the most")
     digest = hashlib.sha256()
     for part in (len(header).to_bytes(8, "little"), header):
         digest.update(part)
@@ -116,7 +116,7 @@ def open_blob(path: Path) -> MappedTensors:
         size = path.stat().st_size
         start = file.read(8)
         length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > min(MAX_BLOB_HEADER, size - 8):
+        if len(start) < 8 or length > min(MAX_BLOB_HEADER_BYTES, size - 8):
             raise _refusal(path, f"{size} bytes with a header of {length}")
         specs, spans = _read_table(path, file.read(length), size - 8 - length)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,6 +1,6 @@
 """Check an update while it arrives, in pieces of any size, and refuse it at the first byte that decides.
 
-The verdict depends on the bytes alone, never on how they were cut: a block is judged when it is complete.
+The outcome depends on the bytes alone, never on how they were cut: a block is checked when it is complete.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
-from fedsilo.wire.header import MAX_HEADER, TensorEntry, UpdateHeader, decode_header, gaps
-from fedsilo.wire.keys import SIGNATURE_SIZE, UPDATE, VerifyKey
+from fedsilo.wire.header import MAX_HEADER_BYTES, TensorEntry, UpdateHeader, decode_header, gaps
+from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
 from fedsilo.wire.tensors import BlockContent
 
 
@@ -104,9 +104,11 @@ class UpdateChecker:
             # The longest head of a msgpack bin has 5 bytes, and no update is as short as that.
             start = bytes(self._signed[:5])
             head = read_bin_head("update", start) if len(start) == 5 else None
-            wanted = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_SIZE if head else 5
-            if head and head[1] > MAX_HEADER:
-                raise Problem("too-long", f"update: header of {head[1]} bytes; {MAX_HEADER} is the most")
+            wanted = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES if head else 5
+            if head and head[1] > MAX_HEADER_BYTES:
+                raise Problem(
+                    "too-long", f"update: header of {head[1]} bytes; {MAX_HEADER_BYTES} is the most"
+                )
             if head and len(self._signed) == wanted:
                 self._check_signed(head)
                 break

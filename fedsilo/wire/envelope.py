@@ -11,10 +11,10 @@ from typing import Any
 
 from fedsilo.errors import Problem
 from fedsilo.wire.fields import pack, unpack_map
-from fedsilo.wire.keys import SIGNATURE_SIZE, SigningKey, VerifyKey
+from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey, VerifyKey
 
-MAX_ENVELOPE = 1 << 20
-SIGNATURE_HEAD = bytes([0xC4, SIGNATURE_SIZE])
+MAX_ENVELOPE_BYTES = 1 << 20
+SIGNATURE_HEAD = bytes([0xC4, SIGNATURE_BYTES])
 
 _BIN_SIZES = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # msgpack bin 8, bin 16, bin 32: bytes of length after the first
 
@@ -26,9 +26,9 @@ def seal(domain: str, fields: Mapping[str, object], key: SigningKey) -> bytes:
     """
     header = pack(dict(fields))
     data = pack(header) + SIGNATURE_HEAD + key.sign(domain, header)
-    if len(data) > MAX_ENVELOPE:
+    if len(data) > MAX_ENVELOPE_BYTES:
         raise Problem(
-            "too-long", f"{domain}: {len(data)} bytes; {MAX_ENVELOPE} is the most a message may have"
+            "too-long", f"{domain}: {len(data)} bytes; {MAX_ENVELOPE_BYTES} is the most a message may have"
         )
     return data
 
@@ -43,7 +43,7 @@ def open_envelope(domain: str, data: bytes, key: VerifyKey) -> dict[str, Any]:
     return unpack_map(domain, header)
 
 
-def split_envelope(domain: str, data: bytes, limit: int = MAX_ENVELOPE) -> tuple[bytes, bytes]:
+def split_envelope(domain: str, data: bytes, limit: int = MAX_ENVELOPE_BYTES) -> tuple[bytes, bytes]:
     """Header and signature, neither of them checked.
 
     :raises Problem: `too-long`, `malformed` or `truncated`.
@@ -51,7 +51,7 @@ def split_envelope(domain: str, data: bytes, limit: int = MAX_ENVELOPE) -> tuple
     if len(data) > limit:
         raise Problem("too-long", f"{domain}: {len(data)} bytes; {limit} is the most a message may have")
     head = read_bin_head(domain, data)
-    end = head[0] + head[1] + len(SIGNATURE_HEAD) + SIGNATURE_SIZE if head else 0
+    end = head[0] + head[1] + len(SIGNATURE_HEAD) + SIGNATURE_BYTES if head else 0
     if head is None or len(data) < end:
         raise Problem("truncated", f"{domain}: ends after {len(data)} bytes; send header and signature whole")
     if len(data) > end:
@@ -71,9 +71,9 @@ def cut_signed(what: str, data: bytes, head: tuple[int, int]) -> tuple[bytes, by
     if data[start : start + 2] != SIGNATURE_HEAD:
         found = data[start : start + 2].hex()
         raise Problem(
-            "malformed", f"{what}: {found} after the header; send a bin of {SIGNATURE_SIZE} bytes (c440)"
+            "malformed", f"{what}: {found} after the header; send a bin of {SIGNATURE_BYTES} bytes (c440)"
         )
-    return data[head[0] : start], data[start + 2 : start + 2 + SIGNATURE_SIZE]
+    return data[head[0] : start], data[start + 2 : start + 2 + SIGNATURE_BYTES]
 
 
 def read_bin_head(what: str, data: bytes) -> tuple[int, int] | None:

@@ -22,7 +22,7 @@ from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol, pack, unpack_m
 from fedsilo.wire.tensors import TensorSpec, refuse_twice
 
 ALIGNMENT = 64
-MAX_HEADER = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 DIGEST = "sha256"
 ENCODING = "identity"
 
@@ -138,8 +138,8 @@ def decode_header(data: bytes) -> UpdateHeader:
     :raises Problem: `malformed`, `unsupported`, `wrong-dtype`, `not-finite` or `too-long`.
     """
     what = "update"
-    if len(data) > MAX_HEADER:
-        raise Problem("too-long", f"{what}: header of {len(data)} bytes; {MAX_HEADER} is the most")
+    if len(data) > MAX_HEADER_BYTES:
+        raise Problem("too-long", f"{what}: header of {len(data)} bytes; {MAX_HEADER_BYTES} is the most")
     value = unpack_map(what, data)
     check_protocol(what, value)
     fields = Fields(what, value, _KEYS)

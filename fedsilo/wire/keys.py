@@ -23,7 +23,7 @@ UPDATE = "fedsilo/update/v1"
 TASK = "fedsilo/task/v1"
 REQUEST = "fedsilo/request/v1"
 
-SIGNATURE_SIZE = 64
+SIGNATURE_BYTES = 64
 
 _PREFIX = "ed25519:"
 

@@ -17,10 +17,10 @@ from fedsilo.wire.envelope import seal, split_envelope
 from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol, unpack_map
 from fedsilo.wire.keys import REQUEST, SigningKey, VerifyKey
 
-CLOCK_SKEW = 30
-MAX_LIFETIME = 300
-MAX_PROOF = 4096
-MAX_PATH = 2048
+CLOCK_SKEW_SECONDS = 30
+MAX_LIFETIME_SECONDS = 300
+MAX_PROOF_BYTES = 4096
+MAX_PATH_LENGTH = 2048
 
 _SCHEME = "Fedsilo "
 _KEYS = ("protocol", "job", "sender", "keyId", "method", "path", "body", "issued", "expires")
@@ -42,7 +42,7 @@ def sign_request(
     :param path: as it goes over the wire, with the query.
     :param body: the bytes to bind, or None for a streamed body or none.
     :param now: seconds since 1970.
-    :param lifetime: in seconds, at most `MAX_LIFETIME`.
+    :param lifetime: in seconds, at most `MAX_LIFETIME_SECONDS`.
     :raises Problem: as `verify_request`; what is signed can be verified.
     """
     fields: dict[str, object] = {
@@ -79,7 +79,7 @@ def verify_request(
     :raises Problem: `malformed`, `unsupported`, `unknown-sender`, `signature-invalid`, `wrong-job`,
         `proof-expired`, `truncated` or `too-long`.
     """
-    header, signature = split_envelope(REQUEST, _decode(value), MAX_PROOF)
+    header, signature = split_envelope(REQUEST, _decode(value), MAX_PROOF_BYTES)
     # Which key must have signed is known only from what is signed; nothing else is used until it is verified.
     fields = _read(unpack_map(REQUEST, header))
     sender = fields.text("sender")
@@ -92,7 +92,7 @@ def verify_request(
     if fields.text("job") != job:
         raise fields.refuse("job", job, "wrong-job")
     for name, wanted in (("keyId", key.key_id), ("method", method), ("path", path)):
-        if fields.text(name, MAX_PATH) != wanted:
+        if fields.text(name, MAX_PATH_LENGTH) != wanted:
             raise fields.refuse(name, wanted, "signature-invalid")
     bound = _bound(body)
     if fields.binary("body", len(bound)) != bound:
@@ -124,18 +124,18 @@ def _read(value: dict[str, object]) -> Fields:
     fields.integer("protocol", PROTOCOL, PROTOCOL)
     for key in ("job", "sender", "keyId", "method"):
         fields.text(key)
-    fields.text("path", MAX_PATH)
+    fields.text("path", MAX_PATH_LENGTH)
     if value["body"] != b"":
         fields.binary("body", 32)
     issued = fields.integer("issued")
-    fields.integer("expires", issued, issued + MAX_LIFETIME + 1)
+    fields.integer("expires", issued, issued + MAX_LIFETIME_SECONDS + 1)
     return fields
 
 
 def _check_time(issued: int, expires: int, now: float) -> None:
-    if not issued - CLOCK_SKEW <= now <= expires + CLOCK_SKEW:
+    if not issued - CLOCK_SKEW_SECONDS <= now <= expires + CLOCK_SKEW_SECONDS:
         raise Problem(
             "proof-expired",
             f"{REQUEST}: valid from {issued} to {expires}, and it is {now:.0f} here; sign again, and set"
-            f" the clock if it is more than {CLOCK_SKEW} s off",
+            f" the clock if it is more than {CLOCK_SKEW_SECONDS} s off",
         )

@@ -27,10 +27,10 @@ DTYPES: dict[str, np.dtype] = {
     "uint8": np.dtype("u1"),
     "bool": np.dtype("?"),
 }
-MAX_BLOCK = 1 << 30
+MAX_BLOCK_BYTES = 1 << 30
 MAX_DIMENSIONS = 8
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TensorSpec:
     :param name: 1 to 200 printable ASCII characters without whitespace.
     :param shape: at most 8 sizes; () is a scalar, and a size of 0 is allowed.
     :param dtype: one of `DTYPES`.
-    :raises Problem: `wrong-dtype`, `too-long` beyond `MAX_BLOCK` bytes, else `malformed`.
+    :raises Problem: `wrong-dtype`, `too-long` beyond `MAX_BLOCK_BYTES` bytes, else `malformed`.
     """
 
     name: str
@@ -62,9 +62,10 @@ class TensorSpec:
                 "malformed",
                 f"tensor {self.name}: shape is {self.shape}; use at most {MAX_DIMENSIONS} sizes from 0",
             )
-        if self.nbytes > MAX_BLOCK:
+        if self.nbytes > MAX_BLOCK_BYTES:
             raise Problem(
-                "too-long", f"tensor {self.name}: {self.nbytes} bytes; split it, {MAX_BLOCK} is the most"
+                "too-long",
+                f"tensor {self.name}: {self.nbytes} bytes; split it, {MAX_BLOCK_BYTES} is the most",
             )
 
     @property
@@ -164,8 +165,8 @@ class BlockContent:
                 return
             self._inspect(memoryview(self._part))
         whole = len(piece) - len(piece) % self._dtype.itemsize
-        for start in range(0, whole, _CHUNK):
-            self._inspect(piece[start : min(start + _CHUNK, whole)])
+        for start in range(0, whole, _CHUNK_BYTES):
+            self._inspect(piece[start : min(start + _CHUNK_BYTES, whole)])
         self._part = bytes(piece[whole:])
 
     def digest(self) -> bytes:

@@ -19,7 +19,7 @@ from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import (
-    MAX_HEADER,
+    MAX_HEADER_BYTES,
     TensorEntry,
     UpdateHeader,
     base,
@@ -28,11 +28,11 @@ from fedsilo.wire.header import (
     gaps,
     offsets,
 )
-from fedsilo.wire.keys import SIGNATURE_SIZE, UPDATE, SigningKey
+from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, SigningKey
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, BlockContent, raw_bytes, spec_of
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def write_update(
@@ -106,8 +106,8 @@ def _signed(header: UpdateHeader, key: SigningKey) -> bytes:
 def _copy(entry: TensorEntry, array: np.ndarray, file: BinaryIO) -> bytes:
     content = BlockContent(entry.name, entry.dtype)
     source = raw_bytes(array)
-    for start in range(0, entry.length, _CHUNK):
-        chunk = source[start : start + _CHUNK].tobytes()
+    for start in range(0, entry.length, _CHUNK_BYTES):
+        chunk = source[start : start + _CHUNK_BYTES].tobytes()
         content.update(memoryview(chunk))
         file.write(chunk)
     if content.fault is not None:
@@ -123,9 +123,9 @@ def open_update(path: Path) -> UpdateBlocks:
     with path.open("rb") as file:
         start = file.read(5)
         head = read_bin_head(str(path), start) if len(start) == 5 else None
-        if head is None or head[1] > MAX_HEADER:
+        if head is None or head[1] > MAX_HEADER_BYTES:
             raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
-        signed = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_SIZE
+        signed = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES
         start += file.read(signed - len(start))
         header = decode_header(cut_signed(f"update {path}", start, head)[0])
     size = path.stat().st_size

@@ -20,7 +20,7 @@ import aiohttp
 
 from fedsilo.durable import sync_directory
 from fedsilo.errors import Problem
-from fedsilo.wire import MAX_ENVELOPE, BlobLink, SigningKey, sign_request
+from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import STATUS, one_line
 
 log = logging.getLogger("fedsilo.guard")
@@ -89,7 +89,7 @@ class AggregatorClient:
 
         async def once() -> bytes | None:
             async with self._request("GET", path) as response:
-                return None if response.status == 204 else await _at_most(response, MAX_ENVELOPE)
+                return None if response.status == 204 else await _at_most(response, MAX_ENVELOPE_BYTES)
 
         return await self._retry(f"task after {after or 'the start'}", once)
 
@@ -235,7 +235,7 @@ class _Response:
 
 async def _problem(response: aiohttp.ClientResponse) -> Exception:
     try:
-        document = json.loads(await _at_most(response, MAX_ENVELOPE))
+        document = json.loads(await _at_most(response, MAX_ENVELOPE_BYTES))
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unavailable):

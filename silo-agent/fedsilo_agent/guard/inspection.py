@@ -19,7 +19,7 @@ from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import ReplyMetadata, released_blocks
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
-from fedsilo.wire.blob import MAX_BLOB_HEADER
+from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 
 MAX_JSON_BYTES = 4 << 20
 CHUNK_BYTES = 1 << 20
@@ -119,7 +119,7 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
 
     A process that maps a file dies when another truncates it; and what is checked must be what is sent.
     """
-    limit = contract.max_bytes() + MAX_BLOB_HEADER + 8
+    limit = contract.max_bytes() + MAX_BLOB_HEADER_BYTES + 8
     copy = directory / "drop.copy"
     try:
         with _plain_file(source) as file, copy.open("wb") as own:

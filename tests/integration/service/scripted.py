@@ -45,7 +45,7 @@ class ScriptedAggregator:
     :ivar uploads: task -> the bodies of its uploads, in order.
     :ivar failures: task -> what the guard reported.
     :ivar requests: method and path of everything that was asked.
-    :ivar verdicts: what becomes of the next uploads; without one, they are accepted.
+    :ivar outcomes: what becomes of the next uploads; without one, they are accepted.
     :ivar redirect: where every request for a task is sent, if anywhere.
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
@@ -54,7 +54,7 @@ class ScriptedAggregator:
         self.uploads: dict[str, list[bytes]] = defaultdict(list)
         self.failures: dict[str, dict[str, str]] = {}
         self.requests: list[str] = []
-        self.verdicts: deque[str] = deque()
+        self.outcomes: deque[str] = deque()
         self.redirect = ""
         self.log_before: dict[str, str] = {}
         self.accepted: set[str] = set()
@@ -188,14 +188,14 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
         def do_PATCH(self) -> None:
             self._note()
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            verdict = aggregator.verdicts.popleft() if aggregator.verdicts else ""
-            if verdict in ("", OVERTAKEN):
+            outcome = aggregator.outcomes.popleft() if aggregator.outcomes else ""
+            if outcome in ("", OVERTAKEN):
                 aggregator.accepted.add(hashlib.sha256(body).hexdigest())
             aggregator.uploads[self._task()].append(body)
-            if verdict == FULL:
+            if outcome == FULL:
                 document = problem_document(Problem("storage-full", "no space"))
                 self._answer(507, json.dumps(document).encode(), Problem="storage-full")
-            elif verdict:
+            elif outcome:
                 self.rfile.read(1)  # until the guard hangs up
             else:
                 self._answer(201, b"{}")

@@ -64,7 +64,7 @@ def test_a_guard_killed_before_the_acknowledgement_sends_the_same_bytes_again(
     answer(silo, "r00001-first")
     task = "r00002-killed"
     silo.drop(task)
-    silo.verdicts.append(LOST)
+    silo.outcomes.append(LOST)
     silo.offer(silo.task(task))
     until(lambda: silo.uploads[task], "the first try")
     kill_guard(silo)
@@ -89,7 +89,7 @@ def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: Scr
 def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
     """The answer to the upload is lost on the way, and the next task is there already."""
     silo.drop("r00004-overtaken")
-    silo.verdicts.append(OVERTAKEN)
+    silo.outcomes.append(OVERTAKEN)
     silo.offer(silo.task("r00004-overtaken"))
     until(lambda: silo.uploads["r00004-overtaken"], "the upload")
     silo.offer(silo.task("r00005-next"))

@@ -146,7 +146,7 @@ def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggre
     """The trainer changes its file after the guard has signed; what is sent again is the guard's own copy."""
     task = "r00002-changed-later"
     drop = silo.drop(task)
-    silo.verdicts.append(FULL)
+    silo.outcomes.append(FULL)
     silo.offer(silo.task(task))
     until(lambda: silo.uploads[task], "the first try")
     write_tensors(changed(value=np.full((3, 6), 99, np.float32)), drop / "tensors")

@@ -100,7 +100,7 @@ def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(job: Reporte
 
 
 def test_a_job_that_failed_fails_of_the_same_again(job: Reported) -> None:
-    """Killed after the failure and before its end, an aggregator comes to the same verdict."""
+    """Killed after the failure and before its end, an aggregator comes to the same end."""
     aggregator = job.aggregator()
     until(lambda: job.api.writes, "the first report")
     job.api.down = True

@@ -15,7 +15,7 @@ silos = st.sampled_from(SILOS)
 
 
 class RoundMachine(RuleBasedStateMachine):
-    """Late events are refused by `OpenExchange.expected`, so that only time goes on once there is a verdict."""
+    """Late events are refused by `OpenExchange.expected`, so that only time goes on once it has an outcome."""
 
     @initialize(asked=st.integers(1, len(SILOS)), data=st.data())
     def begin(self, asked: int, data: st.DataObject) -> None:
