@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fedsilo.api.loading import load
+from fedsilo.engine.status import failed_status
 from fedsilo.local.display import LiveDisplay, show_result
 from fedsilo.local.progress import Progress
 from fedsilo.local.workdir import Workdir
@@ -56,8 +57,7 @@ def _status(message: str = "") -> dict[str, Any]:
     states = ("Reported", "Awaited", "Failed", "Idle")
     return {
         "phase": "Running",
-        "reason": "Running",
-        "message": message,
+        "conditions": [{"type": "Running", "status": "True", "reason": "Running", "message": message}],
         "round": 7,
         "rounds": 50,
         "metrics": {"accuracy": 0.91234567, "loss": 0.2876},
@@ -67,12 +67,21 @@ def _status(message: str = "") -> dict[str, Any]:
                 "state": state,
                 "samples": 12345,
                 "lastRound": 7,
-                "bytes": 7 * 250_000,
-                "message": "",
+                "bytesSent": 7 * 250_000,
             }
             for name, state in zip(("north", "east", "south", "hospital-of-a-long-name"), states, strict=True)
         ],
     }
+
+
+def drawn(progress: Progress, width: int = 120) -> str:
+    """What a terminal shows."""
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, force_terminal=True, color_system=None)
+    display = LiveDisplay(console)
+    with display.showing(progress):
+        display.update(progress)
+    return re.sub(r"(\x1b\[[0-9;?]*[A-Za-z]|\r)+", "\n", screen.getvalue())
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -81,16 +90,21 @@ def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> N
     federation = load(write(tmp_path / "digits.yaml", silos(*names)))
     progress = Progress(federation, Workdir(tmp_path / "run"))
     progress.status = _status()
-    screen = io.StringIO()
-    console = Console(file=screen, width=width, force_terminal=True, color_system=None)
-    display = LiveDisplay(console)
-    with display.showing(progress):
-        display.update(progress)
-    shown = re.sub(r"(\x1b\[[0-9;?]*[A-Za-z]|\r)+", "\n", screen.getvalue())
+    shown = drawn(progress, width)
     assert "federation/digits: fedavg, mlp, 4 silos" in shown
     assert "round 7/50   accuracy 0.9123   loss 0.2876" in shown
     assert "│ hospital-of-a-long-name │ Idle     │  12,345 │          7 │ 1.8 MB │" in shown
     assert max(map(len, shown.splitlines())) <= width
+
+
+def test_the_table_says_what_a_person_should_know(tmp_path: Path) -> None:
+    federation = load(write(tmp_path / "digits.yaml", silos("north", "east")))
+    progress = Progress(federation, Workdir(tmp_path / "run"))
+    assert "starting aggregator, guards and trainers" in drawn(progress)
+    progress.status = _status("the aggregator's disk is full")
+    assert "loss 0.2876   the aggregator's disk is full" in drawn(progress)
+    progress.status = failed_status("DataInvalid", "no file scans").document()
+    assert "no file scans" in drawn(progress), "an aggregator that could not begin knows of no rounds"
 
 
 def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
