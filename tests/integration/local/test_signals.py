@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.integration.local.conftest import Launch
-from tests.integration.local.runs import ENVIRONMENT, command, end, living, pids, training, until
+from tests.integration.local.runs import ENVIRONMENT, PATIENCE, command, end, living, pids, training, until
 
 
 def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> None:
@@ -60,7 +60,7 @@ def test_ctrl_c_in_a_terminal(steady: Path, tmp_path: Path) -> None:
             shown = _read_until(ours, "Awaited")
             os.write(ours, b"\x03")
             shown += _read_until(ours, "--resume")
-            assert process.wait(timeout=30) == 130
+            assert process.wait(PATIENCE) == 130
     finally:
         os.close(theirs)
         os.close(ours)

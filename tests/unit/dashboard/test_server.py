@@ -79,7 +79,10 @@ async def test_whoever_has_the_document_waits_for_the_next(here: Site) -> None:
     while not here.feed.watchers:
         await asyncio.sleep(0.01)
     here.feed.notify()  # nothing has changed, so there is nothing to say
-    await asyncio.sleep(0.8)
+    while here.feed.watchers:
+        await asyncio.sleep(0.01)
+    while not here.feed.watchers and not waiting.done():  # it looks again, and waits again
+        await asyncio.sleep(0.01)
     assert not waiting.done()
     here.show(machine())
     response = await waiting
