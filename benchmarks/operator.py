@@ -6,7 +6,7 @@ The operator is the real process under its own account; API server, etcd and the
 real, kubelets and aggregators are stand-ins (`benchmarks.federations`). The operator is scraped every 15 s, and its
 dashboard is open. All of them share the machine's cores.
 
-The course: all jobs are applied at once and go on until all run. In steady state each aggregator reports an answer of
+The phases: all jobs are applied at once and go on until all run. In steady state each aggregator reports an answer of
 a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is started again, looks at everything and
 must write nothing. At last all jobs complete at once.
 
@@ -50,11 +50,11 @@ from hack.cluster.kubectl import Kubectl
 from hack.operator import NAMESPACE, ROLES
 from hack.paths import ROOT
 
-PERIOD = 5.0
-"""Seconds between two reports of a job."""
+REPORT_SECONDS = 5.0
+"""Between two reports of a job."""
 
-PATIENCE = 3600.0
-"""Seconds for each part of the course."""
+MAX_PHASE_SECONDS = 3600.0
+"""That each phase may take."""
 
 PROGRAM = """
 import logging, sys
@@ -159,7 +159,7 @@ def _free() -> int:
 
 
 @dataclass
-class Course:
+class LoadTest:
     """One run.
 
     :param figures: by name, in the order of the table.
@@ -203,7 +203,7 @@ class Course:
         os.environ["KUBECONFIG"] = str(self.kubectl.kubeconfig)
         connection = await connect()
         cluster, store = ApiServer(connection), Store()
-        aggregators = Aggregators(cluster, store, PERIOD)
+        aggregators = Aggregators(cluster, store, REPORT_SECONDS)
         runtime = Operator(cluster, store, [Kubelet(connection, store), aggregators], workers=8)
         others = [Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_AGENT, SILO_KIND)]
         tasks = [
@@ -247,7 +247,7 @@ class Course:
         self._say("creation", process.since(mark))
 
     async def _steady(self, process: Process, aggregators: Aggregators) -> None:
-        await asyncio.sleep(PERIOD)
+        await asyncio.sleep(REPORT_SECONDS)
         mark, reports = process.mark(), aggregators.reports
         await asyncio.sleep(self.seconds)
         span = process.since(mark)
@@ -307,10 +307,10 @@ class Course:
 
 async def until(found: Callable[[], bool], what: str) -> None:
     """Return when it is so."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + MAX_PHASE_SECONDS
     while not found():
         if time.monotonic() > end:
-            raise SystemExit(f"waited {PATIENCE:.0f} s for {what}")
+            raise SystemExit(f"waited {MAX_PHASE_SECONDS:.0f} s for {what}")
         await asyncio.sleep(0.2)
 
 
@@ -337,10 +337,10 @@ def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str,
         kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
-        course = Course(kubectl, folder, count, members, seconds)
+        test = LoadTest(kubectl, folder, count, members, seconds)
         with suppress(KeyboardInterrupt):
-            asyncio.run(course.run())
-        return course.figures
+            asyncio.run(test.run())
+        return test.figures
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ SCRAPE = 15.0
 PAUSE = 1.0
 """Seconds in which the page of a dashboard asks again."""
 
-PATIENCE = aiohttp.ClientTimeout(total=120)
+TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
 TROUBLE = (aiohttp.ClientError, TimeoutError)
@@ -27,7 +27,7 @@ async def watching(health: int, dashboard: int) -> AsyncIterator[None]:
     :raises SystemExit: when one of them never had an answer, so that nobody watched.
     """
     answers = {"metrics": 0, "dashboard": 0}
-    async with aiohttp.ClientSession(raise_for_status=True, timeout=PATIENCE) as session:
+    async with aiohttp.ClientSession(raise_for_status=True, timeout=TIMEOUT) as session:
         tasks = [
             asyncio.create_task(_scrape(session, f"http://127.0.0.1:{health}/metrics", answers)),
             asyncio.create_task(_read(session, f"http://127.0.0.1:{dashboard}/api/jobs", answers)),

@@ -76,14 +76,14 @@ _TRY = """
 import json, os, socket, sys
 from concurrent.futures import ThreadPoolExecutor
 os.environ["RES_OPTIONS"] = "timeout:1 attempts:2"
-SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0
 NAME = b"".join(bytes([len(part)]) + part for part in b"kubernetes.default.svc.cluster.local".split(b"."))
 QUESTION = b"\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0" + NAME + b"\\0\\0\\1\\0\\1"  # RFC 1035: its address, recursively
 def tcp(host, port):
-    socket.create_connection((host, port), SECONDS).close()
+    socket.create_connection((host, port), TIMEOUT_SECONDS).close()
 def dns(host, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(SECONDS)
+        asking.settimeout(TIMEOUT_SECONDS)
         asking.connect((host, port))
         asking.send(QUESTION)
         asking.recv(512)

@@ -17,7 +17,7 @@ from hack.cluster.kubectl import Kubectl, KubectlFailed
 from hack.operator import leader
 from tests.cluster.federation import END_SECONDS, ClusterFederation, federation, run_here, signal
 from tests.cluster.namespace import Namespace, until
-from tests.cluster.watching import watched_pods
+from tests.cluster.pod_history import watched_pods
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("operator")]
 
@@ -108,7 +108,7 @@ def test_processes_that_are_killed_start_again(
         with held(running):
             _suspend(running, True)
             until(lambda: running.condition("Suspended").get("status") == "True", "the job to be suspended")
-        until(lambda: not _living(running), "all pods to go")
+        until(lambda: not _active(running), "all pods to go")
         kept = running.status()["round"]
         assert held_in + 2 <= kept < ROUNDS
         _suspend(running, False)
@@ -213,7 +213,7 @@ def _suspend(running: ClusterFederation, suspend: bool) -> None:
     running.home.run("patch", "federatedjob", running.job["metadata"]["name"], "--type=merge", "-p", patch)
 
 
-def _living(running: ClusterFederation) -> list[str]:
+def _active(running: ClusterFederation) -> list[str]:
     """Names of the job's pods that have not ended."""
     pods = [pod for place in running.namespaces for pod in _of_job(running, place, "pods")]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]

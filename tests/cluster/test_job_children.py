@@ -43,7 +43,9 @@ from tests.unit.operator.job.scene import JOB_REF, NORTH, SETTINGS, SOUTH, manif
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TESTER = "test"
-GARBAGE = 120.0  # the garbage collector learns of new kinds every 30 s, and then tries again with a backoff
+GARBAGE_COLLECTION_SECONDS = (
+    120.0  # the garbage collector learns of new kinds every 30 s, and then tries again with a backoff
+)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,7 @@ async def test_from_apply_to_running_and_away(cluster: ApiServer, operator: Coun
 
     await cluster.delete(FEDERATED_JOB, JOB_REF)
     for kind in (FEDERATED_JOB, SILO_AGENT, SERVICE, JOB, ROLE):
-        await _until(lambda kind=kind: _some(cluster, kind, 0), f"no {kind}", GARBAGE)  # type: ignore[misc]
+        await _until(lambda kind=kind: _some(cluster, kind, 0), f"no {kind}", GARBAGE_COLLECTION_SECONDS)  # type: ignore[misc]
     assert (await cluster.list(CLAIM)).items, "the model stays"
 
 

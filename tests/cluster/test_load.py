@@ -1,4 +1,4 @@
-"""The load benchmark, small: it goes through its whole course, and what does not depend on the machine holds."""
+"""The load benchmark, small: it goes through all phases, and what does not depend on the machine holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.operator import measure
 
 
 @pytest.mark.timeout(120)
-def test_a_few_jobs_go_through_the_whole_course(tmp_path: Path) -> None:
+def test_a_few_jobs_go_through_all_phases(tmp_path: Path) -> None:
     figures = measure(3, 3, 4, tmp_path)
     assert figures["steady state: writes besides the lease"] == "0"
     assert figures["started again: writes besides the lease"] == "0"

@@ -33,8 +33,8 @@ WRITTEN = (
 )
 """Kinds that the operator writes."""
 
-QUIET = 10.0
-"""Seconds in which an operator that has just been woken would have written what it wants to write."""
+QUIET_SECONDS = 10.0
+"""In which an operator that has just been woken would have written what it wants to write."""
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +144,13 @@ def test_nothing_is_written_any_more(quickstart: ClusterFederation) -> None:
         for kind in ("federatedjobs", "silos", "siloagents"):
             namespace.run("annotate", kind, "--all", "--overwrite", "example.com/look=again")
     before = _versions(quickstart)
-    time.sleep(QUIET)
+    time.sleep(QUIET_SECONDS)
     assert _versions(quickstart) == before
 
 
 def _settled(quickstart: ClusterFederation) -> bool:
     before = _versions(quickstart)
-    time.sleep(QUIET / 4)
+    time.sleep(QUIET_SECONDS / 4)
     return _versions(quickstart) == before
 
 

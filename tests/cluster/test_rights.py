@@ -46,7 +46,7 @@ def waiting(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFedera
         made.apply()
         north = made.silo("north")
         until(lambda: made.home.find("rolebinding", "digits-fedavg-aggregator"), "the aggregator's role")
-        until(lambda: verdict(north, made_by_operator(made)), "the agents' admission")
+        until(lambda: admission(north, made_by_operator(made)), "the agents' admission")
         yield made
 
 
@@ -75,7 +75,7 @@ def made_by_operator(waiting: ClusterFederation) -> str:
     return agent_name(Ref(job["namespace"], job["name"]), job["uid"], Ref(silo.name, "north"))
 
 
-def verdict(silo: Namespace, name: str) -> dict[str, str] | None:
+def admission(silo: Namespace, name: str) -> dict[str, str] | None:
     """The condition `Admitted` of an agent, once the operator has decided."""
     agent = silo.find("siloagent", name) or {}
     conditions = (agent.get("status") or {}).get("conditions", ())
@@ -115,7 +115,7 @@ def decided(waiting: ClusterFederation, agent: Object) -> dict[str, str]:
     silo, name = waiting.silo("north"), agent["metadata"]["name"]
     silo.apply(agent)
     try:
-        return until(lambda: verdict(silo, name), f"the verdict on {name}")
+        return until(lambda: admission(silo, name), f"the decision on {name}")
     finally:
         silo.delete("siloagent", name)
 

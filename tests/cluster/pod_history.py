@@ -18,7 +18,7 @@ _LINE = "|".join(["{.type}", *(f"{{.object.{path}}}" for path in _FIELDS)]) + '{
 
 
 @dataclass
-class Pods:
+class PodHistory:
     """What was seen so far, by the place that a pod takes: the aggregator's, or that of guard or trainer in a silo.
 
     :param made: place -> how many pods it had, one after the other.
@@ -27,7 +27,7 @@ class Pods:
 
     made: Counter[str] = field(default_factory=Counter)
     doubles: list[str] = field(default_factory=list)
-    _living: dict[str, set[str]] = field(default_factory=dict)
+    _alive: dict[str, set[str]] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
 
     def follow(self, lines: Iterable[str]) -> None:
@@ -41,23 +41,23 @@ class Pods:
         if name not in self._known:
             self._known.add(name)
             self.made[place] += 1
-        living = self._living.setdefault(place, set())
+        present = self._alive.setdefault(place, set())
         if alive:
-            living.add(name)
+            present.add(name)
         else:
-            living.discard(name)
-        if len(living) > 1:
-            self.doubles.append(f"{place}: {', '.join(sorted(living))}")
+            present.discard(name)
+        if len(present) > 1:
+            self.doubles.append(f"{place}: {', '.join(sorted(present))}")
 
 
 @contextmanager
-def watched_pods(kubectl: Kubectl, job: Object) -> Iterator[Pods]:
+def watched_pods(kubectl: Kubectl, job: Object) -> Iterator[PodHistory]:
     """Follow the pods of a job in all namespaces for as long as the block runs."""
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
     selector = f"fedsilo.io/job-name={name},fedsilo.io/job-namespace={namespace}"
     command = kubectl.command("get", "pods", "--all-namespaces", f"--selector={selector}")
     command += ["--watch", "--output-watch-events", f"--output=jsonpath={_LINE}"]
-    pods = Pods()
+    pods = PodHistory()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         reader = threading.Thread(target=pods.follow, args=(process.stdout,))
