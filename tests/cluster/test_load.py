@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.operator import measure
 
 
-@pytest.mark.timeout(120)
 def test_a_few_jobs_go_through_all_phases(tmp_path: Path) -> None:
     figures = measure(3, 3, 4, tmp_path)
     assert figures["steady state: writes besides the lease"] == "0"
