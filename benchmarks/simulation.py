@@ -1,6 +1,6 @@
 """Rounds per second: a hand-written loop, the simulation in its forms, and separate processes, on the same job.
 
-    python -m benchmarks.simulation                              # 10 silos, invented images
+    python -m benchmarks.simulation                              # 10 silos, synthetic images
     python -m benchmarks.simulation --mnist mnist.npz --silos 100 --sampled 10 --rounds 10
     python -m benchmarks.simulation --tabular --silos 100 --images 100 --batch 100
 
@@ -49,7 +49,7 @@ TOLERANCE = 1e-5
 class Job:
     """What every way runs.
 
-    :param images: samples of each silo, where they are invented.
+    :param images: samples of each silo, where they are synthetic.
     :param batch: silos that are trained at once in batches.
     :param mnist: an `.npz` file with `images` and `labels` instead.
     :param tabular: rows of numbers instead of images.
@@ -66,7 +66,7 @@ class Job:
 
 
 def images(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Invented images, a loader that manifests name: noise round a pattern for each class."""
+    """Synthetic images, a loader that manifests name: noise round a pattern for each class."""
     rng = np.random.default_rng(0)
     labels = np.arange(samples) % classes
     patterns = rng.integers(0, 128, (classes, 28, 28), dtype=np.uint8)
@@ -75,7 +75,7 @@ def images(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Invented rows of 20 numbers: noise round a centre for each class."""
+    """Synthetic rows of 20 numbers: noise round a centre for each class."""
     rng = np.random.default_rng(0)
     labels = np.arange(samples) % classes
     centres = rng.normal(size=(classes, 20))
@@ -92,7 +92,7 @@ def documents(job: Job) -> list[dict[str, Any]]:
         source: dict[str, Any] = {"loader": "npz", "config": config}
     else:
         config = {"samples": job.silos * job.images, "classes": 10}
-        source = {"loader": _invented(job), "config": config}
+        source = {"loader": _synthetic(job), "config": config}
     parts = {"scheme": "labels", "silos": job.silos, "config": {"labelsPerSilo": 2}}
     names = [f"s{index}" for index in range(job.silos)]
     silos = [
@@ -133,10 +133,10 @@ def documents(job: Job) -> list[dict[str, Any]]:
 
 def _test(job: Job) -> dict[str, Any]:
     """A small test set, scored once: what is measured is training."""
-    return {"loader": _invented(job), "config": {"samples": 100, "classes": 10}}
+    return {"loader": _synthetic(job), "config": {"samples": 100, "classes": 10}}
 
 
-def _invented(job: Job) -> str:
+def _synthetic(job: Job) -> str:
     return f"python:benchmarks.simulation:{'rows' if job.tabular else 'images'}"
 
 
@@ -229,9 +229,9 @@ def main() -> None:
     parser.add_argument("--silos", type=int, default=10)
     parser.add_argument("--sampled", type=int, help="silos of a round; all by default")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--images", type=int, default=320, help="invented samples of each silo")
+    parser.add_argument("--images", type=int, default=320, help="synthetic samples of each silo")
     data = parser.add_mutually_exclusive_group()
-    data.add_argument("--mnist", help=".npz file with images and labels, instead of invented ones")
+    data.add_argument("--mnist", help=".npz file with images and labels, instead of synthetic ones")
     data.add_argument("--tabular", action="store_true", help="rows of numbers instead of images")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=10, help="silos of one batch")

@@ -72,8 +72,8 @@ class State:
         ref = write_blob(tree, blobs)
         return StoredTree(ref, blobs / ref.digest)
 
-    def held(self) -> State:
-        """The state as storing it and reading it again gives it, without a file: fixed arrays, values of JSON."""
+    def in_memory(self) -> State:
+        """The state as storing and reading it would give it, without files: read-only arrays, values of JSON."""
         trees = {
             name: tree
             if isinstance(tree, StoredTree)
@@ -102,7 +102,7 @@ class State:
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """The array as a file gives it back: contiguous, and not to be changed."""
+    """The array as a file gives it back: contiguous and read-only."""
     if array.flags.c_contiguous and not array.flags.writeable:
         return array
     fixed = np.ascontiguousarray(array).reshape(array.shape).view()

@@ -82,7 +82,7 @@ class Simulation:
             self.failure = error
 
     def _run(self) -> Iterator[None]:
-        state, record = self._workflow.start().held(), dict[str, Any]()
+        state, record = self._workflow.start().in_memory(), dict[str, Any]()
         for position, exchange in enumerate(self._workflow.exchanges):
             updates = yield from self._collect(state, exchange)
             state, record = self._fold(state, record, updates)
@@ -143,7 +143,7 @@ class Simulation:
         sizes = {silo: update.size for silo, update in counted.items()}
         record = round_record(before, exchange, closed, {}, sizes)
         folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted))
-        folded = folded.held()
+        folded = folded.in_memory()
         return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ class SimulatedSilo:
             kind: {block.name: tensors[block.name] for block in blocks if block.kind == kind}
             for kind in contract.kinds()
         }
-        private = None if reply.private is None else reply.private.held()
+        private = None if reply.private is None else reply.private.in_memory()
         return SimulatedUpdate(metadata.samples, metrics, kinds, private)
 
 

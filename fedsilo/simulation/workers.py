@@ -148,7 +148,7 @@ def _work(
             trees[number] = {name: as_stored(array) for name, array in tree.items()}
         given = {name: trees[number] for name, number in named.items()}
         silo_task: SiloTask = replace(task.task, trees=given)
-        private = task.private.held()
+        private = task.private.in_memory()
         found = silos[task.silo].answer(replace(task, task=silo_task, private=private))
         try:
             connection.send(found)

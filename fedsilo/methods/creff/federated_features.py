@@ -56,47 +56,6 @@ def match(
     return features
 
 
-def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) -> Tree:
-    """The head trained on all of S and its labels (eq. 7), classes that nobody holds included.
-
-    :param features: (C, m, d).
-    :param head: what training starts from. The paper says "initialized as v-tilde" and not what that is; here it is
-        the last v-hat, in the released form a new random layer.
-    """
-    classes, amount, width = features.shape
-    labels = np.repeat(np.arange(classes), amount)
-    rows = features.reshape(-1, width)
-    plan = retraining(config, seed)
-    return train_classifier(head["classifier.weight"], head.get("classifier.bias"), rows, labels, plan)
-
-
-def retraining(config: CReFFConfig, seed: int) -> LinearTraining:
-    """300 steps at 0.1 (paper) or 300 epochs at 0.01 (released), without momentum."""
-    return LinearTraining(
-        lr=config.retrain_learning_rate or (0.01 if config.released else 0.1),
-        epochs=config.retrain,
-        max_steps=None if config.released else config.retrain,
-        batch_size=config.retrain_batch_size,
-        seed=seed,
-    )
-
-
-def matching_loss(
-    found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], *, released: bool = False
-) -> Tensor:
-    """Dissimilarity of gradients, summed over groups (eq. 6).
-
-    Printed: the mean over the C rows of the weight of 1 - cosine. Released code: their sum, and one more
-    1 - cosine for the bias as a single row.
-
-    :param found: (G, C, d) and (G, C); likewise `wanted`.
-    """
-    rows = 1 - _cosine(found[0], wanted[0])
-    if not released:
-        return rows.mean(dim=1).sum()
-    return rows.sum() + (1 - _cosine(found[1], wanted[1])).sum()
-
-
 def match_features(
     features: Tensor,
     labels: Tensor,
@@ -123,7 +82,48 @@ def match_features(
     return moving.detach()
 
 
+def matching_loss(
+    found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], *, released: bool = False
+) -> Tensor:
+    """Dissimilarity of gradients, summed over groups (eq. 6).
+
+    Printed: the mean over the C rows of the weight of 1 - cosine. Released code: their sum, and one more
+    1 - cosine for the bias as a single row.
+
+    :param found: (G, C, d) and (G, C); likewise `wanted`.
+    """
+    rows = 1 - _cosine(found[0], wanted[0])
+    if not released:
+        return rows.mean(dim=1).sum()
+    return rows.sum() + (1 - _cosine(found[1], wanted[1])).sum()
+
+
 def _cosine(one: Tensor, other: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(one, dim=-1) * torch.linalg.vector_norm(other, dim=-1)
     cosine: Tensor = (one * other).sum(dim=-1) / (norms + EPSILON)
     return cosine
+
+
+def retrain(config: CReFFConfig, features: np.ndarray, head: Tree, seed: int) -> Tree:
+    """The head trained on all of S and its labels (eq. 7), classes that nobody holds included.
+
+    :param features: (C, m, d).
+    :param head: what training starts from. The paper says "initialized as v-tilde" and not what that is; here it is
+        the last v-hat, in the released form a new random layer.
+    """
+    classes, amount, width = features.shape
+    labels = np.repeat(np.arange(classes), amount)
+    rows = features.reshape(-1, width)
+    plan = retraining(config, seed)
+    return train_classifier(head["classifier.weight"], head.get("classifier.bias"), rows, labels, plan)
+
+
+def retraining(config: CReFFConfig, seed: int) -> LinearTraining:
+    """300 steps at 0.1 (paper) or 300 epochs at 0.01 (released), without momentum."""
+    return LinearTraining(
+        lr=config.retrain_learning_rate or (0.01 if config.released else 0.1),
+        epochs=config.retrain,
+        max_steps=None if config.released else config.retrain,
+        batch_size=config.retrain_batch_size,
+        seed=seed,
+    )

@@ -201,11 +201,11 @@ def test_a_mean_of_what_silos_lack_says_so() -> None:
         return page.partition("## Mean of two")[2]
 
     one, other = some["FedAvg", "mnist", 0], some["FedAvg", "cifar10", 0]
-    assert "| its silos have no models" in mean_of([invented(chosen, cell, [0.5]) for cell in (one, other)])
-    own = [dataclasses.replace(invented(chosen, cell, [0.5]), personal=0.6) for cell in (one, other)]
+    assert "| its silos have no models" in mean_of([synthetic(chosen, cell, [0.5]) for cell in (one, other)])
+    own = [dataclasses.replace(synthetic(chosen, cell, [0.5]), personal=0.6) for cell in (one, other)]
     assert "| FedAvg | 60.0 | 1 | 67.3 | -7.3 |" in mean_of(own)
     places = [("FedAvg", "cifar10", 1), ("Ours", "mnist", 0), ("Ours", "cifar10", 0)]
-    apart = [own[0], *(invented(chosen, some[place], [0.5]) for place in places)]
+    apart = [own[0], *(synthetic(chosen, some[place], [0.5]) for place in places)]
     assert "| FedAvg | no seed that all have |" in mean_of(apart)
 
 
@@ -232,7 +232,7 @@ def test_what_keeps_a_run_from_being_is_said_in_every_column_that_it_is_of(tmp_p
     assert all("mnist" in reason for reason in why.values())
 
 
-def invented(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:
+def synthetic(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:
     return Run(
         table=chosen.name,
         scale=chosen.scale,
@@ -256,13 +256,13 @@ def test_the_page_of_a_table() -> None:
     some = cells(chosen, 2)
     curves_of = {("FedAvg", 0): [0.3, 0.5], ("FedAvg", 1): [0.4, 0.6], ("Ours", 0): [0.2, 0.4]}
     runs = [
-        invented(chosen, cell, curves_of[cell.row, cell.seed])
+        synthetic(chosen, cell, curves_of[cell.row, cell.seed])
         for cell in some
         if cell.column == "mnist" and (cell.row, cell.seed) in curves_of
     ]
     # The mean of FedAvg is over this seed alone, and Ours has none.
     [other] = [cell for cell in some if (cell.row, cell.column, cell.seed) == ("FedAvg", "cifar10", 1)]
-    runs.append(invented(chosen, other, [0.1, 0.2]))
+    runs.append(synthetic(chosen, other, [0.1, 0.2]))
     found = results.of(chosen, some, runs)
     why = {(cell.row, cell.column): reason for cell in some if (reason := cell.missing())}
     assert rendering.page(chosen, found, why, "test.png") == GOLDEN.read_text(encoding="utf-8")
@@ -271,7 +271,7 @@ def test_the_page_of_a_table() -> None:
 def test_curves_are_means_over_the_rounds_that_all_runs_have(tmp_path: Path) -> None:
     chosen = table()
     cell = cells(chosen, 1)[0]
-    one = invented(chosen, cell, [0.2, 0.4])
+    one = synthetic(chosen, cell, [0.2, 0.4])
     other = dataclasses.replace(one, rounds=[2, 4], accuracies=[0.6, 0.8])
     x, y = curves.mean_curve([one, other])
     assert x.tolist() == [1.0] and y.tolist() == [pytest.approx(50)]
@@ -281,14 +281,14 @@ def test_curves_are_means_over_the_rounds_that_all_runs_have(tmp_path: Path) -> 
 
 def test_a_column_that_measures_the_runs_of_another_has_no_panel() -> None:
     chosen = dataclasses.replace(table(), columns=["mnist", "again"])
-    found = {cell: invented(chosen, cell, [0.2]) for cell in cells(chosen, 1)}
+    found = {cell: synthetic(chosen, cell, [0.2]) for cell in cells(chosen, 1)}
     assert {cell.column for cell in found} == {"mnist", "again"}
     assert curves.panels(chosen, found) == ["mnist"]
 
 
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     chosen, path = table(), tmp_path / "runs.jsonl"
-    run = invented(chosen, cells(chosen, 1)[0], [0.2, 0.4])
+    run = synthetic(chosen, cells(chosen, 1)[0], [0.2, 0.4])
     results.append(path, run)
     with path.open("a") as file:
         file.write('{"table": "te')
