@@ -96,7 +96,7 @@ class Ref:
 
 
 def kind_of(obj: Object) -> Kind:
-    """The kind that the object says it is of.
+    """The kind that the object names.
 
     :raises KeyError: when it is none that the operator handles.
     """

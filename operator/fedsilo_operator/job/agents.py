@@ -60,7 +60,7 @@ def _distrusted(state: JobState, agent: Object) -> Iterator[Action]:
 
 
 def _suspension(state: JobState, agent: Object, suspend: bool) -> Iterator[Action]:
-    """All that the operator says in an agent, as it was said first, and whether it is suspended."""
+    """All fields that the operator owns in an agent, as they were first written, and whether it is suspended."""
     if is_deleted(agent) or bool(agent["spec"].get("suspend", False)) == suspend:
         return
     frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust")}

@@ -179,7 +179,7 @@ def _not_ready(agent: Object | None, public_key: str | None, exists: bool) -> Di
 def _keys_of_the_start(
     seen: JobObservation, job: FederatedJob, existing: Mapping[Ref, Object]
 ) -> list[tuple[Ref, str | None]]:
-    """The silos of the start: the aggregator's configuration says them, and the status does if that is lost."""
+    """The silos of the start, from the aggregator's configuration, or from the status where that is lost."""
     if CONFIG_MAP in seen.children:
         return list(public_keys_in(seen.children[CONFIG_MAP]).items())
     order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}

@@ -35,7 +35,7 @@ def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
     if state.stage is Stage.FINISHED:
         return _after_completion(state, now)
 
-    # 4. A job whose end has come frees what its pods hold, and says what it came to.
+    # 4. A job whose end has come releases its pods and reports how it ended.
     if state.end is not None:
         return _finish(state, state.end, now)
 
@@ -69,7 +69,7 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
     if state.started:
         actions += isolate(AGGREGATOR, aggregator.workload(state, job, settings))
 
-    # 6. Say so: the status where it changes, and an Event for each transition.
+    # 6. Report: the status where it changes, and an Event for each transition.
     wanted = status.document(
         state.observed,
         active_conditions(state),

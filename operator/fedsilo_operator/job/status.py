@@ -39,7 +39,7 @@ def document(
     started: datetime | None = None,
     ended: datetime | None = None,
 ) -> dict[str, Any]:
-    """Everything that the operator says in the status.
+    """The operator's part of the status.
 
     :param job: as observed.
     :param started: when it started, if it has; an earlier time stands.
@@ -148,7 +148,7 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _is_news(name: str, status: str, reason: str) -> bool:
-    """Waiting is none; nor that all agents run, which the job itself says next."""
+    """Waiting is not; nor that all agents run, which `Running` tells next."""
     if name == ConditionType.SUSPENDED:
         return reason in (Reason.SUSPENDED, Reason.RESUMED)
     return reason not in HARMLESS and (name, status) != (ConditionType.SILOS_READY, "True")
