@@ -1,20 +1,21 @@
 """The cluster, the operator on it, a namespace of its own for each test, and its story when the test fails.
 
-The tests run in two workers, a file as a whole in one of them (`make test-cluster`). Files that need the same thing of
-the machine are a group, which stays together: the operator for itself (`operator`), the names and ports of the pages'
-examples (`examples`), the GPUs (`gpus`), the host outside of the cluster (`outside`).
+The tests run in two workers (`make test-cluster`): a file as a whole in one of them, and so are files that share
+something.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from hack import operator as installation
 from hack.cluster.binaries import programs
@@ -24,35 +25,55 @@ from tests.cluster.federation import ClusterFederation
 from tests.cluster.namespace import Namespace, fresh_namespace
 from tests.terminal import Terminal
 
+HERE = Path(__file__).parent
+
 OPERATOR_LOCK = STATE / "tests.lock"
 
 LOCK_SECONDS = 900
 """That a test may take in which it may have to wait for the operator."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test its group, which is its file unless the file says otherwise, and put the groups into an order.
+GROUPS: Mapping[str, Sequence[str]] = {
+    "the operator alone": ("test_consortium", "test_chaos", "test_rights"),
+    "names and ports that the pages name": ("test_quickstart", "test_kubectl", "test_dashboard"),
+    "the node's GPUs": ("test_bad_jobs", "test_gpus"),
+    "the host outside of the cluster": ("test_isolation", "test_network_policies"),
+    "an API server with the schema": tuple(path.stem for path in (HERE / "schema").glob("test_*.py")),
+}
+"""What files need for themselves, or share: they run one after the other."""
 
-    First come those that take the operator away. The other worker begins with what needs none, so that it does not
-    wait for them; then both share the operator.
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out groups of files. xdist's own, by mark, does not know the test ids of this pytest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(Path(nodeid.partition("::")[0]))
+
+
+def group_of(path: Path) -> str:
+    """The group of a file; most are one by themselves."""
+    return next((group for group, files in GROUPS.items() if path.stem in files), path.stem)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Distribute by group."""
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put groups into an order: first those that take the operator away.
+
+    The other worker begins with what needs none, so that it does not wait for them; then both share the operator.
     """
     turns: dict[str, int] = {}
     for item in items:
-        group = _group(item)
         fixtures = getattr(item, "fixturenames", ())
         turn = 0 if "own_operator" in fixtures else 2 if "installed" in fixtures else 1
+        group = group_of(item.path)
         turns[group] = turn if turn != 1 else turns.get(group, 1)
         if turn != 1 and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LOCK_SECONDS))
-    items.sort(key=lambda item: turns[_group(item)])
-
-
-def _group(item: pytest.Item) -> str:
-    if (mark := item.get_closest_marker("xdist_group")) is None:
-        mark = pytest.mark.xdist_group(item.path.stem).mark
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    return str(mark.args[0])
+    items.sort(key=lambda item: turns[group_of(item.path)])
 
 
 @pytest.hookimpl(wrapper=True)

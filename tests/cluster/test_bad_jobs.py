@@ -20,8 +20,6 @@ from tests.cluster.federation import END_SECONDS
 from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER
 
-pytestmark = pytest.mark.xdist_group("gpus")
-
 EXPECTED = golden(Path(__file__).with_name("bad_jobs.golden"))
 
 NOWHERE = "localhost/nowhere:1"

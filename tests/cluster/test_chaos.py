@@ -19,7 +19,7 @@ from tests.cluster.federation import END_SECONDS, ClusterFederation, federation,
 from tests.cluster.namespace import Namespace, until
 from tests.cluster.pod_history import watched_pods
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("operator")]
+pytestmark = pytest.mark.timeout(900)
 
 ROUNDS = 12
 

@@ -6,15 +6,11 @@ import json
 import re
 import urllib.request
 
-import pytest
-
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
-
-pytestmark = pytest.mark.xdist_group("examples")
 
 PORT = 8081
 

@@ -20,7 +20,7 @@ from tests.cluster.federation import ClusterFederation, federation, signal
 from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.reach import Destination, api_servers, listening, name_servers, reached
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("outside")]
+pytestmark = pytest.mark.timeout(900)
 
 FOREVER = ("sleep", "infinity")
 COMPONENT, JOB_UID = "app.kubernetes.io/component", "fedsilo.io/job-uid"

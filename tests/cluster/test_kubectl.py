@@ -16,7 +16,7 @@ from tests.cluster.namespace import Namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("examples")]
+pytestmark = pytest.mark.timeout(600)
 
 JOB = "digits"
 SILOS = ("north", "east")

@@ -14,8 +14,6 @@ from tests.cluster.namespace import Namespace, fresh_namespace, pod, until
 from tests.cluster.reach import Destination, api_servers, name_servers, reached
 from tests.cluster.test_workloads import FOREVER, served
 
-pytestmark = pytest.mark.xdist_group("outside")
-
 
 def reaches(namespace: Namespace, destination: Destination) -> bool:
     """Whether the client gets a connection."""

@@ -1,46 +1,17 @@
-"""GPUs, Pod Security and volumes of the test cluster."""
+"""Pod Security and volumes of the test cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl, KubectlFailed
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod, until
 from tests.cluster.test_workloads import FOREVER
 from tests.pages import runs
 from tests.terminal import Terminal
-
-GPU = "nvidia.com/gpu"
-
-
-def with_gpus(name: str, count: int) -> Object:
-    """A pod that asks for GPUs."""
-    return pod(name, TOOLBOX, FOREVER, resources={"limits": {GPU: str(count)}})
-
-
-@pytest.mark.xdist_group("gpus")
-def test_a_pod_waits_for_a_gpu_and_runs_when_one_is_free(namespace: Namespace, kubectl: Kubectl) -> None:
-    (node,) = kubectl.get("nodes")["items"]
-    gpus = int(node["status"]["allocatable"][GPU])
-    namespace.apply(with_gpus("first", gpus))
-    namespace.wait("pod", "first", "condition=Ready")
-    namespace.apply(with_gpus("second", 1))
-    until(
-        lambda: "Insufficient nvidia.com/gpu" in str(scheduled(namespace, "second")), "the scheduler's word"
-    )
-    namespace.delete("pod", "first")
-    namespace.wait("pod", "second", "condition=Ready")
-
-
-def scheduled(namespace: Namespace, name: str) -> Any:
-    """The pod's condition PodScheduled."""
-    conditions = namespace.get("pod", name)["status"].get("conditions", [])
-    return next((item for item in conditions if item["type"] == "PodScheduled"), None)
 
 
 def test_a_restricted_namespace_refuses_root(namespace: Namespace) -> None:

@@ -22,7 +22,7 @@ from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("examples")]
+pytestmark = pytest.mark.timeout(900)
 
 MANIFEST = ROOT / "examples" / "quickstart.yaml"
 SILOS = ("north", "east", "south", "west")

@@ -26,8 +26,6 @@ from tests.cluster.federation import ClusterFederation, federation
 from tests.cluster.namespace import Namespace, until
 from tests.cluster.rights import rights
 
-pytestmark = pytest.mark.xdist_group("operator")
-
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
 POLICY = {"payloadKinds": ["model"]}
 

@@ -20,7 +20,7 @@ from tests.cluster.namespace import Namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("operator")]
+pytestmark = pytest.mark.timeout(900)
 
 SILOS = ("north", "east")
 ROUNDS = 10

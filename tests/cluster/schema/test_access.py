@@ -11,8 +11,6 @@ from hack.cluster.kubectl import Kubectl, KubectlFailed
 from tests.cluster.rights import may, rights
 from tests.cluster.schema.federation import job
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 GOLDEN = Path(__file__).with_name("rights.golden").read_text()
 
 FORBIDDEN = (

@@ -18,8 +18,6 @@ from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import NAMESPACE, SILOS, job, operators, report
 from tests.unit.aggregator.test_report import STATUS
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 
 @pytest.fixture(autouse=True)
 def account(api: Kubectl, name: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -13,8 +13,6 @@ from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import SILO, job
 from tests.cluster.schema.objects import AGENT, KEY
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 GOLDEN = Path(__file__).with_name("columns.golden").read_text()
 
 SHOWN = (

@@ -22,8 +22,6 @@ from tests.cluster.schema.federation import (
 )
 from tests.cluster.schema.objects import AGENT, KEY
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 FROZEN = {
     "field": ({"backoffLimit": 1}, "spec.backoffLimit"),
     "setting of the method": ({"method": {"config": {"mu": 1}}}, "spec.method"),

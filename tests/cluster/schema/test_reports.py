@@ -22,8 +22,6 @@ from tests.cluster.schema.federation import (
     said,
 )
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 
 @pytest.fixture
 def aggregator(api: Kubectl, name: str) -> Kubectl:

@@ -14,8 +14,6 @@ from hack.cluster.kubectl import Kubectl, KubectlFailed
 from tests.cluster.schema.objects import BAD, GOOD
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 _BLOCKS = Path(__file__).with_name("schema.golden").read_text().split("# ")[1:]
 GOLDEN = {name: text.strip() for name, _, text in (block.partition("\n") for block in _BLOCKS)}
 
