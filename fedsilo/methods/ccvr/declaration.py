@@ -4,62 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import Literal
 
-from pydantic import Field
-
-from fedsilo.api.job import MethodSpec
 from fedsilo.errors import ManifestInvalid
 from fedsilo.methods import registry
-from fedsilo.methods.interface import MethodConfig, Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.ccvr.config import AFTER, STATISTICS, CCVRConfig, Covariance
+from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
-
-AFTER = "spec.method.config.after"
-"""Where a job names the method before."""
-
-STATISTICS = "statistics"
-"""Step in which the silos disclose statistics of their features."""
-
-Covariance = Literal["full", "diagonal", "none"]
-
-
-class CCVRConfig(MethodConfig):
-    """What is disclosed, what is drawn from it, how the classifier is trained on that, and the method before it."""
-
-    covariance: Covariance = Field(
-        default="full",
-        description="full: d x d per class [paper, Section 4.2]; diagonal: d; none: means and one shared variance.",
-    )
-    shared_variance: float = Field(
-        default=1.0, gt=0, description="Variance of every feature when covariance is none [fedsilo]."
-    )
-    virtual_per_class: int = Field(
-        default=100,
-        ge=1,
-        description="Virtual features M_c [paper, experiments: 100, 500, 1000 for CIFAR-10, CIFAR-100, CINIC-10].",
-    )
-    epochs: int = Field(
-        default=10, ge=1, description="Passes over the virtual features [fedsilo: not printed]."
-    )
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="Of the calibration; the job's when null [fedsilo: not printed]."
-    )
-    relu: bool = Field(
-        default=False,
-        description="Cut virtual features at zero, as real ones after a ReLU are [option of the paper].",
-    )
-    tukey_beta: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Tukey's transform x^beta of virtual features, log x for 0; needs relu [option of the paper].",
-    )
-    after: MethodSpec = Field(
-        default=MethodSpec(name="fedavg"),
-        description="Method that trains the model; it must yield one model [paper: any; experiments with FedAvg].",
-    )
 
 
 class CCVR(Method):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.learning.linear import LinearTraining, train_classifier
-from fedsilo.methods.ccvr.declaration import STATISTICS, CCVRConfig
+from fedsilo.methods.ccvr.config import STATISTICS, CCVRConfig
 from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features, pool
 from fedsilo.methods.interface import (
     Assignment,

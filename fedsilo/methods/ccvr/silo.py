@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.learning.evaluation import features_of
-from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.ccvr.config import Covariance
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.ccvr.config import Covariance
 from fedsilo.methods.interface import ServerContext, Updates
 
 

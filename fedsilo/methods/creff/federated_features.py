@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.learning.sgd import SGD
-from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
 from fedsilo.methods.state import Tree
 

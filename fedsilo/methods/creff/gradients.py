@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from fedsilo.methods.creff.declaration import BIAS, WEIGHT
+from fedsilo.methods.creff.config import BIAS, WEIGHT
 from fedsilo.methods.interface import Updates
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import match, retrain
 from fedsilo.methods.creff.gradients import mean_gradients
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates

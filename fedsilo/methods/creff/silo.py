@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedsilo.learning.evaluation import features_of
-from fedsilo.methods.creff.declaration import BIAS, WEIGHT
+from fedsilo.methods.creff.config import BIAS, WEIGHT
 from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.local import train_model

@@ -4,55 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
-
-from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
+from fedsilo.methods.interface import Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
-
-THETA = "projection."
-LAYERS: Mapping[str, tuple[str, ...]] = {
-    "0.weight": ("projected", "feature"),
-    "0.bias": ("projected",),
-    "2.weight": ("projected", "projected"),
-    "2.bias": ("projected",),
-    "4.weight": ("feature", "projected"),
-    "4.bias": ("feature",),
-}
-"""Shapes of the projection P_theta."""
-
-
-class FedBRConfig(MethodConfig):
-    """Settings; defaults are those of the released code where the paper prints symbols only."""
-
-    variant: Literal["paper", "released"] = Field(
-        default="paper",
-        description="paper: global features are those of the step's pseudo-data. released: those of the first step's, "
-        "which differs for mixtures only [paper, Algorithm 1; released code].",
-    )
-    pseudo_data: Literal["means", "mixture"] = Field(
-        default="means",
-        description="means: RSM, of the silo's own examples. mixture: its examples mixed into proxies that all "
-        "silos share, means of inputs of uniform noise [paper, Section 4.1; the silo's own and noise, unlike the "
-        "released code].",
-    )
-    averaged: int = Field(default=10, ge=1, le=10_000, description="Inputs in a mean [released code].")
-    mixed: int = Field(default=1, ge=1, le=1000, description="Local examples K in a mixture [released code].")
-    pseudo_weight: float = Field(
-        default=1.0, ge=0, description="lambda; 0 leaves component 1 out [released code; paper, Table 4]."
-    )
-    contrast_weight: float = Field(
-        default=0.5, ge=0, description="mu; 0 leaves component 2 out [released code; paper, Table 4]."
-    )
-    temperature: float = Field(
-        default=0.5, gt=0, description="tau_1 and tau_2 [released code, which multiplies by 2]."
-    )
-    max_step: bool = Field(
-        default=True, description="Step the projection up before each local step [paper, Table 4]."
-    )
 
 
 class FedBR(FedAvg):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fedbr.declaration import THETA, FedBRConfig
+from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import projection
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
 from fedsilo.methods.pieces.classifiers import initialised

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from fedsilo.methods.fedconcat.declaration import FedConcatConfig
+from fedsilo.methods.fedconcat.config import FedConcatConfig
 from fedsilo.methods.interface import ServerContext
 
 log = logging.getLogger("fedsilo.methods")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsilo.methods.fedconcat import cluster_models, concatenation
 from fedsilo.methods.fedconcat.clustering import cluster_silos
-from fedsilo.methods.fedconcat.declaration import FedConcatConfig
+from fedsilo.methods.fedconcat.config import FedConcatConfig
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
 from fedsilo.methods.state import Scalar, State
 

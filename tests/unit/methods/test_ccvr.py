@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
 from fedsilo.methods.ccvr import server as ccvr_server
-from fedsilo.methods.ccvr.declaration import Covariance
+from fedsilo.methods.ccvr.config import Covariance
 from fedsilo.methods.ccvr.server import calibrate
 from fedsilo.methods.ccvr.silo import local_covariance
 from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features

@@ -12,7 +12,7 @@ import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods.creff import server as creff_server
-from fedsilo.methods.creff.declaration import CReFFConfig
+from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import retraining
 from fedsilo.methods.creff.gradients import mean_gradients
 from fedsilo.methods.creff.server import CReFFServer

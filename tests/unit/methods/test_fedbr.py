@@ -14,7 +14,7 @@ from torch import nn
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
 from fedsilo.methods.fedbr import silo as fedbr_silo
-from fedsilo.methods.fedbr.declaration import THETA
+from fedsilo.methods.fedbr.config import THETA
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, Terms, projection
 from fedsilo.methods.fedbr.silo import local_means, local_mixtures
 from fedsilo.methods.interface import SiloTask

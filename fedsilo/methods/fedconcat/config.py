@@ -1,0 +1,54 @@
+"""Settings of FedConcat, and names that its halves share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedsilo.methods.interface import MethodConfig, Payload, Step
+
+CLASSIFY = Step(
+    (
+        Payload("model", "classifier.weight", ("classes", "stacked")),
+        Payload("model", "classifier.bias", ("classes",)),
+    ),
+    ("loss",),
+)
+"""The classifier on all features, (C, K d) and (C,)."""
+
+
+class FedConcatConfig(MethodConfig):
+    """Clusters, rounds, and how the classifier on all features is trained."""
+
+    clusters: int = Field(
+        default=5, ge=1, le=1000, description="Number of clusters K [released code, run.sh]."
+    )
+    choice: Literal["fixed", "elbow"] = Field(
+        default="fixed", description="elbow: K where the inertia curve bends, at most `clusters` [paper]."
+    )
+    size_capped: bool = Field(
+        default=False,
+        description="At most floor(1.2 N / K) silos in a cluster [released code, for CIFAR-100 and Tiny-ImageNet].",
+    )
+    variant: Literal["paper", "released"] = Field(
+        default="paper",
+        description="paper: stage 3 is FedAvg by samples over localEpochs [paper, Algorithm 1]. released: three "
+        "mini-batches, uniform [released code].",
+    )
+    encoder_rounds: int = Field(
+        default=50, ge=1, description="Rounds of stage 2, T_e [released code, run.sh]."
+    )
+    classifier_rounds: int = Field(
+        default=1000, ge=1, description="Rounds of stage 3, T_c [released code, run.sh]."
+    )
+    warm_start: bool = Field(
+        default=False,
+        description="Start stage 3 from the clusters' classifiers side by side, biases summed [released code, for "
+        "CIFAR-100 and Tiny-ImageNet].",
+    )
+    classifier_weight_decay: float | None = Field(
+        default=None,
+        ge=0,
+        description="Weight decay of stage 3 when not null [released code: 1e-5]; else the job's, or 1e-5 if released.",
+    )
