@@ -51,7 +51,7 @@ def append_durably(path: Path, line: str) -> None:
 def temporary_file(directory: Path, mode: int = 0o666) -> Iterator[tuple[BufferedRandom, Path]]:
     """A new file, open for writing and reading, that is removed at the end unless `publish` moved it.
 
-    Its name cannot be foretold and must be new, so that two writers never share one, and nobody else who may
+    Its name is unpredictable and new, so that two writers never share one, and nobody else who may
     write into the directory can plant a link for the content to follow.
 
     :param mode: permissions, less the process's umask.

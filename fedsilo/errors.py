@@ -84,7 +84,7 @@ class WorkdirConflict(FedsiloError):
 
 
 class MethodError(FedsiloError):
-    """A method or model that does not keep its own declaration, or whose numbers are none any more."""
+    """A method or model that does not keep its own declaration, or whose numbers are no longer finite."""
 
     exit_code = 7
     reason = "MethodError"

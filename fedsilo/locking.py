@@ -11,7 +11,7 @@ NAME = "lock"
 
 
 class DirectoryLock:
-    """An flock(2) on a file of a directory; a context manager that gives it up.
+    """An flock(2) on a file of a directory; a context manager that releases it.
 
     :raises OSError: when the file cannot be opened for writing.
     """
@@ -34,7 +34,7 @@ class DirectoryLock:
         return self._file.read().strip()
 
     def write_holder(self, holder: str) -> None:
-        """Say who holds the lock, for the messages of other processes."""
+        """Record who holds the lock, for the messages of other processes."""
         self._file.truncate(0)
         self._file.write(holder)
         self._file.flush()

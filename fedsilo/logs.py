@@ -1,8 +1,8 @@
 """What every process writes to standard error: lines for people, or one JSON object per line for programs.
 
 A line of JSON says what it is about (`namespace` and `job`, `silo`, `round`) where that is known. What holds for the
-whole process is said once, by `about`; what holds for a while and in one task only, by `concerning`. Nothing else
-gets into a line than its message: no data, no keys.
+whole process is set once, by `about`; what holds for one block and the tasks that it starts, by `concerning`. Nothing
+else gets into a line than its message: no data, no keys.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def start_logging(form: Format = "text") -> None:
 
 
 def about(**facts: object) -> None:
-    """Say what the process is about; a fact that is None is not known any more."""
+    """Set what the process is about; a fact that is None is forgotten."""
     _process.update(facts)
 
 
 @contextmanager
 def concerning(**facts: object) -> Iterator[None]:
-    """Say what the block, and whatever it starts, is about."""
+    """Set what the block, and whatever it starts, is about."""
     token = _task.set({**_task.get(), **facts})
     try:
         yield
@@ -67,7 +67,7 @@ def concerning(**facts: object) -> Iterator[None]:
 def as_text(line: str) -> str:
     """A line of JSON as a person reads it; any other line as it is.
 
-    What follows a line break is indented, so that nobody's words look like a line of somebody else.
+    What follows a line break is indented, so that no text passes for a line of another process.
     """
     try:
         content = json.loads(line)

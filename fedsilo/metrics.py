@@ -1,8 +1,8 @@
-"""Prometheus metrics: what a process knows, as series that are read at the moment when somebody asks.
+"""Prometheus metrics: what a process knows, as series whose values are read when they are scraped.
 
 A process declares all its series in one table and reads their values from the state that it has anyway. So nothing is
-counted twice, a restarted process goes on where its files are, and the series of what is gone are gone. The format is
-Prometheus' text exposition, by its official client.
+counted twice, a restarted process continues from its files, and the series of what no longer exists disappear. The
+format is Prometheus' text exposition, by its official client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 JOB = ("job_namespace", "job_name")
-"""Labels of what belongs to a job. Prometheus itself sets `job` and `namespace`: those of whom it asked."""
+"""Labels of what belongs to a job. Prometheus itself sets `job` and `namespace`: those of the scraped target."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Series:
 class Distribution:
     """What a histogram counts.
 
-    :param bounds: as of its series.
+    :param bounds: those of its series.
     """
 
     bounds: tuple[float, ...]
@@ -82,7 +82,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def text(self) -> bytes:
-        """The whole answer.
+        """The exposition as text.
 
         :raises KeyError: for a value of a series that is not declared.
         """

@@ -1,4 +1,4 @@
-"""What a process answers to those who watch it: plain HTTP, inside the cluster, read-only."""
+"""What a process answers to its monitors: plain HTTP, inside the cluster, read-only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedsilo.metrics import CONTENT_TYPE, Exposition
 
 @asynccontextmanager
 async def probes(unready: Callable[[], str], exposition: Exposition, port: int) -> AsyncIterator[int]:
-    """Answer `/healthz`, `/readyz` and `/metrics` on all addresses; the port, for who asked for any (0).
+    """Answer `/healthz`, `/readyz` and `/metrics` on all addresses; yields the port, which 0 lets the system choose.
 
-    Alive is who answers.
+    A process that answers is alive.
 
     :param unready: what is still missing, in words; empty when nothing is.
     """

@@ -1,4 +1,4 @@
-"""What every fedsilo process does alike: how it reads its arguments, when it ends, and what it says of its end."""
+"""What all fedsilo processes share: how they read their arguments, when they end, and how they report their end."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 TERMINATION_LOG = Path("/dev/termination-log")
-"""The file in which a container leaves its last words (Kubernetes, `terminationMessagePath`)."""
+"""The file in which a container leaves its termination message (Kubernetes, `terminationMessagePath`)."""
 
-LAST_WORDS = 4096
-"""Bytes that Kubernetes reads of them."""
+MAX_TERMINATION_BYTES = 4096
+"""Bytes of it that Kubernetes reads."""
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables in which numerical libraries look for their number of threads when they are loaded."""
 
 
 class Arguments(argparse.ArgumentParser):
-    """The command line of a process; a wrong one is an error like any other, so that its end is told alike."""
+    """The command line of a process; a wrong one is an error like any other, so that it is reported alike."""
 
     def error(self, message: str) -> NoReturn:
-        """Show the usage and give up.
+        """Show the usage and raise.
 
         :raises ManifestInvalid: always.
         """
@@ -54,7 +54,7 @@ def exit_with_parent() -> None:
     """End this process as soon as standard input is closed.
 
     The parent holds the other end of a pipe and never writes: when it dies, in whatever way, the pipe closes. That
-    works on every system, where a signal on the parent's death is Linux alone.
+    works on every system, where a signal on the parent's death exists on Linux only.
     """
 
     def watch() -> None:
@@ -84,7 +84,7 @@ def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION
     except FedsiloError as error:
         for line in str(error).splitlines():
             log.error("%s: %s", error.reason, line)
-        _leave_word(termination_log, error.reason, str(error))
+        _write_termination_message(termination_log, error.reason, str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -92,26 +92,28 @@ def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION
         return TERMINATED
     except Exception as error:
         log.exception("InternalError: this is a defect of fedsilo; please report it")
-        _leave_word(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
+        _write_termination_message(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
         return FedsiloError.exit_code
     return 0
 
 
-def _leave_word(path: Path, reason: str, message: str) -> None:
-    # Only where the file is: outside of a container nobody reads it.
+def _write_termination_message(path: Path, reason: str, message: str) -> None:
+    # Only where the file exists: outside of a container nobody reads it.
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(last_words(reason, message))
+            file.write(termination_message(reason, message))
 
 
-def last_words(reason: str, message: str) -> bytes:
+def termination_message(reason: str, message: str) -> bytes:
     """Reason and message as a JSON object; a message that is too long is cut."""
     kept = message
-    while len(words := _as_json(reason, kept)) > LAST_WORDS:
+    while len(document := _as_json(reason, kept)) > MAX_TERMINATION_BYTES:
         # A character takes at most six bytes.
-        kept = kept[: min(LAST_WORDS, len(kept) - 1 - (len(words) - LAST_WORDS) // 6)]
-    return words
+        kept = kept[
+            : min(MAX_TERMINATION_BYTES, len(kept) - 1 - (len(document) - MAX_TERMINATION_BYTES) // 6)
+        ]
+    return document
 
 
 def _as_json(reason: str, message: str) -> bytes:

@@ -1,7 +1,7 @@
 """The `SiloAgent` resource: the seam between consortium and institution.
 
 The job controller writes one per job and silo, and never changes it. The guard derives from it what it may
-let pass, so it carries the frozen job and everything needed to know the aggregator again.
+let pass, so it carries the frozen job and everything needed to recognise the aggregator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FrozenJob(Fields):
 
 
 class TrustBundle(Fields):
-    """How the silo knows the aggregator again, and which key the aggregator expects of the silo."""
+    """How the silo recognises the aggregator, and which key the aggregator expects of the silo."""
 
     url: Url = Field(description="Address of the aggregator.")
     address: IpAddress | None = Field(

@@ -61,7 +61,7 @@ FORMATS = {
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
     REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
 }
-"""What each pattern means, in words for a person."""
+"""What each pattern means, as text for people."""
 
 Label = Annotated[str, StringConstraints(pattern=RFC1123_LABEL, max_length=63)]
 ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_length=40)]
@@ -116,7 +116,7 @@ def _numbers(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ..
 
 
 FreeForm = Annotated[dict[str, Any], Field(max_length=100), AfterValidator(_finite)]
-"""A mapping whose fields another room knows: the settings of a method, model, loader or partition.
+"""A mapping whose fields another package defines: the settings of a method, model, loader or partition.
 
 It holds what JSON holds, so no infinity and nothing that is not a number."""
 
@@ -146,7 +146,7 @@ class Duration(str):
 
     @classmethod
     def parse(cls, given: Any) -> Self:
-        """Refuse what is no duration, or none that lasts."""
+        """Refuse what is no duration, and a duration of zero."""
         duration = cls(given) if isinstance(given, str) else cls()
         if duration.seconds == 0:
             raise wrong("is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s")

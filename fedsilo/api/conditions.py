@@ -1,4 +1,4 @@
-"""What the status of a FederatedJob, Silo or SiloAgent may say: types of conditions, and phases."""
+"""What the status of a FederatedJob, Silo or SiloAgent may contain: types of conditions, and phases."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Resource:
-    """What a CustomResourceDefinition says beside its schema.
+    """What a CustomResourceDefinition contains beside its schema.
 
     :param status: model of the status subresource.
-    :param short: names that take fewer keys.
+    :param short: short names.
     """
 
     model: type[BaseModel]

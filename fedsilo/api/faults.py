@@ -43,7 +43,7 @@ class Fault:
 
     def line(self) -> str:
         """The fault on one line, whatever characters the value has."""
-        value = "" if self.value is ABSENT else shown(self.value)
+        value = "" if self.value is ABSENT else value_text(self.value)
         place = ": ".join(part for part in (self.file, self.document, self.path, value) if part)
         return " ".join(f"{place}: {self.problem}; {self.remedy}".split("\n"))
 
@@ -59,7 +59,7 @@ class ManifestFaults(ManifestInvalid):
         super().__init__("\n".join(fault.line() for fault in self.faults))
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as it would stand in the file, on one line of at most 60 characters."""
     if isinstance(value, tuple):
         value = list(value)

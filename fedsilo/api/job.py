@@ -132,7 +132,7 @@ class ParticipationSpec(Fields):
 
 
 def quorum(min_silos: int | None, asked: int) -> int:
-    """Answers that a round needs: `minSilos`, at most as many as are asked; all of them where the job names no number.
+    """Answers that a round needs: `minSilos`, at most as many as are asked; all of them where the job sets none.
 
     :param min_silos: `spec.participation.minSilos`.
     """

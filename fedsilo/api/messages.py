@@ -1,4 +1,4 @@
-"""Pydantic's errors in plain words: a problem and a remedy for each type of error."""
+"""Pydantic's errors in plain English: a problem and a remedy for each type of error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo.api.common import FORMATS
 from fedsilo.api.faults import ABSENT, Fault, dotted
 
 _NUMBER = ("is {given}, not a number", "write a number{unquoted}")
-_WHOLE = ("is {given}, not a whole number", "write a whole number{unquoted}")
+_INTEGER = ("is {given}, not a whole number", "write a whole number{unquoted}")
 _FLAG = ("is {given}, not true or false", "write true or false{unquoted}")
 _TEXT = ("is {given}, not a string", "write a string in quotes")
 _LIST = ("is {given}, not a list", "write a list")
@@ -22,10 +22,10 @@ _FIELDS = ("is {given}, not a mapping", "write a mapping of fields")
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "missing": ("is missing", "add it"),
-    "int_type": _WHOLE,
-    "int_parsing": _WHOLE,
+    "int_type": _INTEGER,
+    "int_parsing": _INTEGER,
     "int_parsing_size": ("is too large a number", "use a smaller one"),
-    "int_from_float": _WHOLE,
+    "int_from_float": _INTEGER,
     "float_type": _NUMBER,
     "float_parsing": _NUMBER,
     "finite_number": ("is not a finite number", "write a finite number"),
@@ -107,7 +107,7 @@ def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             problem, _, remedy = str(context["error"]).partition("; ")
             return problem, remedy or "correct it"
         case known if known in MESSAGES:
-            facts = {key: int(fact) if _is_whole(fact) else fact for key, fact in context.items()}
+            facts = {key: int(fact) if _is_integer(fact) else fact for key, fact in context.items()}
             facts["given"] = _given(detail["input"])
             facts["unquoted"] = " without quotes" if isinstance(detail["input"], str) else ""
             facts["expected"] = str(context.get("expected", "")).replace("'", "")
@@ -120,7 +120,7 @@ def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             return f"is not valid ({unknown.replace('_', ' ')})", "see the reference of manifests"
 
 
-def _is_whole(fact: Any) -> bool:
+def _is_integer(fact: Any) -> bool:
     return isinstance(fact, float) and fact.is_integer()
 
 

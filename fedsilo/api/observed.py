@@ -1,4 +1,4 @@
-"""What an object of the API says of itself, read as plain data: its name, its status and conditions.
+"""Reading an object of the API as plain data: its name, its status and conditions.
 
 Typed models would refuse what a newer API server or operator adds.
 """
@@ -23,7 +23,7 @@ def uid_of(obj: Object) -> str:
 
 
 def status_of(obj: Object) -> Mapping[str, Any]:
-    """The status, none being no error."""
+    """The status, empty where there is none."""
     return obj.get("status") or {}
 
 

@@ -1,4 +1,4 @@
-"""The payload kinds in words, for those who decide whether a silo may send them."""
+"""The payload kinds described, for those who decide whether a silo may send them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KindDescription:
-    """A payload kind in words.
+    """The description of a payload kind.
 
     :param noun: several of them, within a sentence.
     :param meaning: what they tell about a silo.
@@ -39,7 +39,7 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
 
 
 def describe_kind(kind: str) -> KindDescription:
-    """The kind in words; a third party's may be unknown."""
+    """Description of the kind; a third party's may be unknown."""
     return DESCRIPTIONS.get(kind, KindDescription(kind.replace("_", " "), "a kind of a third party"))
 
 

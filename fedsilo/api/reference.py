@@ -22,7 +22,7 @@ from fedsilo.api.status import FederatedJobStatus
 MARKER = "<!-- Below this line: python -m fedsilo.api.reference docs/manifests.md -->"
 
 _KINDS: tuple[type[BaseModel], ...] = (FederatedJob, FederatedJobStatus, Silo, SiloAgent, SiloAgentStatus)
-_WORDS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
+_PATTERN_TEXTS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def _add_section(sections: dict[str, str], name: str, schema: dict[str, Any], kn
         default = "required" if field in required else _default(content)
         # A description that only repeats that of the model it refers to is left out of the schema.
         meaning = content.get("description") or known[next(_children(content))]["description"]
-        rows.append(f"| `{field}` | {type_words(content)} | {default} | {meaning} |")
+        rows.append(f"| `{field}` | {type_text(content)} | {default} | {meaning} |")
     sections[name] = "\n".join([f"\n### {name}\n", schema["description"], "", *rows, ""])
     for child in _children(schema["properties"]):
         _add_section(sections, child, known[child], known)
@@ -79,12 +79,12 @@ def _default(content: dict[str, Any]) -> str:
     return f"`{json.dumps(default)}`"
 
 
-def type_words(content: dict[str, Any]) -> str:
+def type_text(content: dict[str, Any]) -> str:
     """What may stand in a field, from its JSON schema, in Markdown."""
-    if content.get("pattern") in _WORDS:
-        return _WORDS[content["pattern"]]
+    if content.get("pattern") in _PATTERN_TEXTS:
+        return _PATTERN_TEXTS[content["pattern"]]
     if "anyOf" in content:
-        return " or ".join(type_words(choice) for choice in content["anyOf"])
+        return " or ".join(type_text(choice) for choice in content["anyOf"])
     if "$ref" in content:
         name = content["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -93,10 +93,10 @@ def type_words(content: dict[str, Any]) -> str:
     match content["type"]:
         case "array":
             length = _between(content, "minItems", "maxItems")
-            return f"list{' of ' if length else ''}{length}: {type_words(content['items'])}"
+            return f"list{' of ' if length else ''}{length}: {type_text(content['items'])}"
         case "object":
             values = content.get("additionalProperties")
-            return f"mapping to {type_words(values)}" if isinstance(values, dict) else "mapping"
+            return f"mapping to {type_text(values)}" if isinstance(values, dict) else "mapping"
         case "integer" | "number" as number:
             bounds = (_between(content, "minimum", "maximum"), *_strictly(content))
             return " ".join((number, *(bound for bound in bounds if bound)))

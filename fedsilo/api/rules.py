@@ -179,7 +179,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         ),
     ),
 }
-"""Model -> its rules. Rules with `oldSelf` stand at the root: below `status` they would not see it go away."""
+"""Model -> its rules. Rules with `oldSelf` stand at the root: below `status` they would not see its removal."""
 
 PATTERN_RULES: Final[Mapping[str, Rule]] = {
     DURATION: Rule(

@@ -22,7 +22,7 @@ class ModelStatus(Fields):
 
 
 class CurvePoint(Fields):
-    """What a round came to."""
+    """The figures of a completed round."""
 
     round: Integer = Field(ge=1, description="Its number.")
     metrics: dict[str, Number] = Field(default_factory=dict, max_length=8, description="Scores by name.")
@@ -32,7 +32,7 @@ class CurvePoint(Fields):
 
 
 class SiloStatusEntry(Fields):
-    """One silo as the job sees it: the operator says how its agent is, the aggregator what it contributed."""
+    """One silo as the job sees it: the operator reports the state of its agent, the aggregator what it contributed."""
 
     name: Text = Field(description="Name of the silo; the key of the list.")
     namespace: Text | None = Field(default=None, description="Namespace of the silo.")

@@ -62,7 +62,7 @@ def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> S
 
 
 def without_defaults(given: Schema) -> Schema:
-    """The schema of a status: it says what was observed, and nothing else."""
+    """The schema of a status: it states what was observed, and nothing else."""
     content = {key: item for key, item in given.items() if key != "default"}
     if "properties" in given:
         content["properties"] = {name: without_defaults(item) for name, item in given["properties"].items()}
@@ -89,7 +89,7 @@ def _form(given: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _amount(options: list[Schema]) -> Schema:
-    """A whole number or its text; each bound counts for the one that it is of."""
+    """A whole number or its text; each bound applies to the alternative that has it."""
     bounds = {key: option[key] for option in options for key in option if key != "type"}
     return {"x-kubernetes-int-or-string": True} | bounds
 
@@ -125,7 +125,7 @@ def _nullable(content: Schema) -> Schema:
 
 
 def _default(value: Any, content: Schema) -> Any:
-    """A default without what the fields' own defaults say, and without what means the same as nothing."""
+    """A default without what the fields' own defaults say, and without what is equivalent to being absent."""
     if not isinstance(value, dict) or "properties" not in content:
         return value
     said = {}

@@ -1,4 +1,4 @@
-"""`fedsilo logs`: what the pods of a job said."""
+"""`fedsilo logs`: the logs of a job's pods."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Reader:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def read(self, sources: Sequence[LogSource]) -> None:
-        """Return when all logs have ended; whatever happens, no kubectl stays behind."""
+        """Return when all logs have ended; whatever happens, no kubectl is left behind."""
         with ThreadPoolExecutor(len(sources) if self._follow else 1) as threads:
             copies = [threads.submit(self._copy, source) for source in sources]
             try:

@@ -28,10 +28,10 @@ COMMANDS = {
     "approve": "approve a job in a silo, or list the jobs that wait for it",
     "refuse": "refuse a job in a silo",
 }
-"""Sub-command -> what it does; the module of the same name holds it."""
+"""Sub-command -> its help; the module of the same name implements it."""
 
 LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
-"""What the base installation lacks and the commands that compute import."""
+"""Packages that the commands that compute import and the base installation lacks."""
 
 PLUGIN = "kubectl-fedsilo"
 """Name under which kubectl finds the command on PATH."""
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"fedsilo: this command needs {missing.name}; pip install 'fedsilo[local]'", file=sys.stderr)
         return ManifestInvalid.exit_code
     except BrokenPipeError:
-        # Whoever read our output has enough, as `head` has; there is nobody left to tell.
+        # The reader of our output has closed it, as `head` does: nobody is left to report to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The generated part of docs/methods.md: what `fedsilo methods NAME` says of every built-in method.
+"""The generated part of docs/methods.md: what `fedsilo methods NAME` prints about every built-in method.
 
 python -m fedsilo.cli.method_pages docs/methods.md
 """

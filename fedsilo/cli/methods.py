@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples
-from fedsilo.api.reference import type_words
+from fedsilo.api.reference import type_text
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.methods import registry
@@ -79,7 +79,7 @@ def _summary(name: str) -> tuple[str, str, str]:
 
 
 def describe(method: type[Method]) -> str:
-    """Everything that a declaration says, for a person."""
+    """Everything that a declaration states, as text for people."""
     bound = _by_default(method)
     steps = _steps(bound)
     sections = (
@@ -253,7 +253,7 @@ def _fields(config: type[BaseModel]) -> Iterator[str]:
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         default = "required" if name in required else f"default {json.dumps(field.get('default', {}))}"
-        yield f"  {name}: {_plain(type_words(field))}; {default}"
+        yield f"  {name}: {_plain(type_text(field))}; {default}"
         if meaning := field.get("description"):
             yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     if not schema.get("properties"):

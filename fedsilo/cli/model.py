@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     target: Path = args.output
     description = target.with_suffix(".json")
     curves = target.with_suffix(".tfevents")
-    _require_room(target, description, curves)
+    _require_free_paths(target, description, curves)
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     model = _model_of(job, args.job)
@@ -80,7 +80,7 @@ def _has_curves(job: Object) -> bool:
     return bool((job["spec"].get("output") or {}).get("tensorboard"))
 
 
-def _require_room(target: Path, *beside: Path) -> None:
+def _require_free_paths(target: Path, *beside: Path) -> None:
     if target in beside:
         raise ManifestInvalid(f"{target}: another file takes this name; end the model's in .safetensors")
     if not target.parent.is_dir():

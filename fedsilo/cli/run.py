@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         if args.alone or not args.in_process:
             from fedsilo.local.child_processes import ForkServer
 
-            # It warms up while the manifests are looked at.
+            # It warms up while the manifests are checked.
             server = entered.enter_context(ForkServer(str(args.workdir or args.file[0])))
         federations = [load_manifest(file) for file in args.file]
         name = federations[0].job.metadata.name
@@ -158,7 +158,7 @@ def _run_one(
 
     stream = sys.stderr if args.json else sys.stdout
     root = file.resolve().parent
-    # Of several jobs, those that had not begun begin now.
+    # Jobs of this run that had not been started are started now.
     resume = args.resume and (len(args.file) == 1 or (workdir.root / "run.json").exists())
     display = display_for(stream)
     if dashboard is not None:
@@ -195,7 +195,7 @@ def _resuming(base: Path) -> str:
 
 
 def _directories(base: Path, federations: list[JobManifest]) -> Iterator[Path]:
-    """Where each job runs: in the named directory, or, several, in one of their own in it."""
+    """Where each job runs: a single one in the named directory, each of several in a directory of its own below it."""
     names = [federation.job.metadata.name for federation in federations]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

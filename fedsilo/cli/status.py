@@ -70,7 +70,7 @@ def _jobs(kubectl: Kubectl, args: argparse.Namespace) -> Sequence[Object]:
 
 
 def cut(text: str, width: int) -> str:
-    """Lines no longer than a terminal is wide."""
+    """Lines cut to the width of a terminal."""
     return "\n".join(
         line if len(line) <= width else f"{line[: max(0, width - 1)]}…" for line in text.splitlines()
     )
@@ -110,7 +110,7 @@ def _left(deadline: str, now: datetime) -> str:
 
 
 def page(job: Object, now: datetime) -> str:
-    """Everything that the status of one job says."""
+    """The status of one job as text."""
     status = status_of(job)
     spec = job["spec"]
     head = f"{reference(job)}  {_state(job)}  {spec['method']['name']}, {spec['model']['name']}"

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(federation: JobManifest) -> str:
-    """What a person wants to see at a glance: who trains what, for how long, and who must answer."""
+    """The job at a glance: who trains what, for how long, and how many must answer."""
     spec = federation.job.spec
     silos = len(federation.silos)
     sampled = spec.participation.sampled(silos)

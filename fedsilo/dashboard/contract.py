@@ -1,4 +1,4 @@
-"""A job's contract in words: what it receives of each silo, from the method's declaration."""
+"""A job's contract as text: what it receives of each silo, from the method's declaration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsilo.methods.interface import EVALUATE, Payload, Step
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
-    """What the job receives, in words; only why that is not known where the method is not.
+    """What the job receives, as text; where the method is not installed, only why that is unknown.
 
     :param parameters: numbers in the job's model, once its aggregator has said so.
     """
@@ -59,10 +59,14 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
 
 def _payloads(step: Step, job: FederatedJobSpec, parameters: int | None) -> Iterator[str]:
     for kind in dict.fromkeys(payload.kind for payload in step.payloads):
-        yield _words(kind, [payload for payload in step.payloads if payload.kind == kind], job, parameters)
+        yield _payload_text(
+            kind, [payload for payload in step.payloads if payload.kind == kind], job, parameters
+        )
 
 
-def _words(kind: str, payloads: Sequence[Payload], job: FederatedJobSpec, parameters: int | None) -> str:
+def _payload_text(
+    kind: str, payloads: Sequence[Payload], job: FederatedJobSpec, parameters: int | None
+) -> str:
     if any(payload.name is None for payload in payloads):
         return "models" if parameters is None else f"models of {parameters:,} parameters"
     names = " and ".join(str(payload.name) for payload in payloads)

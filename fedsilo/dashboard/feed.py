@@ -1,4 +1,4 @@
-"""The present snapshot, and who waits for another."""
+"""The present snapshot, and the requests that wait for another."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Feed:
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Say that the snapshot may have changed; in the loop's own thread."""
+        """Note that the snapshot may have changed; to be called in the loop's own thread."""
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def newer(self, version: int, seconds: float) -> bool:
-        """Wait until the snapshot is newer than that version; whether it is after so many seconds."""
+        """Wait at most so many seconds until the snapshot is newer than that version; whether it is."""
         self.watchers += 1
         try:
             async with asyncio.timeout(seconds):

@@ -26,7 +26,7 @@ MAX_WAIT_SECONDS = 30.0
 """Time that a request may wait for another document: less than proxies allow."""
 
 BATCH_SECONDS = 0.5
-"""Time in which changes are gathered, for they come in bursts."""
+"""Time for which changes are gathered, because they come in bursts."""
 
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -51,14 +51,14 @@ class Access(Protocol):
     """Who may see which jobs."""
 
     async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
-        """Namespaces whose jobs the asker may see; None for all.
+        """Namespaces whose jobs the user may see; None for all.
 
-        :raises web.HTTPException: 401 when it is not known who asks, 403 when they may see nothing.
+        :raises web.HTTPException: 401 when the user is unknown, 403 when they may see nothing.
         """
 
 
 class Local:
-    """Everybody who can reach a loopback address of this machine, by such a name.
+    """Access for everybody who reaches this machine under a loopback address or name.
 
     A page elsewhere may let its own name point to 127.0.0.1 and so read, in a browser here, what is served here. It
     cannot make the browser send another Host than its own name.
@@ -77,7 +77,7 @@ class Local:
 async def serving(
     feed: Feed, access: Access, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve the dashboard until the end of the block; the port, for who asked for any (0)."""
+    """Serve the dashboard until the end of the block; yields the port, which 0 lets the system choose."""
     runner = web.AppRunner(application(feed, access), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
@@ -146,7 +146,7 @@ async def _document(
     access: Access,
     view: Callable[[Snapshot], Document | None],
 ) -> web.Response:
-    """The document, at once or, where the asker has the present one and says `Prefer: wait`, as soon as it changes."""
+    """The document, at once or, where the client has this version and sends `Prefer: wait`, when it changes."""
     loop = asyncio.get_running_loop()
     until = loop.time() + _patience(request)
     known = request.headers.get(hdrs.IF_NONE_MATCH)
@@ -167,7 +167,7 @@ async def _document(
 
 
 def _patience(request: web.Request) -> float:
-    """Seconds that the asker is willing to wait (RFC 7240, section 4.3)."""
+    """Seconds that the client is willing to wait (RFC 7240, section 4.3)."""
     name, _, value = request.headers.get("Prefer", "").partition("=")
     return (
         min(float(value), MAX_WAIT_SECONDS) if name.strip() == "wait" and value.strip().isdecimal() else 0.0

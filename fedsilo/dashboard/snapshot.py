@@ -1,4 +1,4 @@
-"""What the dashboard is about: objects as an API server gives them, wherever they come from."""
+"""What the dashboard shows: objects as an API server gives them, wherever they come from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that a page can follow from.
+    """Everything that a page is computed from.
 
     :param place: where the jobs run; on one machine the directories of all roles can be read.
     :param jobs: FederatedJobs.

@@ -1,7 +1,7 @@
 """The dashboard's documents: pure functions of a snapshot.
 
-No document says what time it is, only since when things are as they are. So a document changes when something happens
-and not when time goes by, and a page that has the same one needs no other.
+No document contains the current time, only the time since which something holds. So a document changes when something
+happens and not as time passes, and a page that has the current one needs no other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedsilo.explanation.explain import has_ended
 Document = dict[str, Any]
 
 MAX_JOBS = 200
-"""Jobs on the overview, those that go on first; it says how many there are."""
+"""Jobs on the overview, unfinished ones first; it also states how many there are."""
 
 MAX_EVENTS = 50
 MAX_RECEIPTS = 500
 MAX_SPARKS = 30
-"""Points of the small curve."""
+"""Points of a job's small curve."""
 
 MAX_MARKS = 60
 """Silos of one job that the overview shows one by one."""
@@ -40,11 +40,11 @@ TONES: Mapping[str, str] = {
     JobPhase.FAILED: "bad",
     AgentPhase.REFUSED: "bad",
 }
-"""Word of a state -> how it is to be taken; any other is neutral."""
+"""State -> the tone in which it is shown; any other is neutral."""
 
 
 def overview(snapshot: Snapshot) -> Document:
-    """All jobs, the silos that take part in them, and what happened last."""
+    """All jobs, the silos that take part in them, and the latest events."""
     jobs = sorted(snapshot.jobs, key=_newest, reverse=True)
     ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
     return {
@@ -139,7 +139,7 @@ def _entries(job: Object) -> Sequence[Mapping[str, Any]]:
 
 
 def _state(silo: Mapping[str, Any]) -> str:
-    """One word for a silo: in the round while its agent runs, else what its agent does."""
+    """State of a silo in one word: in the round while its agent runs, else that of its agent."""
     phase = silo.get("phase") or ""
     runs = phase in ("", AgentPhase.RUNNING, AgentPhase.FINISHED)
     return str(silo.get("state") or phase or AgentPhase.PENDING) if runs else str(phase)
@@ -175,7 +175,7 @@ def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
 
 
 def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | None:
-    """Since when a silo is awaited, or its agent is what it is."""
+    """Since when a silo is awaited, or its agent is in its state."""
     if _state(silo) == SiloState.AWAITED:
         return status_of(job).get("roundStartTime")
     if _state(silo) != silo.get("phase") or agent is None:
@@ -186,7 +186,7 @@ def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | 
 
 
 def _across(snapshot: Snapshot) -> list[Document]:
-    """The silos of all jobs: in how many they are, who awaits them since when, and what they sent in all."""
+    """The silos of all jobs: how many jobs each is in, which await it since when, and the bytes that it sent."""
     found: dict[tuple[str, str], Document] = {}
     for job in snapshot.jobs:
         place = {key: job["metadata"][key] for key in ("namespace", "name")}

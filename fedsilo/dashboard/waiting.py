@@ -1,4 +1,4 @@
-"""What a job waits for, since when and until when, as facts: whoever shows them knows the time and the time zone."""
+"""What a job waits for, since when and until when, as facts: whoever shows them has the clock and the time zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = {
     State.SUSPENDED: "Suspended; finished rounds are kept",
     State.RESUMING: "Suspended; finished rounds are kept",
 }
-"""What is said of states that a condition tells."""
+"""Text for each state that a condition determines."""
 
 STEPS: Mapping[ConditionType | None, str] = {
     ConditionType.ACCEPTED: "Waits to be accepted",
@@ -33,10 +33,10 @@ MAX_NAMES = 6
 
 @dataclass(frozen=True)
 class Waiting:
-    """What there is to say about where a job stands.
+    """Where a job stands, described.
 
     :param text: a sentence, without its end.
-    :param reason: of the condition that says so, in one word.
+    :param reason: of the condition that explains it, in one word.
     :param message: more of it, as the operator has written it, with a remedy where there is one.
     :param since: RFC 3339 time; likewise `until`, where something ends by itself.
     """

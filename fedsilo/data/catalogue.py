@@ -41,7 +41,7 @@ Pixels = Annotated[Integer, Field(ge=1)]
 
 
 class Config(BaseModel):
-    """Common ground of all configurations: camelCase in YAML, no unknown fields."""
+    """Base of all configurations: camelCase in YAML, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, frozen=True)
 
@@ -171,7 +171,7 @@ _SCHEMES: dict[str, type[PartitionConfig]] = {
 
 
 def check_dataset(dataset: DatasetSpec) -> list[Finding]:
-    """Everything in a dataset's text that cannot be run; empty when nothing is wrong.
+    """Everything in a dataset's specification that cannot be run; empty when nothing is wrong.
 
     Paths are relative to the dataset, for instance `partition.config.beta`. No file is touched.
     """

@@ -1,6 +1,6 @@
 """X.509 certificates for the aggregator's TLS: a small authority per job, and what it issues.
 
-Whoever gives the keys and the beginning gets the same bytes every time: signatures are deterministic (RFC 6979), and
+The same keys and the same start give the same bytes every time: signatures are deterministic (RFC 6979), and
 the serial number follows from what the certificate says.
 
 They carry every extension that OpenSSL's strict mode, which Python 3.13 switches on, asks for (RFC 5280,
@@ -94,8 +94,8 @@ def issue_server(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
     )
-    said = "\n".join(["server", begin.isoformat(), *names]).encode()
-    return _signed(builder, issuer_key, said + _public_der(key)), _private_pem(key)
+    content = "\n".join(["server", begin.isoformat(), *names]).encode()
+    return _signed(builder, issuer_key, content + _public_der(key)), _private_pem(key)
 
 
 def _builder(
@@ -118,9 +118,11 @@ def _builder(
     )
 
 
-def _signed(builder: x509.CertificateBuilder, issuer_key: ec.EllipticCurvePrivateKey, said: bytes) -> bytes:
-    """The certificate in PEM; its serial number has 152 bits of a digest, so two things said never share one."""
-    serial = int.from_bytes(hashlib.sha256(_public_der(issuer_key) + said).digest()[:19]) or 1
+def _signed(
+    builder: x509.CertificateBuilder, issuer_key: ec.EllipticCurvePrivateKey, content: bytes
+) -> bytes:
+    """The certificate in PEM; its serial number has 152 bits of a digest, so different contents never share one."""
+    serial = int.from_bytes(hashlib.sha256(_public_der(issuer_key) + content).digest()[:19]) or 1
     cert = builder.serial_number(serial).sign(issuer_key, hashes.SHA256(), ecdsa_deterministic=True)
     return cert.public_bytes(serialization.Encoding.PEM)
 

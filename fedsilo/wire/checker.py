@@ -85,7 +85,7 @@ class UpdateChecker:
             raise
 
     def finish(self) -> AcceptedUpdate:
-        """Say that no more bytes come.
+        """End the input: no more bytes come.
 
         :raises Problem: `truncated`, or what `feed` refused before.
         """

@@ -89,8 +89,8 @@ class Fields:
             raise Problem("malformed", f"{what}: {reprlib.repr(value)} is not a map; send {', '.join(keys)}")
         for key in value:
             if key not in keys:
-                shown = f"{reprlib.repr(key)} = {reprlib.repr(value[key])}"
-                raise Problem("malformed", f"{what}: unknown field {shown}; send only {', '.join(keys)}")
+                text = f"{reprlib.repr(key)} = {reprlib.repr(value[key])}"
+                raise Problem("malformed", f"{what}: unknown field {text}; send only {', '.join(keys)}")
         for key in keys:
             if key not in value:
                 raise Problem("malformed", f"{what}: field '{key}' is missing; send {', '.join(keys)}")
@@ -100,7 +100,7 @@ class Fields:
         self._value: dict[str, Any] = value
 
     def refuse(self, key: str, wanted: str, code: str = "malformed") -> Problem:
-        """The refusal of one field's value, to be raised."""
+        """The problem of one field's value, to be raised."""
         return Problem(code, f"{self.what}: {key} is {reprlib.repr(self._value[key])}; must be {wanted}")
 
     def text(self, key: str, limit: int = 200) -> str:
@@ -132,7 +132,7 @@ class Fields:
         return value
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """A list of integers; what they may be is for `TensorSpec` to say."""
+        """A list of integers; their range is for `TensorSpec` to check."""
         value = self.items(key)
         if not all(type(size) is int for size in value):
             raise self.refuse(key, "a list of integers")
@@ -144,9 +144,9 @@ class Fields:
         if type(value) is not dict or list(value) != sorted(value) or not all(map(TOKEN.fullmatch, value)):
             raise self.refuse(key, "a map whose keys are names in sorted order")
         for name, scalar in value.items():
-            shown = f"{self.what}: {key}: {name} is {reprlib.repr(scalar)}"
+            text = f"{self.what}: {key}: {name} is {reprlib.repr(scalar)}"
             if type(scalar) not in types:
-                raise Problem("malformed", f"{shown}; must be {' or '.join(t.__name__ for t in types)}")
+                raise Problem("malformed", f"{text}; must be {' or '.join(t.__name__ for t in types)}")
             if type(scalar) is float and not math.isfinite(scalar):
-                raise Problem("not-finite", f"{shown}; must be a finite number")
+                raise Problem("not-finite", f"{text}; must be a finite number")
         return dict(value)

@@ -1,4 +1,4 @@
-"""Ed25519 keys (RFC 8032): who says it, and in what role.
+"""Ed25519 keys (RFC 8032): who signed, and for which purpose.
 
 Every signature is over `domain`, a zero byte and the message, so that a signature made for one purpose never
 passes for another. Messages are small: they carry digests of large things, never the things.

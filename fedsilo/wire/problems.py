@@ -59,7 +59,7 @@ def problem_document(problem: Problem) -> dict[str, str | int]:
 
 
 def one_line(text: object) -> str:
-    """Text from the other side as a log or a terminal may have it: it cannot look like a line of ours, or colour it."""
+    """Text from the other side, safe for a log or a terminal: it can neither pass for a line of ours nor colour it."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text)
     )

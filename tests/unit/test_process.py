@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
-from fedsilo.process import LAST_WORDS, Arguments, last_words, run_until_done
+from fedsilo.process import MAX_TERMINATION_BYTES, Arguments, run_until_done, termination_message
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -69,16 +69,16 @@ def test_a_file_that_may_not_be_written_changes_no_exit_code(tmp_path: Path) -> 
 
 
 @given(st.text(), st.integers(1, 5000))
-def test_last_words_are_json_and_fit(text: str, times: int) -> None:
+def test_a_termination_message_is_json_and_fits(text: str, times: int) -> None:
     message = text * times
-    words = last_words("QuorumLost", message)
-    assert len(words) <= LAST_WORDS
+    words = termination_message("QuorumLost", message)
+    assert len(words) <= MAX_TERMINATION_BYTES
     said = json.loads(words)
     assert said["reason"] == "QuorumLost"
     # Half of a surrogate pair is no character, and is written as a question mark.
     assert message.encode(errors="replace").decode().startswith(said["message"])
     if len(said["message"]) < len(message):
-        assert len(words) > LAST_WORDS - 16, "cut more than needed"
+        assert len(words) > MAX_TERMINATION_BYTES - 16, "cut more than needed"
 
 
 def test_a_wrong_argument_is_told_like_any_other_error(

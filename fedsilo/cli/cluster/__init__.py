@@ -1,1 +1,1 @@
-"""What the commands for a cluster stand on: kubectl, and what a job and its silos say of themselves."""
+"""What the commands for a cluster share: kubectl, and how a job and its silos are described."""

@@ -85,7 +85,7 @@ class Case:
 
 
 def entries(silo: Object) -> Sequence[Object]:
-    """What was decided in that silo."""
+    """The decisions recorded in that silo."""
     found: Sequence[Object] = (silo["spec"].get("policy") or {}).get("approvals") or ()
     return found
 

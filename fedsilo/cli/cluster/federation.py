@@ -54,7 +54,7 @@ def silo_refs(job: Object) -> dict[str, str]:
 def of_job(kubectl: Kubectl, resource: str, job: Object) -> tuple[list[Object], list[str]]:
     """Objects that carry the job's label, and the namespaces in which this login may not list them.
 
-    One question for all namespaces, or one for each where that is not allowed.
+    One request for all namespaces, or one for each where that is not allowed.
     """
     label = f"--selector={JOB_UID}={job['metadata']['uid']}"
     try:

@@ -1,6 +1,6 @@
 """The cluster, through the user's own kubectl: every login that works there works here.
 
-Exit codes of what goes wrong: 2 for a name, an option or a kubectl that is not there, 5 where the login lacks a right,
+Exit codes of failures: 2 for a name, an option or a kubectl that is not there, 5 where the login lacks a right,
 1 where the cluster cannot be asked.
 """
 
@@ -27,7 +27,7 @@ REQUEST_TIMEOUT_SECONDS = 15
 """Time that the API server has for one answer."""
 
 _SILENCE_SECONDS = 2
-"""Time after which what kubectl says is shown at once: a login plugin may be asking the person something."""
+"""Time after which what kubectl prints is shown at once: a login plugin may be asking the user something."""
 
 _FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
@@ -36,7 +36,7 @@ _FORBIDDEN = re.compile(
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of kubectl that say where to look."""
+    """The options of kubectl that choose cluster and namespace."""
     group = parser.add_argument_group("cluster, as for kubectl")
     group.add_argument(
         "--context", metavar="NAME", help="context of the kubeconfig (default: its current one)"
@@ -51,7 +51,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 class Kubectl:
     """A kubectl and the login that it uses.
 
-    :param program: words of the command, `kubectl` or such as `microk8s kubectl`.
+    :param program: reason of the command, `kubectl` or such as `microk8s kubectl`.
     :param login: options that choose cluster and user.
     :param namespace: where to look; None for the context's own.
     """
@@ -66,17 +66,17 @@ class Kubectl:
 
         :raises ManifestInvalid: when there is none.
         """
-        words = shlex.split(os.environ.get("KUBECTL", "")) or ["kubectl"]
-        if shutil.which(words[0]) is None:
+        reason = shlex.split(os.environ.get("KUBECTL", "")) or ["kubectl"]
+        if shutil.which(reason[0]) is None:
             raise ManifestInvalid(
-                f"{words[0]}: there is no such program on PATH; install kubectl, or name it in KUBECTL"
+                f"{reason[0]}: there is no such program on PATH; install kubectl, or name it in KUBECTL"
             )
         given = (("--context", args.context), ("--kubeconfig", args.kubeconfig))
         login = tuple(word for option, value in given if value for word in (option, value))
-        return cls(tuple(words), login, args.namespace)
+        return cls(tuple(reason), login, args.namespace)
 
     def command(self, *arguments: str) -> list[str]:
-        """The words of a call."""
+        """The reason of a call."""
         return [*self.program, *self.login, *arguments]
 
     def get(self, resource: str, *arguments: str, namespace: str | None = None) -> Any:
@@ -120,22 +120,22 @@ class Kubectl:
         # Without input of ours the person's terminal stays connected, for a login that asks there.
         stdin = subprocess.PIPE if given else None
         with started(command, stdin=stdin) as process:
-            shown, said = 0, b""
+            printed, stderr = 0, b""
             while True:
                 try:
                     output, errors = process.communicate(given or None, timeout=_SILENCE_SECONDS)
                 except subprocess.TimeoutExpired as waiting:
-                    given, said = b"", waiting.stderr or said
-                    sys.stderr.write(_without_control_characters(said[shown:]))
+                    given, stderr = b"", waiting.stderr or stderr
+                    sys.stderr.write(_without_control_characters(stderr[printed:]))
                     sys.stderr.flush()
-                    shown = len(said)
+                    printed = len(stderr)
                 else:
                     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def _without_control_characters(said: bytes) -> str:
-    """What kubectl says while it waits, such as a login that asks for something; it may not steer the terminal."""
-    return "\n".join(one_line(line) for line in said.decode(errors="replace").split("\n"))
+def _without_control_characters(stderr: bytes) -> str:
+    """What kubectl prints while it waits, such as the prompt of a login; it may not control the terminal."""
+    return "\n".join(one_line(line) for line in stderr.decode(errors="replace").split("\n"))
 
 
 def _output(arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) -> bytes:
@@ -144,9 +144,9 @@ def _output(arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) 
     return done.stdout
 
 
-def failure(arguments: Sequence[str], said: bytes) -> FedsiloError:
-    """What kubectl said on its standard error, as one line and the class that gives its exit code."""
-    text = said.decode(errors="replace")
+def failure(arguments: Sequence[str], stderr: bytes) -> FedsiloError:
+    """kubectl's standard error as one line, in the error class that has its exit code."""
+    text = stderr.decode(errors="replace")
     if denied := _FORBIDDEN.search(text):
         resource = ".".join(part for part in (denied["resource"], denied["group"]) if part)
         where = f" in namespace {denied['namespace']}" if denied["where"] else " in all namespaces"
@@ -158,11 +158,11 @@ def failure(arguments: Sequence[str], said: bytes) -> FedsiloError:
         return ManifestInvalid(
             f"{missing[1]}: this cluster does not know it; choose another with --context, or install fedsilo there"
         )
-    # client-go logs what it tries before kubectl says what came of it
+    # client-go logs its attempts before kubectl prints the result
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"[EIW]\d{4} ", line)]
-    words = plain(lines[-1]).removeprefix("error: ") if lines else "it said nothing"
+    reason = plain(lines[-1]).removeprefix("error: ") if lines else "it said nothing"
     if "(NotFound)" in text or re.search(
         r"context .* does not exist|context was not found|stat .*: no such file", text
     ):
-        return ManifestInvalid(words)
-    return FedsiloError(f"kubectl {arguments[0]}: {words}")
+        return ManifestInvalid(reason)
+    return FedsiloError(f"kubectl {arguments[0]}: {reason}")

@@ -1,4 +1,4 @@
-"""What an institution is asked to agree to, in words: the job as its SiloAgent has frozen it."""
+"""What an institution is asked to agree to, as text: the job as its SiloAgent has frozen it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsilo.silo import policy
 
 
 def frozen_spec(agent: Object) -> FederatedJobSpec:
-    """The job's specification, which must be the one that the agent's digest says.
+    """The job's specification, which must match the agent's digest.
 
     :raises ManifestInvalid: when this version of fedsilo cannot read it.
     :raises PolicyRefused: when the digest is of something else: nobody could know what he approves.
@@ -40,7 +40,7 @@ def frozen_spec(agent: Object) -> FederatedJobSpec:
 
 
 def describe(agent: Object, spec: FederatedJobSpec) -> str:
-    """What is decided on."""
+    """The text of what is to be decided."""
     job, silo = agent["spec"]["job"], agent["spec"]["silo"]
     shape = " x ".join(map(str, spec.data.input_shape))
     rows = {
@@ -54,8 +54,8 @@ def describe(agent: Object, spec: FederatedJobSpec) -> str:
     }
     lines = [f"{name:<9}{plain(value)}" for name, value in rows.items()]
     lines += ["what leaves the silo:", *_payloads(spec)]
-    if said := _objections(agent):
-        lines += ["what the operator says of it:", textwrap.indent(said, "  ")]
+    if text := _objections(agent):
+        lines += ["what the operator says of it:", textwrap.indent(text, "  ")]
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ _DOUBTS = ("Unverified", "Unreadable")
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that the paragraph follows from."""
+    """Everything that the paragraph is computed from."""
 
     job: Object
     explanation: Explanation
@@ -189,7 +189,7 @@ def _share(some: int, silos: int) -> str:
 
 
 def _verb(silo: SiloView) -> str:
-    """A silo that is not there, or not ready, has not said no."""
+    """The verb of a silo's objection: one that does not exist, or is not ready, has not refused."""
     unable = silo.admitted["status"] == "Unknown" or silo.admitted["reason"] in (
         "SiloNotFound",
         "SiloNotReady",
@@ -213,8 +213,8 @@ def _starting_agents(context: Context) -> str:
     if not late:
         return f"{waits} for the agents of its silos to run. {context.message}".rstrip(" .") + "."
     sentences = [f"{waits} for the agents of {_share(len(late), len(context.silos))} to run."]
-    troubles = [silo.trouble(context.now) for silo in late if silo.ready["message"]]
-    sentences += shortened(troubles, MAX_NAMES, "more do not run.")
+    problems = [silo.problem(context.now) for silo in late if silo.ready["message"]]
+    sentences += shortened(problems, MAX_NAMES, "more do not run.")
     if starting := [silo.reference for silo in late if not silo.ready["message"]]:
         verb = "are" if len(starting) > 1 else "is"
         sentences.append(f"{listed(starting, MAX_NAMES, 'others')} {verb} starting.")

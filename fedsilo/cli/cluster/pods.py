@@ -52,7 +52,7 @@ def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Ob
 
 
 def why_no_pod(component: Component, job: Object, closed: Collection[str]) -> str:
-    """Why a component has no pod, as far as it is known.
+    """Why a component has no pod, as far as that is known.
 
     :param closed: namespaces whose pods this login may not list.
     """

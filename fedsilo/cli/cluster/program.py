@@ -22,7 +22,7 @@ POLL_SECONDS = 0.5
 def started(
     command: Sequence[str], *, stdin: int | None = None, stderr: int | IO[bytes] = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, its standard output in a pipe; killed with the block, if it has not ended."""
+    """The program, its standard output in a pipe; killed at the end of the block if it still runs."""
     process = None
     try:
         with _interruptions_deferred():
@@ -36,7 +36,7 @@ def started(
 
 
 def output(process: subprocess.Popen[bytes], limit: int) -> Iterator[bytes]:
-    """What the program says, in pieces of so many bytes at most, as they come.
+    """The program's output, in pieces of so many bytes at most, as they come.
 
     A signal that arrives just before a read blocks would be looked at when that read returns, which may be never.
     """

@@ -47,7 +47,7 @@ _FATAL_REASONS = frozenset(
 def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
     """A pod of the restricted Pod Security level that may read the claim, and do nothing else.
 
-    The job owns it, and it ends by itself: even one that could not be removed does not stay.
+    The job owns it, and it ends by itself: even one that could not be removed does not remain.
     """
     metadata = job["metadata"]
     return {
@@ -119,7 +119,7 @@ class ReaderPod:
     namespace: str
 
     def content(self, path: str) -> bytes:
-        """A small file, whole."""
+        """The content of a small file."""
         return self.kubectl.call(*self._arguments("cat", f"{_VOLUME}/{path}"))
 
     def copy(self, path: str, target: Path) -> Copy:
@@ -128,24 +128,24 @@ class ReaderPod:
         :raises FedsiloError: when it breaks again and again.
         """
         source = f"{_VOLUME}/{path}"
-        whole = int(self.kubectl.call(*self._arguments("stat", "-L", "-c", "%s", source)))
+        total = int(self.kubectl.call(*self._arguments("stat", "-L", "-c", "%s", source)))
         digest, failures, said = hashlib.sha256(), 0, b""
         with target.open("wb") as file:
-            while (have := file.tell()) < whole and failures < MAX_FAILURES:
+            while (have := file.tell()) < total and failures < MAX_FAILURES:
                 said = self._stream(
-                    self._arguments("tail", "-c", f"+{have + 1}", source), file, digest, whole
+                    self._arguments("tail", "-c", f"+{have + 1}", source), file, digest, total
                 )
                 failures = 0 if file.tell() > have else failures + 1
-        if have < whole:
-            words = failure(["exec"], said)
-            raise FedsiloError(f"the copy broke off after {have:,} of {whole:,} bytes: {words}; try again")
+        if have < total:
+            reason = failure(["exec"], said)
+            raise FedsiloError(f"the copy broke off after {have:,} of {total:,} bytes: {reason}; try again")
         return Copy(have, digest.hexdigest())
 
     def _arguments(self, *command: str) -> list[str]:
         return ["exec", self.name, "--namespace", self.namespace, f"--container={_CONTAINER}", "--", *command]
 
-    def _stream(self, arguments: list[str], file: BinaryIO, digest: Any, whole: int) -> bytes:
-        """Append what the command says; its standard error."""
+    def _stream(self, arguments: list[str], file: BinaryIO, digest: Any, total: int) -> bytes:
+        """Append the command's output to the file; returns its standard error."""
         command = self.kubectl.command(*arguments)
         with tempfile.TemporaryFile() as errors:
             with started(command, stdin=subprocess.DEVNULL, stderr=errors) as process:
@@ -153,18 +153,18 @@ class ReaderPod:
                     for piece in output(process, _CHUNK):
                         file.write(piece)
                         digest.update(piece)
-                        _show(file.tell(), whole)
+                        _show(file.tell(), total)
                     process.wait()
                 finally:
-                    _show(None, whole)
+                    _show(None, total)
             errors.seek(0)
             return errors.read()
 
 
-def _show(have: int | None, whole: int) -> None:
+def _show(have: int | None, total: int) -> None:
     """Progress on a terminal; None wipes it away."""
     if sys.stderr.isatty():
-        text = "" if have is None else f"{size(have)} of {size(whole)}"
+        text = "" if have is None else f"{size(have)} of {size(total)}"
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
@@ -189,7 +189,7 @@ def reading(kubectl: Kubectl, pod: dict[str, Any]) -> Iterator[ReaderPod]:
 
 
 def _remove(kubectl: Kubectl, name: str, namespace: str) -> None:
-    """Delete the pod; that it could not be is told, and hides no error that came before."""
+    """Delete the pod; a failure is reported and hides no earlier error."""
     place = ("pod", name, "--namespace", namespace)
     try:
         kubectl.call("delete", *place, "--ignore-not-found", "--wait=false")

@@ -1,4 +1,4 @@
-"""The open round of a running job in words: who is awaited, and what happens at the deadline."""
+"""The open round of a running job as text: who is awaited, and what happens at the deadline."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def in_round(round: OpenRound, arguments: str, silos: Sequence[SiloView], now: d
             f"The deadline was {until(round.until, now).removeprefix('until ')}: it counts only the time in which the "
             "aggregator serves, so the aggregator was down or folds the round now."
         )
-    troubles = [
-        silo.trouble(now) for silo in awaited if silo.ready["status"] != "True" and silo.ready["message"]
+    problems = [
+        silo.problem(now) for silo in awaited if silo.ready["status"] != "True" and silo.ready["message"]
     ]
-    return " ".join([*sentences, *failures, *troubles])
+    return " ".join([*sentences, *failures, *problems])
 
 
 def round_name(round: OpenRound) -> str:

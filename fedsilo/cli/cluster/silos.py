@@ -30,9 +30,9 @@ class SiloView:
     """One silo of a job.
 
     :param agent: name of its SiloAgent, where it can be seen.
-    :param admitted: its condition `Admitted`; without a time where only the job's status tells it.
+    :param admitted: its condition `Admitted`; without a time where only the job's status has it.
     :param ready: its condition `Ready`, likewise.
-    :param phase: what its agent says of itself in one word, if it does.
+    :param phase: the phase that its agent reports, empty where there is none.
     """
 
     name: str
@@ -50,10 +50,10 @@ class SiloView:
 
     @property
     def reference(self) -> str:
-        """How sentences call it."""
+        """Its name within a sentence."""
         return f"{self.namespace}/{self.name}"
 
-    def trouble(self, now: datetime) -> str:
+    def problem(self, now: datetime) -> str:
         """What keeps its agent from running, as a sentence."""
         begin = f" {since(self.ready['lastTransitionTime'], now)}" if self.ready["lastTransitionTime"] else ""
         reason = f"{self.ready['reason']}: " if self.ready["reason"] else ""

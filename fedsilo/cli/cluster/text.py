@@ -6,7 +6,7 @@ from fedsilo.wire.problems import one_line
 
 
 def plain(text: object) -> str:
-    """A message on one line. Others wrote it, so nothing in it may steer a terminal."""
+    """A message on one line. Others wrote it, so nothing in it may control the terminal."""
     return one_line(" ".join(str(text).split()))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
-from fedsilo.api.faults import ABSENT, shown
+from fedsilo.api.faults import ABSENT, value_text
 from fedsilo.api.silo import Approval, Silo
 from fedsilo.api.text import comma_separated
 from fedsilo.data.catalogue import check_dataset
@@ -121,7 +121,7 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
         yield Reason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
         return
     for path, value, problem, remedy in check_dataset(dataset):
-        given = "" if value is ABSENT else f" ({shown(value)})"
+        given = "" if value is ABSENT else f" ({value_text(value)})"
         place = f"{path}{given} of dataset {name}"
         yield Reason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
 
