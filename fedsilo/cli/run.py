@@ -17,7 +17,7 @@ from fedsilo.validation import load_manifest
 if TYPE_CHECKING:
     from fedsilo.local.child_processes import ForkServer
     from fedsilo.local.dashboard import Dashboard
-    from fedsilo.local.progress import Outcome
+    from fedsilo.local.progress import RunOutcome
     from fedsilo.local.workdir import Workdir
 
 
@@ -110,7 +110,7 @@ def _run_in_turn(
     from fedsilo.local.stopping import Stopped
     from fedsilo.local.workdir import Workdir
 
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     for file, federation, directory in zip(args.file, federations, directories, strict=True):
         try:
             baseline = args.alone and not outcomes
@@ -149,7 +149,7 @@ def _run_one(
     with_baseline: bool,
     server: ForkServer | None,
     dashboard: Dashboard | None,
-) -> Outcome:
+) -> RunOutcome:
     from fedsilo.local.display import display_for, show_result
     from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import local_baseline, run_processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 
 
 class Feed:
@@ -14,7 +14,7 @@ class Feed:
     :param take: gives the snapshot as it is now.
     """
 
-    def __init__(self, take: Callable[[], Snapshot]) -> None:
+    def __init__(self, take: Callable[[], JobsSnapshot]) -> None:
         self.take = take
         self.version = 0
         self.watchers = 0

@@ -19,7 +19,7 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import Document, overview, page
 
 MAX_WAIT_SECONDS = 30.0
@@ -50,7 +50,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Access(Protocol):
     """Who may see which jobs."""
 
-    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
         """Namespaces whose jobs the user may see; None for all.
 
         :raises web.HTTPException: 401 when the user is unknown, 403 when they may see nothing.
@@ -64,7 +64,7 @@ class Local:
     cannot make the browser send another Host than its own name.
     """
 
-    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
         """See `Access`."""
         del snapshot
         name = request.host.rpartition(":")[0] or request.host
@@ -116,14 +116,14 @@ class DocumentCache:
         self._snapshot = feed.take()
         self._documents: dict[tuple[str, frozenset[str] | None], tuple[str, bytes]] = {}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> JobsSnapshot:
         """The snapshot of the present version."""
         if self._version != self.feed.version:
             self._version, self._snapshot, self._documents = self.feed.version, self.feed.take(), {}
         return self._snapshot
 
     def document(
-        self, path: str, allowed: Collection[str] | None, view: Callable[[Snapshot], Document | None]
+        self, path: str, allowed: Collection[str] | None, view: Callable[[JobsSnapshot], Document | None]
     ) -> tuple[str, bytes] | None:
         """Tag and content of a document, None where there is none.
 
@@ -144,7 +144,7 @@ async def _document(
     request: web.Request,
     documents: DocumentCache,
     access: Access,
-    view: Callable[[Snapshot], Document | None],
+    view: Callable[[JobsSnapshot], Document | None],
 ) -> web.Response:
     """The document, at once or, where the client has this version and sends `Prefer: wait`, when it changes."""
     loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ class Receipt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class JobsSnapshot:
     """Everything that a page is computed from.
 
     :param place: where the jobs run; on one machine the directories of all roles can be read.
@@ -38,24 +38,24 @@ class Snapshot:
     events: Sequence[Object] = ()
     receipts: Mapping[str, Sequence[Receipt]] = field(default_factory=dict)
 
-    def within(self, namespaces: Collection[str]) -> Snapshot:
+    def within(self, namespaces: Collection[str]) -> JobsSnapshot:
         """The jobs of these namespaces, and what belongs to them."""
         jobs = [job for job in self.jobs if job["metadata"]["namespace"] in namespaces]
         return self.of(jobs)
 
-    def job(self, namespace: str, name: str) -> Snapshot:
+    def job(self, namespace: str, name: str) -> JobsSnapshot:
         """One job, or none, and what belongs to it."""
         place = (namespace, name)
         return self.of(
             [job for job in self.jobs if (job["metadata"]["namespace"], job["metadata"]["name"]) == place]
         )
 
-    def of(self, jobs: Sequence[Object]) -> Snapshot:
+    def of(self, jobs: Sequence[Object]) -> JobsSnapshot:
         """These jobs and what belongs to them."""
         uids = {uid_of(job) for job in jobs}
         agents = [agent for agent in self.agents if agent["spec"]["job"]["uid"] in uids]
         known = uids | {uid_of(agent) for agent in agents}
         events = [event for event in self.events if event["involvedObject"].get("uid") in known]
-        return Snapshot(
+        return JobsSnapshot(
             self.place, jobs, agents, events, {uid: self.receipts[uid] for uid in uids & self.receipts.keys()}
         )

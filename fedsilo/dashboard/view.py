@@ -13,7 +13,7 @@ from typing import Any
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.snapshot import Receipt, Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
 from fedsilo.dashboard.waiting import waiting
 from fedsilo.explanation.explain import has_ended
 
@@ -43,7 +43,7 @@ TONES: Mapping[str, str] = {
 """State -> the tone in which it is shown; any other is neutral."""
 
 
-def overview(snapshot: Snapshot) -> Document:
+def overview(snapshot: JobsSnapshot) -> Document:
     """All jobs, the silos that take part in them, and the latest events."""
     jobs = sorted(snapshot.jobs, key=_newest, reverse=True)
     ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
@@ -56,7 +56,7 @@ def overview(snapshot: Snapshot) -> Document:
     }
 
 
-def page(snapshot: Snapshot, namespace: str, name: str) -> Document | None:
+def page(snapshot: JobsSnapshot, namespace: str, name: str) -> Document | None:
     """Everything about one job; None when there is no such job."""
     found = snapshot.job(namespace, name)
     if not found.jobs:
@@ -185,7 +185,7 @@ def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | 
     )
 
 
-def _across(snapshot: Snapshot) -> list[Document]:
+def _across(snapshot: JobsSnapshot) -> list[Document]:
     """The silos of all jobs: how many jobs each is in, which await it since when, and the bytes that it sent."""
     found: dict[tuple[str, str], Document] = {}
     for job in snapshot.jobs:
@@ -203,7 +203,7 @@ def _across(snapshot: Snapshot) -> list[Document]:
     return [found[ref] for ref in sorted(found)]
 
 
-def _events(snapshot: Snapshot) -> list[Document]:
+def _events(snapshot: JobsSnapshot) -> list[Document]:
     """The latest events, newest first."""
     rows = [
         {

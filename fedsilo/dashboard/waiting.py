@@ -9,13 +9,13 @@ from typing import Any
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object
 from fedsilo.api.text import listed
-from fedsilo.explanation.explain import Cause, OpenRound, State, explain
+from fedsilo.explanation.explain import Cause, RoundStatus, WaitState, explain
 
 TEXTS = {
-    State.COMPLETE: "Complete",
-    State.FAILED: "Failed",
-    State.SUSPENDED: "Suspended; finished rounds are kept",
-    State.RESUMING: "Suspended; finished rounds are kept",
+    WaitState.COMPLETE: "Complete",
+    WaitState.FAILED: "Failed",
+    WaitState.SUSPENDED: "Suspended; finished rounds are kept",
+    WaitState.RESUMING: "Suspended; finished rounds are kept",
 }
 """Text for each state that a condition determines."""
 
@@ -55,11 +55,11 @@ def waiting(job: Object) -> dict[str, Any]:
 
 def _waiting(job: Object) -> Waiting:
     found = explain(job)
-    if found.state == State.DELETING:
+    if found.state == WaitState.DELETING:
         return Waiting("Is being deleted; its model's volume stays", since=found.cause.since)
     if found.state in TEXTS:
         return _quote(TEXTS[found.state], found.cause)
-    if found.state == State.UNOBSERVED:
+    if found.state == WaitState.UNOBSERVED:
         return Waiting("Waits for the operator to look at it", since=found.cause.since)
     if found.unmet is not None:
         return _quote(STEPS[found.unmet.condition], found.unmet)
@@ -72,14 +72,14 @@ def _quote(text: str, cause: Cause) -> Waiting:
     return Waiting(text, cause.reason, cause.message, cause.since)
 
 
-def _in_round(round: OpenRound) -> Waiting:
+def _in_round(round: RoundStatus) -> Waiting:
     if not round.awaited:
         return Waiting("Folds what the silos sent, or scores the model", since=round.since)
     text = f"Waits for {listed(round.awaited, MAX_NAMES)}"
     return Waiting(text, "", _at_the_deadline(round), round.since, round.until)
 
 
-def _at_the_deadline(round: OpenRound) -> str:
+def _at_the_deadline(round: RoundStatus) -> str:
     have = f"{round.answered} of {round.asked} have answered"
     if round.has_quorum:
         return f"{have}, which is enough: at the deadline the round closes without the others."

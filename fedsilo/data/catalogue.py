@@ -71,7 +71,7 @@ class ImageFolderConfig(Config):
     )
 
 
-class TorchvisionConfig(Config):
+class TorchvisionLoaderConfig(Config):
     """A classification dataset of torchvision that is constructed from a root folder and a split."""
 
     path: str = Field(min_length=1, description="torchvision's root folder")
@@ -85,7 +85,7 @@ class PythonConfig(Config):
     model_config = ConfigDict(extra="allow")
 
 
-LoaderConfig = DigitsConfig | NpzConfig | ImageFolderConfig | TorchvisionConfig | PythonConfig
+LoaderConfig = DigitsConfig | NpzConfig | ImageFolderConfig | TorchvisionLoaderConfig | PythonConfig
 
 
 class LabelsConfig(Config):
@@ -105,7 +105,7 @@ class DirichletConfig(Config):
     )
 
 
-class CreffConfig(Config):
+class CreffPartitionConfig(Config):
     """CReFF: long tail, Dirichlet over auxiliary workers, even recut; each stage can be left out."""
 
     imbalance: Number = Field(
@@ -117,7 +117,7 @@ class CreffConfig(Config):
     recut: Flag = Field(True, description="true to give every silo the same size, otherwise false")
 
 
-class MapConfig(Config):
+class MapPartitionConfig(Config):
     """MAP's four scenes, all of which divide each class in proportion to a table of silos x classes."""
 
     variant: Literal["map", "shard", "dirichlet", "real"] = Field(
@@ -136,7 +136,7 @@ class MapConfig(Config):
     beta: Positive = Field(0.5, description="the Dirichlet concentration (variant dirichlet), above 0")
 
 
-class FedbrConfig(Config):
+class FedbrPartitionConfig(Config):
     """FedBR: equal sizes; each silo draws its classes from one Dirichlet vector."""
 
     total_concentration: Positive = Field(
@@ -151,21 +151,28 @@ class IidConfig(Config):
     """One shuffle, cut evenly."""
 
 
-PartitionConfig = LabelsConfig | DirichletConfig | CreffConfig | MapConfig | FedbrConfig | IidConfig
+PartitionConfig = (
+    LabelsConfig
+    | DirichletConfig
+    | CreffPartitionConfig
+    | MapPartitionConfig
+    | FedbrPartitionConfig
+    | IidConfig
+)
 
 _LOADERS: dict[str, type[LoaderConfig]] = {
     r"sklearn:digits": DigitsConfig,
     r"npz": NpzConfig,
     r"imagefolder": ImageFolderConfig,
-    r"torchvision:[A-Za-z_]\w*": TorchvisionConfig,
+    r"torchvision:[A-Za-z_]\w*": TorchvisionLoaderConfig,
     r"python:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*": PythonConfig,
 }
 _SCHEMES: dict[str, type[PartitionConfig]] = {
     "labels": LabelsConfig,
     "dirichlet": DirichletConfig,
-    "creff": CreffConfig,
-    "map": MapConfig,
-    "fedbr": FedbrConfig,
+    "creff": CreffPartitionConfig,
+    "map": MapPartitionConfig,
+    "fedbr": FedbrPartitionConfig,
     "iid": IidConfig,
 }
 

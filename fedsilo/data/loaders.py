@@ -24,7 +24,7 @@ from fedsilo.data.catalogue import (
     ImageFolderConfig,
     NpzConfig,
     PythonConfig,
-    TorchvisionConfig,
+    TorchvisionLoaderConfig,
     loader_config,
 )
 from fedsilo.data.imagefolder import read_imagefolder
@@ -67,7 +67,7 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
                 raw = read_npz(root / config.path, config)
             case ImageFolderConfig():
                 raw = read_imagefolder(root / config.path, config, data.classes, data.input_shape)
-            case TorchvisionConfig():
+            case TorchvisionLoaderConfig():
                 raw = read_torchvision(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
                 )
@@ -154,7 +154,7 @@ def read_npz(path: Path, config: NpzConfig) -> Raw:
         ) from error
 
 
-def read_torchvision(name: str, root: Path, config: TorchvisionConfig) -> Raw:
+def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Raw:
     """A torchvision dataset's train or test split, from its arrays where it has them, else item by item."""
     import torch
     import torchvision.datasets

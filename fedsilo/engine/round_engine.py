@@ -17,7 +17,7 @@ from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.sealing import SealedTask, TaskSealer
-from fedsilo.engine.store import JobIdentity, JobStore, Progress
+from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
@@ -50,7 +50,7 @@ class RoundEngine:
         self._workflow = workflow
         self.rounds = workflow.rounds
         store.claim(identity.uid, identity.spec_digest)
-        self._progress = store.load() or store.commit(Progress(0, self._workflow.start()), None)
+        self._progress = store.load() or store.commit(JobProgress(0, self._workflow.start()), None)
         records = [*store.history(), self._progress.record]
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
@@ -198,7 +198,7 @@ class RoundEngine:
         state, record = self._fold(current)
         position = self._progress.position + 1
         complete = self._workflow.is_last_of_round(self._progress.position)
-        progress = Progress(position, state, {} if complete else record)
+        progress = JobProgress(position, state, {} if complete else record)
         self._progress = self._store.commit(progress, record if complete else None)
         self._past |= current.accepted
         self._current = None
@@ -217,7 +217,7 @@ class RoundEngine:
         release_free_memory()
         return state, with_figures(record, found, self._workflow.score(state, exchange))
 
-    def _enter(self, progress: Progress) -> None:
+    def _enter(self, progress: JobProgress) -> None:
         """Open the next exchange, or write the model after the last."""
         if progress.position == len(self._workflow.exchanges):
             self.result = self._write_result()

@@ -38,7 +38,7 @@ class JobIdentity:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """How far a job has come.
 
     :param position: exchanges completed.
@@ -82,7 +82,7 @@ class JobStore:
                 f"not to job {job} with {digest[:12]}; use an empty directory"
             )
 
-    def load(self) -> Progress | None:
+    def load(self) -> JobProgress | None:
         """The last complete state, with the history cut back to it; None before the first."""
         document = read_json(self.directory / "state.json")
         self._committed = document["historyBytes"] if document else 0
@@ -93,16 +93,16 @@ class JobStore:
             self._lines = [
                 json.loads(line) for line in self._history.read_text(encoding="utf-8").splitlines()
             ]
-        return Progress(
+        return JobProgress(
             document["position"], State.from_json(document["state"], self.blobs), document["record"]
         )
 
-    def commit(self, progress: Progress, line: dict[str, Any] | None) -> Progress:
+    def commit(self, progress: JobProgress, line: dict[str, Any] | None) -> JobProgress:
         """Store everything new, then move the commit point; the completed round's line goes into the history.
 
         :raises OSError: when the disk is full; the same can be committed again.
         """
-        stored = Progress(progress.position, progress.state.store(self.blobs), progress.record)
+        stored = JobProgress(progress.position, progress.state.store(self.blobs), progress.record)
         self._cut_history()
         if line is not None:
             append_durably(self._history, json.dumps(line, sort_keys=True))

@@ -21,7 +21,7 @@ ASKED = (SiloState.AWAITED, SiloState.REPORTED, SiloState.FAILED)
 """States of the silos that are asked in the open round."""
 
 
-class State(StrEnum):
+class WaitState(StrEnum):
     """Where a job stands, in the order in which the states are asked; the first that applies is the answer."""
 
     DELETING = "Deleting"
@@ -40,16 +40,16 @@ class State(StrEnum):
 
 
 CONDITIONS = {
-    State.COMPLETE: ConditionType.COMPLETE,
-    State.FAILED: ConditionType.FAILED,
-    State.SUSPENDING: ConditionType.RUNNING,
-    State.SUSPENDED: ConditionType.SUSPENDED,
-    State.RESUMING: ConditionType.SUSPENDED,
-    State.NOT_ACCEPTED: ConditionType.ACCEPTED,
-    State.ADMITTING: ConditionType.ADMITTED,
-    State.STARTING_AGENTS: ConditionType.SILOS_READY,
-    State.STARTING_AGGREGATOR: ConditionType.RUNNING,
-    State.BETWEEN_ROUNDS: ConditionType.RUNNING,
+    WaitState.COMPLETE: ConditionType.COMPLETE,
+    WaitState.FAILED: ConditionType.FAILED,
+    WaitState.SUSPENDING: ConditionType.RUNNING,
+    WaitState.SUSPENDED: ConditionType.SUSPENDED,
+    WaitState.RESUMING: ConditionType.SUSPENDED,
+    WaitState.NOT_ACCEPTED: ConditionType.ACCEPTED,
+    WaitState.ADMITTING: ConditionType.ADMITTED,
+    WaitState.STARTING_AGENTS: ConditionType.SILOS_READY,
+    WaitState.STARTING_AGGREGATOR: ConditionType.RUNNING,
+    WaitState.BETWEEN_ROUNDS: ConditionType.RUNNING,
 }
 """The condition that tells a state."""
 
@@ -71,7 +71,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class OpenRound:
+class RoundStatus:
     """The round that waits for answers.
 
     :param number: the round's own.
@@ -119,11 +119,11 @@ class Explanation:
     :param unseen_change: the operator has not acted on the last change of the spec.
     """
 
-    state: State
+    state: WaitState
     subject: str
     cause: Cause
     unmet: Cause | None
-    round: OpenRound | None
+    round: RoundStatus | None
     unseen_change: bool
 
 
@@ -141,14 +141,14 @@ def explain(job: Object) -> Explanation:
     )
 
 
-def open_round(job: Object) -> OpenRound | None:
+def open_round(job: Object) -> RoundStatus | None:
     """The round that the aggregator says is open."""
     status = status_of(job)
     if (begin := status.get("roundStartTime")) is None:
         return None
     silos = [silo for silo in status.get("silos") or () if silo.get("state") in ASKED]
     by_state = {state: tuple(silo["name"] for silo in silos if silo["state"] == state) for state in ASKED}
-    return OpenRound(
+    return RoundStatus(
         number=(status.get("round") or 0) + 1,
         rounds=status.get("rounds"),
         step=status.get("step"),
@@ -175,40 +175,44 @@ def cause_of(job: Object, name: ConditionType) -> Cause:
     return Cause(name, found["reason"], found.get("message") or "", found["lastTransitionTime"])
 
 
-def _state(job: Object) -> State:
+def _state(job: Object) -> WaitState:
     if job["metadata"].get("deletionTimestamp"):
-        return State.DELETING
+        return WaitState.DELETING
     if holds(job, ConditionType.COMPLETE):
-        return State.COMPLETE
+        return WaitState.COMPLETE
     if holds(job, ConditionType.FAILED):
-        return State.FAILED
+        return WaitState.FAILED
     if not status_of(job).get("conditions"):
-        return State.UNOBSERVED
+        return WaitState.UNOBSERVED
     if job["spec"].get("suspend"):
-        return State.SUSPENDED if holds(job, ConditionType.SUSPENDED) else State.SUSPENDING
+        return WaitState.SUSPENDED if holds(job, ConditionType.SUSPENDED) else WaitState.SUSPENDING
     if holds(job, ConditionType.SUSPENDED):
-        return State.RESUMING
+        return WaitState.RESUMING
     return _progress(job)
 
 
-def _progress(job: Object) -> State:
+def _progress(job: Object) -> WaitState:
     """The state of a job that is to run."""
     accepted = condition(job, ConditionType.ACCEPTED)
     if accepted is not None and accepted["status"] == "False":
-        return State.NOT_ACCEPTED
+        return WaitState.NOT_ACCEPTED
     if holds(job, ConditionType.RUNNING):
-        return State.BETWEEN_ROUNDS if status_of(job).get("roundStartTime") is None else State.IN_ROUND
+        return (
+            WaitState.BETWEEN_ROUNDS if status_of(job).get("roundStartTime") is None else WaitState.IN_ROUND
+        )
     if not holds(job, ConditionType.ADMITTED):
-        return State.ADMITTING
-    return State.STARTING_AGGREGATOR if holds(job, ConditionType.SILOS_READY) else State.STARTING_AGENTS
+        return WaitState.ADMITTING
+    return (
+        WaitState.STARTING_AGGREGATOR if holds(job, ConditionType.SILOS_READY) else WaitState.STARTING_AGENTS
+    )
 
 
-def _cause(job: Object, state: State) -> Cause:
+def _cause(job: Object, state: WaitState) -> Cause:
     if state in CONDITIONS:
         return cause_of(job, CONDITIONS[state])
     metadata = job["metadata"]
-    since = metadata["deletionTimestamp"] if state == State.DELETING else metadata["creationTimestamp"]
-    if state == State.IN_ROUND:
+    since = metadata["deletionTimestamp"] if state == WaitState.DELETING else metadata["creationTimestamp"]
+    if state == WaitState.IN_ROUND:
         since = status_of(job)["roundStartTime"]
     return Cause(None, "", "", since)
 

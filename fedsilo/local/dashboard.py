@@ -12,10 +12,10 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import Local, serving
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.local.display import Display
 from fedsilo.local.job_view import JobView
-from fedsilo.local.progress import Progress
+from fedsilo.local.progress import RunProgress
 from fedsilo.local.stopping import Stopped
 
 HOST = "127.0.0.1"
@@ -61,9 +61,9 @@ class Dashboard:
         """Let open pages look again."""
         self._loop.call_soon_threadsafe(self._feed.notify)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> JobsSnapshot:
         """All jobs as they are now."""
-        return Snapshot(
+        return JobsSnapshot(
             place="machine",
             jobs=[view.job for view in self._views],
             events=[event for view in self._views for event in view.events],
@@ -95,7 +95,7 @@ class _AttachedDisplay:
         self._dashboard = dashboard
 
     @contextmanager
-    def showing(self, progress: Progress) -> Iterator[None]:
+    def showing(self, progress: RunProgress) -> Iterator[None]:
         """See `Display`."""
         stopped = False
         try:
@@ -109,7 +109,7 @@ class _AttachedDisplay:
             self._view.end(progress, stopped)
             self._dashboard.notify()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """See `Display`."""
         self._display.update(progress)
         if self._view.update(progress):

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.text import size
-from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.progress import RunOutcome, RunProgress
 
 STYLES: Mapping[str, str] = {
     SiloState.REPORTED: "green",
@@ -28,10 +28,10 @@ STYLES: Mapping[str, str] = {
 class Display(Protocol):
     """Shows progress while a run goes on."""
 
-    def showing(self, progress: Progress) -> Any:
+    def showing(self, progress: RunProgress) -> Any:
         """Context in which progress is shown."""
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Show what is new."""
 
 
@@ -49,14 +49,14 @@ class PlainDisplay:
         self._isolation_said = False
 
     @contextmanager
-    def showing(self, progress: Progress) -> Iterator[None]:
+    def showing(self, progress: RunProgress) -> Iterator[None]:
         """Say what begins."""
         self._rounds = len(progress.rounds)
         self._say(f"{_headline(progress)}: starting, working directory {progress.workdir.root}")
         yield
         self.update(progress)
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Say which rounds are complete."""
         if not self._isolation_said and progress.has_begun:
             words = progress.isolation
@@ -82,19 +82,19 @@ class LiveDisplay:
         self._live: Live | None = None
 
     @contextmanager
-    def showing(self, progress: Progress) -> Iterator[None]:
+    def showing(self, progress: RunProgress) -> Iterator[None]:
         """Draw the table until the run ends."""
         with Live(
             self._draw(progress), console=self._console, refresh_per_second=8, transient=True
         ) as self._live:
             yield
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Draw the present state."""
         assert self._live is not None
         self._live.update(self._draw(progress))
 
-    def _draw(self, progress: Progress) -> Group:
+    def _draw(self, progress: RunProgress) -> Group:
         table = Table(expand=False)
         for column in ("silo", "state", "samples", "last round", "sent"):
             table.add_column(column, justify="left" if column in ("silo", "state") else "right")
@@ -130,7 +130,7 @@ def show_result(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) 
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
 
 
-def show_comparison(outcomes: Sequence[Outcome]) -> None:
+def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
     """One line for each of several jobs."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     table = Table("job", "method", title="compared", title_justify="left")
@@ -168,14 +168,14 @@ def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]
     return table
 
 
-def _headline(progress: Progress) -> str:
+def _headline(progress: RunProgress) -> str:
     spec = progress.federation.job.spec
     count = len(progress.federation.silos)
     silos = f"{count} silo{'s' if count > 1 else ''}"
     return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {silos}"
 
 
-def _state(progress: Progress) -> str:
+def _state(progress: RunProgress) -> str:
     status, message = progress.status, progress.condition["message"]
     if not progress.has_begun:
         return str(message)
@@ -187,7 +187,7 @@ def _state(progress: Progress) -> str:
     return "   ".join(parts)
 
 
-def _round_line(record: Mapping[str, Any], progress: Progress) -> str:
+def _round_line(record: Mapping[str, Any], progress: RunProgress) -> str:
     parts = [f"round {record['round']}/{progress.total}"]
     parts += [f"{name} {value:.4f}" for name, value in record.get("metrics", {}).items()]
     parts += [f"training {name} {value:.4f}" for name, value in record.get("training", {}).items()]
@@ -200,7 +200,7 @@ def _round_line(record: Mapping[str, Any], progress: Progress) -> str:
     return "   ".join([*parts, *_left(progress)])
 
 
-def _left(progress: Progress) -> list[str]:
+def _left(progress: RunProgress) -> list[str]:
     left = progress.seconds_left
     return [] if left is None or left < 1 else [f"about {left:.0f} s left"]
 

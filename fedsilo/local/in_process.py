@@ -15,7 +15,7 @@ from fedsilo.engine.status import StatusSource, failed_status
 from fedsilo.engine.status_sinks import StatusFile, StatusSinks
 from fedsilo.errors import FedsiloError
 from fedsilo.local.display import Display
-from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
@@ -38,19 +38,19 @@ def run_in_process(
     display: Display,
     execution: Execution,
     check: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> RunOutcome:
     """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run_processes`."""
     began = time.monotonic()
     with workdir.claimed(federation, resume=False, in_process=True) as uid:
         for directory in (workdir.aggregator, workdir.logs):
             directory.mkdir()
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
-        progress = Progress(federation, workdir, starting=starting)
+        progress = RunProgress(federation, workdir, starting=starting)
         with _logged(workdir.logs / "run.log"), display.showing(progress):
             error = _run(lambda: _open(progress, uid, data_root, execution), progress, display, check)
         workdir.collect()
         document = progress.outcome(time.monotonic() - began)
-        return Outcome(document, error.exit_code if error else 0, progress.exchanged, progress.rounds)
+        return RunOutcome(document, error.exit_code if error else 0, progress.exchanged, progress.rounds)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _logged(path: Path) -> Iterator[None]:
         ours.setLevel(level)
 
 
-def _open(progress: Progress, uid: str, data_root: Path, execution: Execution) -> Simulation:
+def _open(progress: RunProgress, uid: str, data_root: Path, execution: Execution) -> Simulation:
     # Importing torch takes a second or two, in which a person should already see something.
     from fedsilo.simulation.simulate import open_simulation
 
@@ -77,7 +77,7 @@ def _open(progress: Progress, uid: str, data_root: Path, execution: Execution) -
 
 
 def _run(
-    opening: Callable[[], Simulation], progress: Progress, display: Display, check: Callable[[], None]
+    opening: Callable[[], Simulation], progress: RunProgress, display: Display, check: Callable[[], None]
 ) -> FedsiloError | None:
     """Play the job, telling the progress; its failure, if it fails."""
     file = StatusFile(progress.workdir.aggregator / "status.json")
@@ -111,7 +111,7 @@ def _keep_personal_models(simulation: Simulation, federation: JobManifest, workd
 def _play(
     simulation: Simulation,
     file: StatusFile,
-    progress: Progress,
+    progress: RunProgress,
     display: Display,
     check: Callable[[], None],
 ) -> None:

@@ -13,7 +13,7 @@ from fedsilo.api.status import condition_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo.dashboard.snapshot import Receipt
 from fedsilo.engine.record import receipts
-from fedsilo.local.progress import Progress, stated
+from fedsilo.local.progress import RunProgress, stated
 
 ENDS = (JobPhase.COMPLETE, JobPhase.FAILED)
 
@@ -43,7 +43,7 @@ class JobView:
         queued = condition_of(ConditionType.RUNNING, "False", "Queued", waits, self._created)
         self.job = self._job(stated(JobPhase.PENDING, queued))
 
-    def update(self, progress: Progress) -> bool:
+    def update(self, progress: RunProgress) -> bool:
         """Take in what is new; whether anything is."""
         seen = (progress.status, len(progress.rounds), len(progress.notes))
         if seen == self._seen:
@@ -54,7 +54,7 @@ class JobView:
         self.job = self._job(progress.status)
         return True
 
-    def end(self, progress: Progress, stopped: bool) -> None:
+    def end(self, progress: RunProgress, stopped: bool) -> None:
         """Take in how it ended, which the aggregator may not have lived to say."""
         self._started = self._started or self._timestamp()
         self._read(progress)
@@ -70,7 +70,7 @@ class JobView:
             status |= _summary(JobPhase.FAILED, condition)
         self.job = self._job(status)
 
-    def _read(self, progress: Progress) -> None:
+    def _read(self, progress: RunProgress) -> None:
         for line in progress.rounds[self._rounds :]:
             self.receipts += [
                 Receipt(line["round"], phase, silo, digest) for silo, phase, digest in receipts(line)

@@ -29,7 +29,7 @@ from fedsilo.errors import (
 from fedsilo.local.child_processes import ForkServer
 from fedsilo.local.history import History
 from fedsilo.local.in_process import run_in_process
-from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.run import run_processes
 from fedsilo.local.workdir import Workdir, default_directory
 from fedsilo.simulation.execution import Execution
@@ -142,7 +142,7 @@ def _root(manifest: JobManifest) -> Path:
     return Path(manifest.file).resolve().parent
 
 
-def _result(workdir: Workdir, outcome: Outcome) -> RunResult:
+def _result(workdir: Workdir, outcome: RunOutcome) -> RunResult:
     document = outcome.document
     if document["phase"] != "Succeeded":
         raise _error(document["reason"], document["message"], outcome.exit_code)
@@ -177,7 +177,7 @@ class _Shown:
         self._known = 0
 
     @contextmanager
-    def showing(self, progress: Progress) -> Iterator[None]:
+    def showing(self, progress: RunProgress) -> Iterator[None]:
         """See `Display`; rounds of an earlier run of the directory are known already."""
         self._known = len(progress.rounds)
         if self._display is None:
@@ -187,13 +187,13 @@ class _Shown:
                 yield
         self._tell(progress)
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """See `Display`."""
         if self._display is not None:
             self._display.update(progress)
         self._tell(progress)
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: RunProgress) -> None:
         for record in progress.rounds[self._known :]:
             self._known += 1
             if self._on_round is not None:

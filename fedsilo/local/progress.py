@@ -18,7 +18,7 @@ from fedsilo.local.workdir import Workdir
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     :param document: what `--json` prints.
@@ -34,7 +34,7 @@ class Outcome:
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """State of the run; `read` or `tell` brings it up to date.
 
     :param starting: what a person reads until the aggregator's first status.

@@ -18,7 +18,7 @@ from fedsilo.durable import read_json, write_json
 from fedsilo.errors import FedsiloError
 from fedsilo.local.child_processes import ChildProcess, ForkServer, end_all
 from fedsilo.local.display import Display
-from fedsilo.local.progress import Outcome, Progress
+from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.workdir import Workdir
 from fedsilo.silo.volume import Volume
 
@@ -46,7 +46,7 @@ def run_processes(
     display: Display,
     server: ForkServer,
     check: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> RunOutcome:
     """Run the job to its end.
 
     :param server: what its processes are forked from; it may still be warming up.
@@ -58,7 +58,7 @@ def run_processes(
     with workdir.claimed(federation, resume) as uid:
         port = _free_port()
         workdir.write_inputs(federation, uid, port)
-        progress = Progress(federation, workdir)
+        progress = RunProgress(federation, workdir)
         progress.read()
         aggregator, *agents = _child_processes(federation, workdir, data_root, port, server)
         try:
@@ -70,7 +70,7 @@ def run_processes(
         progress.read()
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(aggregator)
-        return Outcome(document, exit_code, progress.exchanged, progress.rounds)
+        return RunOutcome(document, exit_code, progress.exchanged, progress.rounds)
 
 
 def local_baseline(
@@ -138,7 +138,7 @@ def _supervise(
     agents: Sequence[ChildProcess],
     server: ForkServer,
     workdir: Workdir,
-    progress: Progress,
+    progress: RunProgress,
     display: Display,
     check: Callable[[], None],
 ) -> None:
@@ -173,7 +173,7 @@ def _supervise(
         time.sleep(POLL_SECONDS)
 
 
-def _report_end(process: ChildProcess, workdir: Workdir, progress: Progress) -> None:
+def _report_end(process: ChildProcess, workdir: Workdir, progress: RunProgress) -> None:
     """Let the guard of a trainer that was given up say so, rather than be silent until the deadline."""
     if process.exit_code == 0:
         return

@@ -22,15 +22,15 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
-from fedsilo.methods.pieces.control_variates import MAP_CODE, Rule, train_controlled
+from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import SIZES, ControlledServer
 from fedsilo.methods.state import State
 
-RULES: Mapping[str, Rule] = {
-    "paper": Rule(),
+RULES: Mapping[str, ControlVariateRule] = {
+    "paper": ControlVariateRule(),
     "released": MAP_CODE,
-    "niid-bench": Rule(momentum=True, after_step=True),
-    "feddyn": Rule(base_rate=True, by_size=True),
+    "niid-bench": ControlVariateRule(momentum=True, after_step=True),
+    "feddyn": ControlVariateRule(base_rate=True, by_size=True),
 }
 
 
@@ -48,7 +48,7 @@ class ScaffoldConfig(MethodConfig):
     )
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ControlVariateRule:
         """The arithmetic of the variant."""
         return RULES[self.variant]
 

@@ -23,7 +23,7 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
-from fedsilo.methods.pieces.control_variates import MAP_CODE, Rule, train_controlled
+from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.pieces.inherited import with_drawn_part
 from fedsilo.methods.pieces.two_stages import (
@@ -47,9 +47,9 @@ class ScaMAPConfig(TwoStageConfig):
     )
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ControlVariateRule:
         """The arithmetic of control variates: printed, or of the released code."""
-        return MAP_CODE if self.released else Rule()
+        return MAP_CODE if self.released else ControlVariateRule()
 
 
 class ScaMAPServer(ControlledServer):

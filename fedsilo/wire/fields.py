@@ -76,7 +76,7 @@ def check_protocol(what: str, value: Mapping[str, object]) -> None:
         )
 
 
-class Fields:
+class FieldReader:
     """The fields of one map; each reader returns a checked value or raises `Problem("malformed")`.
 
     :param what: the name of the object in error messages.

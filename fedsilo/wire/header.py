@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import KINDS
-from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol, pack, unpack_map
+from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, pack, unpack_map
 from fedsilo.wire.tensors import TensorSpec, refuse_twice
 
 ALIGNMENT = 64
@@ -142,7 +142,7 @@ def decode_header(data: bytes) -> UpdateHeader:
         raise Problem("too-long", f"{what}: header of {len(data)} bytes; {MAX_HEADER_BYTES} is the most")
     value = unpack_map(what, data)
     check_protocol(what, value)
-    fields = Fields(what, value, _KEYS)
+    fields = FieldReader(what, value, _KEYS)
     fields.integer("protocol", PROTOCOL, PROTOCOL)
     if fields.text("digest") != DIGEST:
         raise fields.refuse("digest", DIGEST, "unsupported")
@@ -166,7 +166,7 @@ def decode_header(data: bytes) -> UpdateHeader:
 
 
 def _entry(index: int, value: object) -> TensorEntry:
-    fields = Fields(f"update: blocks[{index}]", value, _BLOCK_KEYS)
+    fields = FieldReader(f"update: blocks[{index}]", value, _BLOCK_KEYS)
     spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
     if fields.text("kind") not in KINDS:
         raise fields.refuse("kind", f"one of {', '.join(KINDS)}", "wrong-kind")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from fedsilo.errors import Problem
 from fedsilo.wire.envelope import seal, split_envelope
-from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol, unpack_map
+from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, unpack_map
 from fedsilo.wire.keys import REQUEST, SigningKey, VerifyKey
 
 CLOCK_SKEW_SECONDS = 30
@@ -118,9 +118,9 @@ def _decode(value: str) -> bytes:
     return data
 
 
-def _read(value: dict[str, object]) -> Fields:
+def _read(value: dict[str, object]) -> FieldReader:
     check_protocol(REQUEST, value)
-    fields = Fields(REQUEST, value, _KEYS)
+    fields = FieldReader(REQUEST, value, _KEYS)
     fields.integer("protocol", PROTOCOL, PROTOCOL)
     for key in ("job", "sender", "keyId", "method"):
         fields.text(key)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from fedsilo.wire.envelope import open_envelope, seal
-from fedsilo.wire.fields import PROTOCOL, Fields, check_protocol
+from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol
 from fedsilo.wire.keys import TASK, SigningKey, VerifyKey
 from fedsilo.wire.tensors import refuse_twice
 
@@ -107,7 +107,7 @@ def task_digest(data: bytes) -> bytes:
 
 def _read(value: dict[str, object]) -> Task:
     check_protocol("task", value)
-    fields = Fields("task", value, _KEYS)
+    fields = FieldReader("task", value, _KEYS)
     fields.integer("protocol", PROTOCOL, PROTOCOL)
     task = Task(
         job=fields.text("job"),
@@ -126,5 +126,5 @@ def _read(value: dict[str, object]) -> Task:
 
 
 def _read_link(index: int, value: object) -> BlobLink:
-    fields = Fields(f"task: blobs[{index}]", value, _BLOB_KEYS)
+    fields = FieldReader(f"task: blobs[{index}]", value, _BLOB_KEYS)
     return BlobLink(fields.text("name"), fields.binary("digest", 32).hex(), fields.integer("length"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.errors import Problem
-from fedsilo.wire.fields import MAX_INTEGER, TOKEN, Fields
+from fedsilo.wire.fields import MAX_INTEGER, TOKEN, FieldReader
 
 Tree = dict[str, np.ndarray]
 
@@ -99,10 +99,10 @@ class ModelSignature:
         :raises Problem: as `TensorSpec`, and `malformed` for any other field, type or a name given twice.
         """
         what = "model signature"
-        fields = Fields(what, value, ("tensors", "classes", "feature"), ordered=False)
+        fields = FieldReader(what, value, ("tensors", "classes", "feature"), ordered=False)
         tensors = []
         for index, item in enumerate(fields.items("tensors")):
-            tensor = Fields(f"{what}: tensors[{index}]", item, ("name", "shape", "dtype"), ordered=False)
+            tensor = FieldReader(f"{what}: tensors[{index}]", item, ("name", "shape", "dtype"), ordered=False)
             tensors.append(TensorSpec(tensor.text("name"), tensor.shape("shape"), tensor.text("dtype")))
         refuse_twice(what, (tensor.name for tensor in tensors))
         return cls(tuple(tensors), fields.integer("classes", 1), fields.integer("feature", 1))

@@ -18,7 +18,7 @@ from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
 from fedsilo.cli.cluster.text import sentence
 from fedsilo.cli.cluster.time_format import age, at, since
-from fedsilo.explanation.explain import Cause, Explanation, State, cause_of, explain
+from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
 
 PROMPT_SECONDS = 30
 """Time in which an operator that runs has looked at a new job."""
@@ -250,18 +250,18 @@ def _between_rounds(context: Context) -> str:
 _OPERATOR = "`kubectl get pods -A -l app.kubernetes.io/name=fedsilo-operator`"
 _IF_IT_LASTS = f"If that lasts, look whether the operator runs: {_OPERATOR}."
 
-_STATES: Mapping[State, Callable[[Context], str]] = {
-    State.DELETING: _deleting,
-    State.COMPLETE: _complete,
-    State.FAILED: _failed,
-    State.UNOBSERVED: _unobserved,
-    State.SUSPENDING: _suspending,
-    State.SUSPENDED: _suspended,
-    State.RESUMING: _resuming,
-    State.NOT_ACCEPTED: _not_accepted,
-    State.ADMITTING: _admitting,
-    State.STARTING_AGENTS: _starting_agents,
-    State.STARTING_AGGREGATOR: _starting_aggregator,
-    State.IN_ROUND: _in_round,
-    State.BETWEEN_ROUNDS: _between_rounds,
+_STATES: Mapping[WaitState, Callable[[Context], str]] = {
+    WaitState.DELETING: _deleting,
+    WaitState.COMPLETE: _complete,
+    WaitState.FAILED: _failed,
+    WaitState.UNOBSERVED: _unobserved,
+    WaitState.SUSPENDING: _suspending,
+    WaitState.SUSPENDED: _suspended,
+    WaitState.RESUMING: _resuming,
+    WaitState.NOT_ACCEPTED: _not_accepted,
+    WaitState.ADMITTING: _admitting,
+    WaitState.STARTING_AGENTS: _starting_agents,
+    WaitState.STARTING_AGGREGATOR: _starting_aggregator,
+    WaitState.IN_ROUND: _in_round,
+    WaitState.BETWEEN_ROUNDS: _between_rounds,
 }

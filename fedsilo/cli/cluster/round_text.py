@@ -8,10 +8,10 @@ from datetime import datetime
 from fedsilo.api.text import listed
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView
 from fedsilo.cli.cluster.time_format import age, since, until
-from fedsilo.explanation.explain import OpenRound
+from fedsilo.explanation.explain import RoundStatus
 
 
-def in_round(round: OpenRound, arguments: str, silos: Sequence[SiloView], now: datetime) -> str:
+def in_round(round: RoundStatus, arguments: str, silos: Sequence[SiloView], now: datetime) -> str:
     """What the job waits for in its open round, to continue a sentence that begins with the job.
 
     :param arguments: the job as the arguments of a command.
@@ -37,13 +37,13 @@ def in_round(round: OpenRound, arguments: str, silos: Sequence[SiloView], now: d
     return " ".join([*sentences, *failures, *problems])
 
 
-def round_name(round: OpenRound) -> str:
+def round_name(round: RoundStatus) -> str:
     """The round, such as `round 8 of 50 (train)`."""
     all_ = f" of {round.rounds}" if round.rounds else ""
     return f"round {round.number}{all_}{f' ({round.step})' if round.step else ''}"
 
 
-def _at_the_deadline(round: OpenRound) -> str:
+def _at_the_deadline(round: RoundStatus) -> str:
     have = f"{round.answered} of {round.asked} have answered"
     if round.has_quorum:
         return f"{have}, which is enough: at the deadline the round closes without the others."

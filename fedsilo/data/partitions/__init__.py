@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from fedsilo.data.catalogue import (
-    CreffConfig,
+    CreffPartitionConfig,
     DirichletConfig,
-    FedbrConfig,
+    FedbrPartitionConfig,
     IidConfig,
     LabelsConfig,
-    MapConfig,
+    MapPartitionConfig,
     partition_config,
 )
 from fedsilo.data.partitions.creff import by_creff
@@ -56,11 +56,11 @@ def partition(labels: np.ndarray, spec: PartitionSpec) -> list[np.ndarray]:
             return by_labels(labels, spec.silos, spec.seed, config.labels_per_silo)
         case DirichletConfig():
             return by_dirichlet(labels, spec.silos, spec.seed, config.beta, config.min_samples)
-        case CreffConfig():
+        case CreffPartitionConfig():
             return by_creff(labels, spec.silos, spec.seed, config)
-        case MapConfig():
+        case MapPartitionConfig():
             return [train for train, _ in by_map(labels, spec.silos, spec.seed, config)]
-        case FedbrConfig():
+        case FedbrPartitionConfig():
             return by_fedbr(labels, spec.silos, spec.seed, config.total_concentration, config.prior)
         case IidConfig():
             return iid(labels, spec.silos, spec.seed)

@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from fedsilo.data.catalogue import CreffConfig
+from fedsilo.data.catalogue import CreffPartitionConfig
 from fedsilo.data.partitions.niid import capped_dirichlet
 
 AUXILIARY_WORKERS = 10
 
 
-def by_creff(labels: np.ndarray, silos: int, seed: int, config: CreffConfig) -> list[np.ndarray]:
+def by_creff(labels: np.ndarray, silos: int, seed: int, config: CreffPartitionConfig) -> list[np.ndarray]:
     """Long tail, label skew over groups of auxiliary workers, even recut; the stages that `config` asks for.
 
     With `recut`, sizes differ by at most one. The released code demands at least 10 silos; with fewer there

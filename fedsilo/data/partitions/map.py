@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedsilo.data.catalogue import MapConfig
+from fedsilo.data.catalogue import MapPartitionConfig
 from fedsilo.errors import DataInvalid
 
 REAL_CONCENTRATIONS = (0.01, 0.1, 0.5, 1.0, 10.0)
 
 
 def by_map(
-    labels: np.ndarray, silos: int, seed: int, config: MapConfig
+    labels: np.ndarray, silos: int, seed: int, config: MapPartitionConfig
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each silo its training and its local test samples.
 
@@ -43,7 +43,7 @@ def by_map(
     return parts
 
 
-def _shares(rng: np.random.RandomState, silos: int, classes: int, config: MapConfig) -> np.ndarray:
+def _shares(rng: np.random.RandomState, silos: int, classes: int, config: MapPartitionConfig) -> np.ndarray:
     """Unnormalised shares, shape (silos, classes)."""
     match config.variant:
         case "map":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ControlVariateRule:
     """Where the codes in circulation differ from each other; the paper is the default.
 
     :param momentum: the job's momentum acts in local steps, which makes variates too large by up to 1 / (1 - rho).
@@ -41,7 +41,7 @@ class Rule:
     by_size: bool = False
 
 
-MAP_CODE = Rule(weight_decay=False, base_rate=True, over_sampled=True)
+MAP_CODE = ControlVariateRule(weight_decay=False, base_rate=True, over_sampled=True)
 """As MAP's released code has it."""
 
 
@@ -49,7 +49,7 @@ def train_controlled(
     silo: SiloContext,
     task: SiloTask,
     private: State,
-    rule: Rule,
+    rule: ControlVariateRule,
     *,
     loss: Loss | None = None,
     plan: LocalTraining | None = None,

@@ -12,7 +12,7 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
 from fedsilo.methods.pieces.buffers import is_statistic, zero_like
-from fedsilo.methods.pieces.control_variates import Rule
+from fedsilo.methods.pieces.control_variates import ControlVariateRule
 from fedsilo.methods.state import Scalar, State
 
 SIZES = "sizes"
@@ -26,7 +26,7 @@ class ControlledServer(FedAvgServer):
     :param server_rate: eta_g.
     """
 
-    rule: Rule
+    rule: ControlVariateRule
     server_rate: float
 
     def start(self, job: ServerContext) -> State:
@@ -86,7 +86,7 @@ def _steps(updates: Updates, silo: str) -> float:
     return stated
 
 
-def _rate(job: ServerContext, exchange: Exchange, rule: Rule) -> float:
+def _rate(job: ServerContext, exchange: Exchange, rule: ControlVariateRule) -> float:
     from fedsilo.learning.training import learning_rate
 
     if rule.base_rate:

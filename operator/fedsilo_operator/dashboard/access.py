@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from fedsilo.api.observed import Object
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo_operator.cluster.interface import ClusterError
 from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
 
@@ -59,7 +59,7 @@ class TokenAccess:
         self._now = now
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
 
-    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
         """See `fedsilo.dashboard.server.Access`."""
         token = _bearer(request)
         digest = hashlib.sha256(token.encode()).digest()

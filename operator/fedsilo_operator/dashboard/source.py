@@ -9,7 +9,7 @@ from typing import Never
 
 from fedsilo.api.observed import Object
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo_operator.cluster.interface import Cluster, ClusterError
 from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, ref_of
 from fedsilo_operator.runtime.store import Store
@@ -40,10 +40,10 @@ class Source:
         for kind in (FEDERATED_JOB, SILO_AGENT):
             store.indexer(kind, "").listeners.append(lambda _before, _after: self.feed.notify())
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> JobsSnapshot:
         """All jobs as they are known now."""
         jobs, agents = self._store.select(FEDERATED_JOB), self._store.select(SILO_AGENT)
-        return Snapshot(place="cluster", jobs=jobs, agents=agents, events=self._events)
+        return JobsSnapshot(place="cluster", jobs=jobs, agents=agents, events=self._events)
 
     async def run(self) -> Never:
         """Keep the Events up to date until cancelled."""

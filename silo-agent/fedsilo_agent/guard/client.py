@@ -38,7 +38,7 @@ RETRIED_CODES = frozenset({"storage-full", "offset-mismatch", "proof-expired", "
 """Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set."""
 
 
-class Unavailable(Exception):
+class AggregatorUnavailable(Exception):
     """The aggregator cannot be reached or does not speak the protocol now; trying again may help."""
 
 
@@ -147,7 +147,7 @@ class AggregatorClient:
         if size > link.length:
             part.unlink()
         if size != link.length:
-            raise Unavailable(f"{size} of {link.length} bytes arrived")
+            raise AggregatorUnavailable(f"{size} of {link.length} bytes arrived")
 
     async def _upload_rest(self, task: str, path: Path, digest: str) -> None:
         length = path.stat().st_size
@@ -165,7 +165,9 @@ class AggregatorClient:
         }
         async with self._request("PATCH", url, headers=headers, data=_chunks(path, offset)) as response:
             if response.status == 204:
-                raise Unavailable(f"{response.headers.get('Upload-Offset')} of {length} bytes arrived")
+                raise AggregatorUnavailable(
+                    f"{response.headers.get('Upload-Offset')} of {length} bytes arrived"
+                )
 
     def _request(
         self,
@@ -204,7 +206,7 @@ class AggregatorClient:
                 if problem.code not in RETRIED_CODES:
                     raise
                 reason = str(problem)
-            except (aiohttp.ClientError, OSError, TimeoutError, Unavailable) as error:
+            except (aiohttp.ClientError, OSError, TimeoutError, AggregatorUnavailable) as error:
                 reason = f"{type(error).__name__}: {error}"
             now = time.monotonic()
             if reason != logged or now >= silent_until:
@@ -238,12 +240,12 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
         document = json.loads(await _at_most(response, MAX_ENVELOPE_BYTES))
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unavailable):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailable):
         # HEAD has no body to carry a document; a proxy may answer in a format of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
         return Problem(code, one_line(detail))
-    return Unavailable(f"status {response.status} {response.reason}")
+    return AggregatorUnavailable(f"status {response.status} {response.reason}")
 
 
 async def _at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -252,14 +254,14 @@ async def _at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > limit:
-            raise Unavailable(f"an answer of more than {limit} bytes")
+            raise AggregatorUnavailable(f"an answer of more than {limit} bytes")
     return bytes(body)
 
 
 def _offset(response: aiohttp.ClientResponse, length: int) -> int:
     text = response.headers.get("Upload-Offset", "")
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) > length:
-        raise Unavailable(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
+        raise AggregatorUnavailable(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
     return int(text)
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import Access, serving
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from hack.cluster.packages import ensure
 from tests.cluster.dashboard.browser import PROGRAM, Page, browser, fresh_page
 from tests.unit.dashboard.snapshots import Calendar, consortium
@@ -42,7 +42,7 @@ class Token(Access):
 
     word: str | None = None
 
-    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
         if self.word and request.headers.get("Authorization") != f"Bearer {self.word}":
             raise web.HTTPUnauthorized()
         return None
@@ -51,7 +51,7 @@ class Token(Access):
 class Site:
     """A dashboard whose jobs are set, and which can be taken away and come back at its address."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: JobsSnapshot) -> None:
         self.snapshot, self.access, self.port = snapshot, Token(), 0
 
     @property
@@ -66,7 +66,7 @@ class Site:
     async def end(self) -> None:
         await self._context.__aexit__(None, None, None)
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: JobsSnapshot) -> None:
         self.snapshot = snapshot
         self.feed.notify()
 

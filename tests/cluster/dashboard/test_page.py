@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from tests.cluster.dashboard.browser import Page
 from tests.cluster.dashboard.conftest import Site
 from tests.cluster.dashboard.contrast import CONTRAST
@@ -209,7 +209,7 @@ async def test_hostile_words_are_words_and_fit_a_phone(page: Page, site: Site) -
         assert await too_wide(page) == [], path
 
 
-def _poisoned(snapshot: Snapshot) -> Snapshot:
+def _poisoned(snapshot: JobsSnapshot) -> JobsSnapshot:
     """Every text that a job, a silo or an operator writes replaced; names of places and times stay."""
     kept = {"uid", "name", "namespace", "type", "status", "sha256", "update"}
 
@@ -231,7 +231,7 @@ def _poisoned(snapshot: Snapshot) -> Snapshot:
         for silo in job["status"]["silos"]:
             silo["name"] = silo["namespace"] = HOSTILE + silo["name"]
         job["spec"]["method"]["name"] = HOSTILE
-    return Snapshot(
+    return JobsSnapshot(
         snapshot.place, jobs, snapshot.agents, [spoil(event) for event in events], snapshot.receipts
     )
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from fedsilo.api.loading import load
 from fedsilo.engine.status import failed_status
 from fedsilo.local.display import LiveDisplay, show_result
-from fedsilo.local.progress import Progress
+from fedsilo.local.progress import RunProgress
 from fedsilo.local.workdir import Workdir
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import ENVIRONMENT, command
@@ -74,7 +74,7 @@ def _status(message: str = "") -> dict[str, Any]:
     }
 
 
-def drawn(progress: Progress, width: int = 120) -> str:
+def drawn(progress: RunProgress, width: int = 120) -> str:
     """What a terminal shows."""
     screen = io.StringIO()
     console = Console(file=screen, width=width, force_terminal=True, color_system=None)
@@ -88,7 +88,7 @@ def drawn(progress: Progress, width: int = 120) -> str:
 def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> None:
     names = ("north", "east", "south", "hospital-of-a-long-name")
     federation = load(write(tmp_path / "digits.yaml", silos(*names)))
-    progress = Progress(federation, Workdir(tmp_path / "run"))
+    progress = RunProgress(federation, Workdir(tmp_path / "run"))
     progress.status = _status()
     shown = drawn(progress, width)
     assert "federation/digits: fedavg, mlp, 4 silos" in shown
@@ -99,7 +99,7 @@ def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> N
 
 def test_the_table_says_what_a_person_should_know(tmp_path: Path) -> None:
     federation = load(write(tmp_path / "digits.yaml", silos("north", "east")))
-    progress = Progress(federation, Workdir(tmp_path / "run"))
+    progress = RunProgress(federation, Workdir(tmp_path / "run"))
     assert "starting aggregator, guards and trainers" in drawn(progress)
     progress.status = _status("the aggregator's disk is full")
     assert "loss 0.2876   the aggregator's disk is full" in drawn(progress)

@@ -13,7 +13,7 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from fedsilo.errors import Problem
 from fedsilo.wire import SigningKey
-from fedsilo_agent.guard.client import AggregatorClient, Peer, Unavailable
+from fedsilo_agent.guard.client import AggregatorClient, AggregatorUnavailable, Peer
 
 HOUR = 3600.0
 ADDRESS = ConnectionKey("aggregator", 8443, True, True, None, None, None)
@@ -59,7 +59,7 @@ def answered_after(clock: Clock, seconds: float, error: Exception) -> Callable[[
         aiohttp.ClientConnectorDNSError(ADDRESS, OSError("name or service not known")),
         aiohttp.ServerDisconnectedError(),
         TimeoutError(),
-        Unavailable("status 503 Service Unavailable"),
+        AggregatorUnavailable("status 503 Service AggregatorUnavailable"),
         Problem("storage-full", "no space"),
     ],
     ids=lambda error: type(error).__name__,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fedsilo.dashboard.snapshot import Receipt, Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
 
 NOW = datetime(2026, 11, 21, 12, 5, 30, tzinfo=UTC)
 
@@ -227,11 +227,11 @@ def event(
     return {"metadata": {"name": f"{name}.1"}, "involvedObject": about, "type": "Normal"} | facts | more
 
 
-def consortium(times: Calendar | None = None, digits: Any = None) -> Snapshot:
+def consortium(times: Calendar | None = None, digits: Any = None) -> JobsSnapshot:
     """A job in each state, with agents and events."""
     times = times or Calendar()
     warning: dict[str, Any] = {"type": "Warning", "count": 6}
-    return Snapshot(
+    return JobsSnapshot(
         place="cluster",
         jobs=[digits or running(times), complete(times), failed(times), admitting(times)],
         agents=[
@@ -271,7 +271,7 @@ def consortium(times: Calendar | None = None, digits: Any = None) -> Snapshot:
     )
 
 
-def machine(times: Calendar | None = None, rounds: Sequence[int] = (1, 2)) -> Snapshot:
+def machine(times: Calendar | None = None, rounds: Sequence[int] = (1, 2)) -> JobsSnapshot:
     """One running job on this machine, whose receipts can be read."""
     found = running(times or Calendar())
     found["metadata"]["namespace"] = "federation"
@@ -280,4 +280,4 @@ def machine(times: Calendar | None = None, rounds: Sequence[int] = (1, 2)) -> Sn
         for number in rounds
         for position, silo in enumerate(("north", "east"))
     ]
-    return Snapshot(place="machine", jobs=[found], receipts={"uid-digits": receipts})
+    return JobsSnapshot(place="machine", jobs=[found], receipts={"uid-digits": receipts})

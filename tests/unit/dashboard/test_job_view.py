@@ -18,11 +18,11 @@ from fedsilo.api.status import (
     SiloStatusEntry,
     condition_of,
 )
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import overview, page
 from fedsilo.engine.status import EngineStatus
 from fedsilo.local.job_view import JobView
-from fedsilo.local.progress import Progress
+from fedsilo.local.progress import RunProgress
 from fedsilo.local.workdir import Workdir
 from tests.integration.local.manifest import silos, write
 
@@ -87,7 +87,7 @@ def seen(view: JobView) -> dict[str, Any]:
     """The page of the job, whose status is also one that a cluster would take."""
     facts = {key: value for key, value in view.job["status"].items() if key != "fetched"}
     FederatedJobStatus.model_validate(json.loads(json.dumps(facts)))
-    snapshot = Snapshot(
+    snapshot = JobsSnapshot(
         "machine", [view.job], events=view.events, receipts={view.job["metadata"]["uid"]: view.receipts}
     )
     assert overview(snapshot)["count"] == 1
@@ -104,7 +104,7 @@ def test_a_job_that_waits_for_its_turn(federation: JobManifest) -> None:
 
 
 def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     assert view.update(progress)
     assert not view.update(progress)
     assert seen(view)["waiting"]["message"] == "starting aggregator, guards and trainers"
@@ -133,7 +133,7 @@ def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path
 
 
 def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     progress.note("aggregator: ended with exit code 1; see the log")
     view.end(progress, stopped=False)
@@ -143,7 +143,7 @@ def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManif
 
 
 def test_an_interrupted_run_says_so(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = Progress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     view.end(progress, stopped=True)
     found = seen(view)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import SECURITY_HEADERS, Access, Local, serving
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import overview
 from tests.unit.dashboard.snapshots import consortium, machine
 
@@ -22,12 +22,12 @@ class Site:
     """A dashboard and a client of it."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, port: int, feed: Feed, snapshots: list[Snapshot]
+        self, session: aiohttp.ClientSession, port: int, feed: Feed, snapshots: list[JobsSnapshot]
     ) -> None:
         self.session, self.feed, self._snapshots = session, feed, snapshots
         self.address = f"http://127.0.0.1:{port}"
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: JobsSnapshot) -> None:
         self._snapshots[:] = [snapshot]
         self.feed.notify()
 
@@ -38,7 +38,7 @@ class Site:
 class Reader:
     """Lets one token see one namespace."""
 
-    async def namespaces(self, request: web.Request, snapshot: Snapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
         if request.headers.get("Authorization") != "Bearer good":
             raise web.HTTPUnauthorized()
         return {"elsewhere"}

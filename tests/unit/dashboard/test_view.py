@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedsilo.api.text import listed
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.snapshot import Snapshot
+from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import MAX_JOBS, overview, page
 from fedsilo.dashboard.waiting import MAX_NAMES, waiting
 from tests.unit.dashboard.snapshots import SPEC, Calendar, condition, consortium, job, machine, running, until
@@ -66,7 +66,7 @@ def test_a_new_job_has_a_page_before_anybody_wrote_its_status() -> None:
     times = Calendar()
     new = job("new", "uid-new", times.ago(seconds=2), {})
     del new["status"]
-    snapshot = Snapshot(place="cluster", jobs=[new])
+    snapshot = JobsSnapshot(place="cluster", jobs=[new])
     found = page(snapshot, "research", "new")
     assert found is not None
     assert found["state"] == "Pending"
@@ -86,7 +86,7 @@ def test_of_many_jobs_those_that_go_on_are_shown_first() -> None:
         )
         for number in range(MAX_JOBS + 10)
     ]
-    found = overview(Snapshot(place="cluster", jobs=[*ended, running(times, "still")]))
+    found = overview(JobsSnapshot(place="cluster", jobs=[*ended, running(times, "still")]))
     assert found["count"] == MAX_JOBS + 11
     assert len(found["jobs"]) == MAX_JOBS
     assert [item["name"] for item in found["jobs"][:3]] == ["still", "old-0", "old-1"]
@@ -160,7 +160,9 @@ def test_what_happens_at_the_deadline(answered: int, failed: int, quorum: int | 
 
 @pytest.mark.parametrize("rounds", [1, 2, 30, 31, 100])
 def test_the_small_curve_has_few_points_and_ends_with_the_last(rounds: int) -> None:
-    found = overview(Snapshot(place="cluster", jobs=[running(Calendar(), rounds=rounds)]))["jobs"][0]["spark"]
+    found = overview(JobsSnapshot(place="cluster", jobs=[running(Calendar(), rounds=rounds)]))["jobs"][0][
+        "spark"
+    ]
     assert found["name"] == "accuracy"
     assert min(rounds, 2) <= len(found["points"]) <= 31
     assert found["points"][-1][0] == rounds

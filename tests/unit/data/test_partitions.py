@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.data.catalogue import MapConfig
+from fedsilo.data.catalogue import MapPartitionConfig
 from fedsilo.data.counts import count_matrix, count_table
 from fedsilo.data.partitions import by_map, partition
 from fedsilo.errors import DataInvalid, ManifestInvalid
@@ -112,7 +112,7 @@ def test_creff_long_tail_alone() -> None:
 
 
 def test_map_with_its_test_parts_hands_out_almost_everything() -> None:
-    pairs = by_map(BALANCED, 6, 0, MapConfig())
+    pairs = by_map(BALANCED, 6, 0, MapPartitionConfig())
     handed_out = np.concatenate([ids for pair in pairs for ids in pair])
     assert len(np.unique(handed_out)) == len(handed_out)
     assert (
@@ -123,7 +123,7 @@ def test_map_with_its_test_parts_hands_out_almost_everything() -> None:
 
 
 def test_map_without_quantity_skew_shares_a_class_by_the_table() -> None:
-    pairs = by_map(BALANCED, 5, 0, MapConfig(variant="shard", quantitySigma=0.0, labelsPerSilo=4))
+    pairs = by_map(BALANCED, 5, 0, MapPartitionConfig(variant="shard", quantitySigma=0.0, labelsPerSilo=4))
     counts = count_matrix(BALANCED, [np.concatenate(pair) for pair in pairs], 10)
     assert counts[counts > 0].tolist() == [30] * 20
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from fedsilo.data.catalogue import MapConfig
+from fedsilo.data.catalogue import MapPartitionConfig
 from fedsilo.data.counts import count_matrix
 from fedsilo.data.partitions import by_map, partition
 from fedsilo.data.partitions.creff import long_tail_sizes
@@ -44,7 +44,7 @@ def test_fedconcat(key: str, scheme: str, config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("variant", ["map", "shard", "dirichlet", "real"])
 def test_map(variant: Literal["map", "shard", "dirichlet", "real"]) -> None:
     numbers = reference_numbers.load("partition_map")
-    found = by_map(numbers["y"].astype(np.int64), 20, 0, MapConfig(variant=variant))
+    found = by_map(numbers["y"].astype(np.int64), 20, 0, MapPartitionConfig(variant=variant))
     assert_same([train for train, _ in found], parts_of(numbers, f"{variant}/train_"))
     assert_same([test for _, test in found], parts_of(numbers, f"{variant}/test_"))
 

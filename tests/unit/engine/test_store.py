@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.engine.store import JobStore, Progress
+from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.errors import WorkdirConflict
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
@@ -100,12 +100,12 @@ def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
 def test_a_torn_line_of_the_history_is_cut_off(tmp_path: Path) -> None:
     store = JobStore(tmp_path)
     store.claim("job", "a" * 64)
-    store.commit(Progress(1, State()), {"round": 1})
+    store.commit(JobProgress(1, State()), {"round": 1})
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write('{"round": 2, "upd')
     again = JobStore(tmp_path)
-    assert again.load() == Progress(1, State())
-    again.commit(Progress(2, State()), {"round": 2})
+    assert again.load() == JobProgress(1, State())
+    again.commit(JobProgress(2, State()), {"round": 2})
     assert again.history() == [{"round": 1}, {"round": 2}]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fedsilo.explanation.explain import State, explain, open_round
+from fedsilo.explanation.explain import WaitState, explain, open_round
 from tests.unit.cli.objects import condition, conditions_until, job
 from tests.unit.cli.waiting_cases import CASES, running
 
 
 def test_the_cases_of_the_command_line_are_of_every_state() -> None:
-    assert {explain(job).state for job, _ in CASES.values()} == set(State)
+    assert {explain(job).state for job, _ in CASES.values()} == set(WaitState)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_job_is_in_its_round_although_an_agent_is_down() -> None:
     down = condition("SilosReady", "False", "OutOfMemory", "silo-east/east: killed for memory")
     path = [item for item in conditions_until("Running") if item["type"] != "SilosReady"]
     found = explain(running("ARRR", conditions=[*path, down]))
-    assert found.state == State.IN_ROUND
+    assert found.state == WaitState.IN_ROUND
     assert found.unmet is not None
     assert (found.unmet.condition, found.unmet.reason) == ("SilosReady", "OutOfMemory")
 

@@ -13,7 +13,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.pieces.control_variates import Rule, control
+from fedsilo.methods.pieces.control_variates import ControlVariateRule, control
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
@@ -29,7 +29,7 @@ def folded(
     optimizer = {"learningRate": rate, "momentum": 0}
     spec = job_spec("scaffold", n, training={"rounds": 1, "optimizer": optimizer})
     job = server_context(spec, ModelSignature((), 4, 5))
-    half = ControlledServer(Rule(), server_rate)
+    half = ControlledServer(ControlVariateRule(), server_rate)
     sent = {silo: {"model": model} for silo, model in models.items()}
     return half.aggregate(job, start, ROUND, answers(sent, steps=steps))
 

@@ -30,7 +30,7 @@ from fedsilo.wire import (
     task_digest,
     verify_request,
 )
-from fedsilo.wire.fields import Fields, pack
+from fedsilo.wire.fields import FieldReader, pack
 from tests.unit.wire.examples import refusal
 
 KEY = SigningKey.generate()
@@ -169,10 +169,10 @@ def test_a_task_of_another_protocol_is_unsupported_whatever_else_it_has() -> Non
 
 def test_messages_name_object_field_value_and_remedy() -> None:
     with pytest.raises(Problem) as caught:
-        Fields("task", {"round": -1}, ("round",)).integer("round")
+        FieldReader("task", {"round": -1}, ("round",)).integer("round")
     assert str(caught.value) == f"malformed: task: round is -1; must be an integer from 0 to {(1 << 63) - 1}"
     with pytest.raises(Problem, match=r"^malformed: task: unknown field 'x' = 3; send only a$"):
-        Fields("task", {"x": 3}, ("a",))
+        FieldReader("task", {"x": 3}, ("a",))
 
 
 REQUEST_ARGUMENTS: dict[str, Any] = {
