@@ -71,7 +71,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             help="1 while the open round waits for the silo.",
         ),
         Panel(
-            "Silos not heard of",
+            "Silos not heard from",
             {
                 "{{job_name}}: {{silo}}": "time() - max by (job_namespace, job_name, silo) "
                 f"(federated_silo_last_report_timestamp_seconds{{{CHOSEN}}})"

@@ -44,7 +44,7 @@ REPORT = Series(
     "federated_silo_last_report_timestamp_seconds",
     "gauge",
     SILO,
-    "When the silo's guard was heard of last (Unix time); it asks every 25 s. None before the first time.",
+    "When the silo's guard was last heard from (Unix time); it asks every 25 s. None before the first time.",
 )
 BYTES = Series(
     "federated_silo_bytes_total",

@@ -36,7 +36,7 @@ Certificate = Annotated[
 
 
 class FrozenJob(Fields):
-    """The job as it was when the agent was made."""
+    """The job as it was when the agent was created."""
 
     namespace: Label = Field(description="Namespace of the job.")
     name: ResourceName = Field(description="Name of the job.")
@@ -46,7 +46,7 @@ class FrozenJob(Fields):
 
 
 class TrustBundle(Fields):
-    """How the silo recognises the aggregator, and which key the aggregator expects of the silo."""
+    """How the silo recognises the aggregator, and which key the aggregator expects from the silo."""
 
     url: Url = Field(description="Address of the aggregator.")
     address: IpAddress | None = Field(
@@ -64,7 +64,7 @@ class SiloAgentSpec(Fields):
 
     job: FrozenJob = Field(description="The job as it was when the agent was made.")
     silo: ObjectRef = Field(description="The silo.")
-    trust: TrustBundle = Field(description="How both sides know each other again.")
+    trust: TrustBundle = Field(description="How both sides authenticate each other.")
     suspend: Flag = Field(
         default=False,
         description="No pods: until all silos have admitted the job, and while it is suspended.",

@@ -205,7 +205,7 @@ class Quantity(str):
 
 
 class Metadata(Fields):
-    """Names and labels of an object; what the API server adds is accepted and means nothing here."""
+    """Names and labels of an object; fields that the API server adds are accepted and ignored."""
 
     name: ResourceName = Field(
         description="Name of the object; at most 40 characters, so that children add suffixes."

@@ -51,7 +51,7 @@ class ModelSpec(Fields):
 
 
 class DataSpec(Fields):
-    """The data, as far as the aggregator must know them to build the model without seeing any."""
+    """What the aggregator must know about the data to build the model without seeing them."""
 
     dataset: DatasetName = Field(description="Name of the dataset that each silo must offer.")
     classes: Integer = Field(ge=2, le=100_000, description="Number of classes; labels are 0 to classes - 1.")
@@ -61,15 +61,15 @@ class DataSpec(Fields):
         description="Shape of one example: [channels, height, width] or [features].",
     )
     validation_fraction: Number = Field(
-        default=0.1, ge=0, lt=1, description="Part of each silo's data that is kept out of training."
+        default=0.1, ge=0, lt=1, description="Fraction of each silo's data that is kept out of training."
     )
 
 
 class AggregationSpec(Fields):
-    """How much each silo counts."""
+    """How silos are weighted."""
 
     weights: Literal["samples", "uniform"] | None = Field(
-        default=None, description="By number of samples or all alike; the method's own rule when null."
+        default=None, description="By number of samples or equally; the method's own rule when null."
     )
 
 
@@ -109,14 +109,14 @@ class ParticipationSpec(Fields):
     """How many silos work in a round, and how long the aggregator waits for them."""
 
     fraction: Number = Field(
-        default=1.0, gt=0, le=1, description="Part of the silos that is drawn in each round."
+        default=1.0, gt=0, le=1, description="Fraction of the silos that is drawn in each round."
     )
     min_silos: Integer | None = Field(
         default=None, ge=1, le=MAX_SILOS, description="Quorum of a round; all silos drawn when null."
     )
     round_deadline: Duration = Field(
         default=Duration("10m"),
-        description="Longest wait for a round; time in which the aggregator is down is free.",
+        description="Longest wait for a round; time in which the aggregator is down does not count.",
     )
 
     def sampled(self, silos: int) -> int:
@@ -143,7 +143,10 @@ class EvaluationSpec(Fields):
     """When and on what the model is scored."""
 
     every: Integer = Field(
-        default=1, ge=1, le=10_000, description="Rounds between evaluations; the last round always is."
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Rounds between evaluations; the last round is always evaluated.",
     )
     test_dataset: DatasetName | None = Field(
         default=None, description="One of aggregator.datasets; the silos score on validation data when null."
@@ -214,9 +217,9 @@ class FederatedJobSpec(Fields):
 
     method: MethodSpec = Field(description="How the silos' work becomes one model.")
     model: ModelSpec = Field(description="The architecture.")
-    data: DataSpec = Field(description="The data, as far as the aggregator must know them.")
+    data: DataSpec = Field(description="What the aggregator must know about the data.")
     training: TrainingSpec = Field(description="Rounds, and what a silo does in each.")
-    aggregation: AggregationSpec = Field(default=AggregationSpec(), description="How much each silo counts.")
+    aggregation: AggregationSpec = Field(default=AggregationSpec(), description="How silos are weighted.")
     silos: SilosSpec = Field(description="Who takes part.")
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="How many silos work in a round."
@@ -228,7 +231,9 @@ class FederatedJobSpec(Fields):
     aggregator: AggregatorSpec = Field(default=AggregatorSpec(), description="Where the aggregator runs.")
     agents: AgentsSpec = Field(default=AgentsSpec(), description="What the job decides about the agents.")
     output: OutputSpec | None = Field(default=None, description="What the job leaves beside its model.")
-    suspend: Flag = Field(default=False, description="Stops the pods and keeps the rounds; false goes on.")
+    suspend: Flag = Field(
+        default=False, description="Stops the pods and keeps completed rounds; false continues."
+    )
     backoff_limit: Integer = Field(
         default=6, ge=0, le=1000, description="Restarts of a pod before the job fails."
     )

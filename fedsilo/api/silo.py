@@ -71,7 +71,7 @@ class PartitionSpec(Fields):
 
 
 class VolumeSpec(Fields):
-    """Where the data lie; mounted in the trainer only, and read-only."""
+    """Where the data are; mounted in the trainer only, and read-only."""
 
     persistent_volume_claim: Label | None = Field(default=None, description="Claim in the silo's namespace.")
     host_path: Text | None = Field(default=None, description="Directory of the node.")
@@ -97,7 +97,7 @@ class DatasetSpec(Fields):
     partition: PartitionSpec | None = Field(
         default=None, description="Benchmark partition; the whole when absent."
     )
-    volume: VolumeSpec | None = Field(default=None, description="Where the data lie on a cluster.")
+    volume: VolumeSpec | None = Field(default=None, description="Where the data are on a cluster.")
 
 
 def check_unique_names(datasets: tuple[DatasetSpec, ...]) -> None:
@@ -164,11 +164,12 @@ class SiloPolicy(Fields):
     )
     personal_accuracy: PersonalAccuracy = Field(
         default="Mean",
-        description="How the accuracy of the silo's own model is told, where a method makes one: Withheld, it stays in "
-        "the silo; Mean, the aggregator tells mean and spread over the silos; PerSilo, with the silo's name.",
+        description="How the accuracy of the silo's own model is reported, if the method trains one: Withheld, it "
+        "stays in the silo; Mean, the aggregator reports mean and spread over the silos; PerSilo, with the silo's "
+        "name.",
     )
     max_bytes_per_round: Quantity | None = Field(
-        default=None, description="Most bytes of an update; any when null."
+        default=None, description="Maximum size of an update; unlimited when null."
     )
     job_namespaces: tuple[Label, ...] | None = Field(
         default=None, max_length=100, description="Namespaces whose jobs are admitted; any when null."
@@ -176,8 +177,10 @@ class SiloPolicy(Fields):
     trainer_images: tuple[ImageByDigest, ...] | None = Field(
         default=None, max_length=100, description="Trainer images admitted, by digest; any when null."
     )
-    max_rounds: Integer | None = Field(default=None, ge=1, description="Most rounds of a job; any when null.")
-    manual_approval: Flag = Field(default=False, description="A person of the institution approves each job.")
+    max_rounds: Integer | None = Field(
+        default=None, ge=1, description="Maximum number of rounds of a job; unlimited when null."
+    )
+    manual_approval: Flag = Field(default=False, description="A person at the institution approves each job.")
     approvals: tuple[Approval, ...] = Field(
         default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
     )
@@ -201,7 +204,7 @@ class SiloSpec(Fields):
 
 
 class SiloStatus(Fields):
-    """What the silo controller found; fields of later versions are passed over."""
+    """What the silo controller found; fields of later versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

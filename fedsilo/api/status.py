@@ -50,7 +50,7 @@ class SiloStatusEntry(Fields):
         default=None, description="Digest of the last of them, as in the silo's own audit log."
     )
     personal_accuracy: Number | None = Field(
-        default=None, description="Accuracy of its own model, where every silo with one lets it be told."
+        default=None, description="Accuracy of its own model, if every silo that has one permits it."
     )
 
 
@@ -87,7 +87,9 @@ class FederatedJobStatus(Fields):
     curve: tuple[CurvePoint, ...] = Field(
         default=(), max_length=100, description="Learning curves: completed rounds, of many only some."
     )
-    parameters: Integer | None = Field(default=None, ge=0, description="Numbers in the job's model.")
+    parameters: Integer | None = Field(
+        default=None, ge=0, description="Number of parameters of the job's model."
+    )
     refused: dict[str, Integer] = Field(
         default_factory=dict, max_length=100, description="Refused requests and updates by problem code."
     )

@@ -10,7 +10,7 @@ from fedsilo.api.common import Fields, Flag, Integer, Number
 
 
 class OptimizerSpec(Fields):
-    """The silos' local optimiser; it starts anew in every round."""
+    """The silos' local optimiser; its state is reset in every round."""
 
     name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
     learning_rate: Number = Field(
@@ -21,21 +21,21 @@ class OptimizerSpec(Fields):
 
 
 class AugmentationSpec(Fields):
-    """How images are changed each time they are learned from; never where a model is scored."""
+    """Random changes of images during training; a model is scored on the original images."""
 
     crop: Integer = Field(
         default=0,
         ge=0,
         le=65536,
-        description="Pixels of border on each side; a crop of the old size is kept.",
+        description="Pixels of border on each side; a crop of the original size is kept.",
     )
-    border: Literal["zero", "reflect"] = Field(default="zero", description="What the border shows.")
-    flip: Flag = Field(default=False, description="Mirrors left and right in half of the cases.")
+    border: Literal["zero", "reflect"] = Field(default="zero", description="How the border is filled.")
+    flip: Flag = Field(default=False, description="Mirrors left and right with probability 1/2.")
     rotation: Number = Field(
         default=0.0, ge=0, le=180, description="Largest angle in degrees, to either side."
     )
     per: Literal["image", "batch"] = Field(
-        default="image", description="What is drawn for: every image, or a batch as a whole."
+        default="image", description="Whether to draw for every image or once for a whole batch."
     )
 
 
@@ -52,11 +52,11 @@ class TrainingSpec(Fields):
     )
     threads: Integer = Field(default=1, ge=1, le=1024, description="CPU threads of each process.")
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where to compute; auto is cuda where there is one."
+        default="auto", description="Where to compute; auto is cuda if there is a GPU."
     )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
-        description="Of the forward pass; bfloat16 is mixed precision, weights stay float32.",
+        description="Precision of the forward pass; bfloat16 is mixed precision, weights stay float32.",
     )
     optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="The silos' local optimiser.")
     schedule: Literal["constant", "cosine", "exponential"] = Field(
@@ -72,8 +72,11 @@ class TrainingSpec(Fields):
         default=None, gt=0, description="Largest global gradient norm; none when null."
     )
     min_steps: Integer = Field(
-        default=1, ge=1, le=1_000_000, description="Least steps per round: a small silo repeats its data."
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="Minimum number of steps per round; a small silo repeats its data.",
     )
     augmentation: AugmentationSpec | None = Field(
-        default=None, description="Random changes of the images that are learned from; none when null."
+        default=None, description="Random changes of images during training; none when null."
     )

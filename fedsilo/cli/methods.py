@@ -86,15 +86,15 @@ def describe(method: type[Method]) -> str:
         [f"{method.name}: {method.title}", "", textwrap.fill(method.citation, WIDTH)],
         ["phases", *_phases(bound)],
         ["what a silo sends, by step", *_sends(steps)],
-        ["bytes of an update, beside header and signature", *_bytes(steps)],
-        ["what that says of a silo's classes", *_disclosure(steps)],
+        ["bytes of an update, without header and signature", *_bytes(steps)],
+        ["what that reveals about a silo's classes", *_disclosure(steps)],
         [
             "what is kept between rounds",
             f"  at the aggregator  {method.at_aggregator}",
             f"  in the silo        {method.in_silo}",
             *_own_model(bound),
         ],
-        ["data needed at the aggregator, beside a test set", f"  {method.aggregator_data}"],
+        ["data needed at the aggregator, besides a test set", f"  {method.aggregator_data}"],
         ["spec.method.config", *_fields(method.Config)],
     )
     return "\n\n".join("\n".join(section) for section in sections)
@@ -103,7 +103,7 @@ def describe(method: type[Method]) -> str:
 def _own_model(method: Method | None) -> Iterator[str]:
     if method is not None and method.personalises:
         yield "  A silo's own model never leaves it; the silo finds it as personal.safetensors in its storage."
-        yield "  Its accuracy is told as the silo's policy.personalAccuracy says."
+        yield "  Its accuracy is reported as the silo's policy.personalAccuracy permits."
 
 
 def _by_default(method: type[Method]) -> Method | None:

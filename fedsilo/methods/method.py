@@ -38,7 +38,7 @@ class Method(ABC):
 
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
-    :cvar aggregator_data: data that the aggregator must hold beside a test set, likewise.
+    :cvar aggregator_data: data that the aggregator must hold besides a test set, likewise.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :ivar config: the job's configuration of the method.
     """

@@ -120,7 +120,9 @@ def test_the_output_is_that_of_the_golden_file(name: str, capsys: pytest.Capture
 
 def test_what_a_silo_discloses_of_its_classes_follows_from_the_kinds() -> None:
     said = {
-        name: describe(registry.get(name)).split("what that says of a silo's classes\n")[1].split("\n")[0]
+        name: describe(registry.get(name))
+        .split("what that reveals about a silo's classes\n")[1]
+        .split("\n")[0]
         for name in ("fedavg", "fedconcat", "fedconcat-id", "ccvr", "creff")
     }
     assert {name: line.split()[0] for name, line in said.items()} == {
