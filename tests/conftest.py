@@ -22,7 +22,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("any-pace")
-# Where nobody watches, the same examples each time: a new one is found by whoever can look at it.
+# Where nobody watches, the same examples each time: new ones are tried where a person can look at the failure.
 settings.register_profile("ci", settings.default, derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")

@@ -1,4 +1,4 @@
-"""Short ways to write the manifests that the tests of this room need."""
+"""Short ways to write the manifests that the tests of this folder need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the silos hold, no method ever yields a number that is none."""
+"""Whatever the silos hold, no method ever yields NaN or infinity."""
 
 from __future__ import annotations
 
