@@ -23,6 +23,9 @@ class Absent(Enum):
 
 ABSENT = Absent.ABSENT
 
+Finding = tuple[str, Any, str, str]
+"""Path, value, problem and remedy: a fault before it is known where the document lies."""
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -28,6 +28,7 @@ from fedsilo.api.common import (
     check_one_of,
     wrong,
 )
+from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import DatasetSpec, Resources, check_unique_names
 from fedsilo.api.training import TrainingSpec
 
@@ -129,14 +130,6 @@ class ParticipationSpec(Fields):
     def quorum(self, asked: int) -> int:
         """Answers that a round needs in which so many silos are asked."""
         return quorum(self.min_silos, asked)
-
-
-def quorum(min_silos: int | None, asked: int) -> int:
-    """Answers that a round needs: `minSilos`, at most as many as are asked; all of them where the job sets none.
-
-    :param min_silos: `spec.participation.minSilos`.
-    """
-    return asked if min_silos is None else min(min_silos, asked)
 
 
 class EvaluationSpec(Fields):

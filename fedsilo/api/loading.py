@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.common import API_VERSION, ObjectRef
 from fedsilo.api.documents import Contents, Document, read_documents
-from fedsilo.api.faults import ABSENT, Fault, ManifestFaults
+from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
+from fedsilo.api.quorum import quorum_findings
 from fedsilo.api.silo import Silo
 
 __all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
 
 Model = TypeVar("Model", bound=BaseModel)
-
-Finding = tuple[str, Any, str, str]
-"""Path, value, problem and remedy: a fault before it is known where the document lies."""
 
 _VERSIONS = {"FederatedJob": API_VERSION, "Silo": API_VERSION, "Namespace": "v1"}
 
@@ -210,18 +208,3 @@ def contradictions(job: FederatedJob) -> Iterator[Finding]:
         problem = "leaves the silos nothing to evaluate on"
         remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
         yield "spec.data.validationFraction", 0, problem, remedy
-
-
-def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
-    """A quorum that so many silos can never reach; no silos at all are another fault."""
-    participation = job.spec.participation
-    quorum, sampled = participation.min_silos, participation.sampled(silos)
-    if not silos or quorum is None or quorum <= sampled:
-        return
-    source = "spec.silos.refs" if job.spec.silos.refs else "spec.silos.selector"
-    problem = f"is more than the {silos} silo{'' if silos == 1 else 's'} of {source}"
-    if quorum <= silos:
-        problem = (
-            f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"
-        )
-    yield "spec.participation.minSilos", quorum, problem, f"use {sampled} or less"

@@ -39,7 +39,7 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
 
 
 def describe_kind(kind: str) -> KindDescription:
-    """Description of the kind; a third party's may be unknown."""
+    """Description of the kind; a resource of a later version may name one that this version does not know."""
     return DESCRIPTIONS.get(kind, KindDescription(kind.replace("_", " "), "a kind of a third party"))
 
 

@@ -15,7 +15,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:
-    from fedsilo.local.child_processes import ForkServer
+    from fedsilo.local.child_processes import ForkServerClient
     from fedsilo.local.dashboard import Dashboard
     from fedsilo.local.progress import RunOutcome
     from fedsilo.local.workdir import Workdir
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as entered:
         server = None
         if args.alone or not args.in_process:
-            from fedsilo.local.child_processes import ForkServer
+            from fedsilo.local.child_processes import ForkServerClient
 
             # It warms up while the manifests are checked.
-            server = entered.enter_context(ForkServer(str(args.workdir or args.file[0])))
+            server = entered.enter_context(ForkServerClient(str(args.workdir or args.file[0])))
         federations = [load_manifest(file) for file in args.file]
         name = federations[0].job.metadata.name
         base: Path = args.workdir or default_directory(name)
@@ -103,7 +103,7 @@ def _run_in_turn(
     base: Path,
     federations: Sequence[JobManifest],
     directories: Sequence[Path],
-    server: ForkServer | None,
+    server: ForkServerClient | None,
     dashboard: Dashboard | None,
 ) -> int:
     from fedsilo.local.display import show_comparison
@@ -147,7 +147,7 @@ def _run_one(
     federation: JobManifest,
     workdir: Workdir,
     with_baseline: bool,
-    server: ForkServer | None,
+    server: ForkServerClient | None,
     dashboard: Dashboard | None,
 ) -> RunOutcome:
     from fedsilo.local.display import display_for, show_result

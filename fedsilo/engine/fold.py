@@ -2,7 +2,7 @@
 
 Silos are added in the order of the job's references, each block of a file mapped, added and unmapped before the
 next is touched: the sum is the same bytes whatever order the updates arrived in, and peak memory does not grow with
-the number of silos.
+the number of silos. Whether a sum is finite is checked on the method's new state, in `workflow.py`.
 """
 
 from __future__ import annotations

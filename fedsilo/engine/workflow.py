@@ -107,7 +107,7 @@ class Workflow:
             "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
         after = self.aggregate(state, exchange, updates)
-        _require_finite(state, after)
+        _require_finite_state(state, after)
         return after, found
 
     def aggregate(self, state: State, exchange: Exchange, updates: Updates) -> State:
@@ -152,7 +152,7 @@ class Workflow:
             raise MethodError(text) from error
 
 
-def _require_finite(before: State, after: State) -> None:
+def _require_finite_state(before: State, after: State) -> None:
     """Check that every tensor that is new holds finite numbers only.
 
     :raises MethodError: naming one that does not.

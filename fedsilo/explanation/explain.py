@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fedsilo.api.conditions import ConditionType, SiloState
-from fedsilo.api.job import quorum
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
+from fedsilo.api.quorum import quorum
 
 PATH = (
     ConditionType.ACCEPTED,

@@ -38,7 +38,7 @@ TITLE_ROOM = " " * 4096
 """An argument in whose place the command lines of forked processes are written."""
 
 
-class ForkServer:
+class ForkServerClient:
     """The warmed process of `fedsilo.local.fork_server`, seen from the run; several jobs may share one.
 
     It warms up while the caller does other things. One that dies takes all processes with it, which counts as a
@@ -175,7 +175,7 @@ class ChildProcess:
     :param backoff_limit: crashes after which it is given up.
     """
 
-    server: ForkServer
+    server: ForkServerClient
     name: str
     program: str
     arguments: Sequence[str]
@@ -219,7 +219,7 @@ class ChildProcess:
             os.kill(self.pid, number)
 
 
-def end_all(processes: Sequence[ChildProcess], server: ForkServer) -> None:
+def end_all(processes: Sequence[ChildProcess], server: ForkServerClient) -> None:
     """End every process that still runs: ask, wait, then insist."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
@@ -232,6 +232,6 @@ def end_all(processes: Sequence[ChildProcess], server: ForkServer) -> None:
             process.exit_code = server.exit_code(process.pid)
 
 
-def _any_runs(processes: Sequence[ChildProcess], server: ForkServer) -> bool:
+def _any_runs(processes: Sequence[ChildProcess], server: ForkServerClient) -> bool:
     server.poll()
     return any(process.pid is not None and server.exit_code(process.pid) is None for process in processes)

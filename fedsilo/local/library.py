@@ -26,7 +26,7 @@ from fedsilo.errors import (
     SiloFailed,
     WorkdirConflict,
 )
-from fedsilo.local.child_processes import ForkServer
+from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.history import History
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.progress import RunOutcome, RunProgress
@@ -103,7 +103,7 @@ def run(
     """
     loaded = as_manifest(manifest)
     workdir = _workdir(loaded, directory)
-    with ForkServer(str(workdir.root)) as server:
+    with ForkServerClient(str(workdir.root)) as server:
         shown = _Shown(display, on_round)
         return _result(workdir, run_processes(loaded, workdir, _root(loaded), resume, shown, server))
 

@@ -16,7 +16,7 @@ from typing import Any
 from fedsilo.api.loading import JobManifest
 from fedsilo.durable import read_json, write_json
 from fedsilo.errors import FedsiloError
-from fedsilo.local.child_processes import ChildProcess, ForkServer, end_all
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.workdir import Workdir
@@ -44,7 +44,7 @@ def run_processes(
     data_root: Path,
     resume: bool,
     display: Display,
-    server: ForkServer,
+    server: ForkServerClient,
     check: Callable[[], None] = lambda: None,
 ) -> RunOutcome:
     """Run the job to its end.
@@ -77,7 +77,7 @@ def local_baseline(
     workdir: Workdir,
     manifest: Path,
     data_root: Path,
-    server: ForkServer,
+    server: ForkServerClient,
     check: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Accuracy of each silo training by itself, for comparison; in a process of its own.
@@ -104,7 +104,7 @@ def local_baseline(
 
 
 def _child_processes(
-    federation: JobManifest, workdir: Workdir, data_root: Path, port: int, server: ForkServer
+    federation: JobManifest, workdir: Workdir, data_root: Path, port: int, server: ForkServerClient
 ) -> Iterator[ChildProcess]:
     """The aggregator, then guard and trainer of each silo."""
     limit = federation.job.spec.backoff_limit
@@ -136,7 +136,7 @@ def _documents(volume: Volume, directory: Path) -> list[str]:
 def _supervise(
     aggregator: ChildProcess,
     agents: Sequence[ChildProcess],
-    server: ForkServer,
+    server: ForkServerClient,
     workdir: Workdir,
     progress: RunProgress,
     display: Display,

@@ -16,6 +16,7 @@ from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
 KINDS = ("model", "class_counts", "class_means", "class_covariances", "averaged_gradients")
+"""What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.loading import quorum_findings
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
+from fedsilo.api.quorum import quorum_findings
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of

@@ -22,11 +22,11 @@ from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
-from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard, decline
 from fedsilo_agent.guard.metrics import exposition
+from fedsilo_agent.guard.task_check import TaskCheck
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,12 +57,12 @@ def _run(args: argparse.Namespace) -> None:
         exit_with_parent()
     agent = load_document(args.agent, SiloAgent)
     about(namespace=agent.spec.job.namespace, job=agent.spec.job.name, silo=agent.spec.silo.name)
-    admission = Admission(agent, load_document(args.silo, Silo))
+    check = TaskCheck(agent, load_document(args.silo, Silo))
     volume = Volume(args.volume)
     volume.prepare_guard()
     key = SigningKey.load(args.key)
     trust = agent.spec.trust
-    peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, admission.reference, key)
+    peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, check.reference, key)
 
     async def guarding() -> None:
         async with (
@@ -70,9 +70,9 @@ def _run(args: argparse.Namespace) -> None:
             probing(exposition(agent, volume, client), args.metrics_port),
         ):
             try:
-                guard = Guard(admission, volume, key, client)
+                guard = Guard(check, volume, key, client)
             except AuditBroken as broken:
-                await decline(client, admission, broken)
+                await decline(client, check, broken)
                 raise
             await guard.run()
 

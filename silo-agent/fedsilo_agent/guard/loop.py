@@ -18,10 +18,10 @@ from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.logs import concerning
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task, task_digest
-from fedsilo_agent.guard.admission import Admission
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.inspection import read_failure, read_signature, sign_reply
+from fedsilo_agent.guard.task_check import TaskCheck
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -62,10 +62,8 @@ class VerifiedTask:
 class Guard:
     """One silo's guard for one job, over the shared volume."""
 
-    def __init__(
-        self, admission: Admission, volume: Volume, key: SigningKey, client: AggregatorClient
-    ) -> None:
-        self._admission = admission
+    def __init__(self, check: TaskCheck, volume: Volume, key: SigningKey, client: AggregatorClient) -> None:
+        self._check = check
         self._volume = volume
         self._key = key
         self._client = client
@@ -112,7 +110,7 @@ class Guard:
             if sealed is None:
                 continue
             try:
-                return VerifiedTask(self._admission.open(sealed), task_digest(sealed))
+                return VerifiedTask(self._check.open(sealed), task_digest(sealed))
             except Problem as problem:
                 # Logged once, however often it is offered, so that nobody can fill the silo's disk with refusals.
                 if str(problem) != refused:
@@ -203,7 +201,7 @@ class Guard:
             raise PolicyRefused(
                 "signature.json: the trainer's model is not the one that it had before round 1"
             )
-        return self._admission.contract(task, signature)
+        return self._check.contract(task, signature)
 
     async def _wait_for_drop(self, task: Task) -> Path:
         drop = self._volume.drop / task.task
@@ -223,7 +221,7 @@ class Guard:
         # It becomes an update that may leave only once the log has it.
         signed = update.with_suffix(".signed")
         signed_update = sign_reply(
-            drop, signed, task, verified.digest, contract, self._admission.limits, self._key
+            drop, signed, task, verified.digest, contract, self._check.limits, self._key
         )
         self._audit.write(
             "departure",
@@ -267,7 +265,7 @@ class Guard:
         self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
 
 
-async def decline(client: AggregatorClient, admission: Admission, why: FedsiloError) -> None:
+async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError) -> None:
     """Report a failure for every task, so that no round waits for this silo until its deadline."""
     after = ""
     while after != FINISH:
@@ -275,7 +273,7 @@ async def decline(client: AggregatorClient, admission: Admission, why: FedsiloEr
         if sealed is None:
             continue
         try:
-            after = admission.open(sealed).task
+            after = check.open(sealed).task
             if after != FINISH:
                 await client.report_failure(after, why.reason, str(why))
         except Problem as problem:

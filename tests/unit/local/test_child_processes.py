@@ -15,21 +15,21 @@ import pytest
 
 from fedsilo.errors import FedsiloError
 from fedsilo.local import child_processes
-from fedsilo.local.child_processes import ChildProcess, ForkServer, end_all
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
 
 PROGRAM = "tests.unit.local.programs"
 PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("tests") as server:
+def server() -> Iterator[ForkServerClient]:
+    with ForkServerClient("tests") as server:
         assert server.is_ready(PATIENCE)
         yield server
 
 
 @pytest.fixture
-def child(server: ForkServer, tmp_path: Path) -> Callable[..., ChildProcess]:
+def child(server: ForkServerClient, tmp_path: Path) -> Callable[..., ChildProcess]:
     def make(*arguments: str, backoff_limit: int = 0) -> ChildProcess:
         return ChildProcess(server, "child", PROGRAM, arguments, tmp_path / "log", backoff_limit)
 
@@ -110,7 +110,10 @@ def test_a_crash_is_tried_again_as_often_as_the_job_says(
 
 
 def test_a_child_that_ignores_sigterm_is_killed(
-    child: Callable[..., ChildProcess], server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    child: Callable[..., ChildProcess],
+    server: ForkServerClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child_processes, "GRACE_SECONDS", 0.2)
     process, started = child("ignore", str(tmp_path / "here")), tmp_path / "here"
@@ -123,7 +126,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
 
 @pytest.mark.parametrize("end", ["kill", "close"])
 def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -> None:
-    with ForkServer("tests") as server:
+    with ForkServerClient("tests") as server:
         assert server.is_ready(PATIENCE)
         here = tmp_path / "here"
         process = ChildProcess(server, "child", PROGRAM, ["stay", str(here)], tmp_path / "log", 1)
@@ -151,7 +154,7 @@ def test_an_installation_that_cannot_be_imported_is_named(
     (tmp_path / "uvloop.py").write_text("raise ImportError('broken on purpose')\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.pathsep.join(filter(None, sys.path))}")
     with (
-        ForkServer("tests") as server,
+        ForkServerClient("tests") as server,
         pytest.raises(FedsiloError, match=r"exit code 1, .*broken on purpose"),
     ):
         server.is_ready(PATIENCE)

@@ -24,7 +24,7 @@ TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Admission:
+class TaskCheck:
     """The rules of one job in one silo."""
 
     agent: SiloAgent
