@@ -107,12 +107,11 @@ class ClusterFederation:
         return until(running, f"a running {component}{other} in {namespace.name}", END_SECONDS)
 
     def remove(self, *, wait: bool = False) -> None:
-        """Delete everything, the job first: its finalizer needs the operator.
+        """Delete everything, jobs first: their finalizers need the operator.
 
         :param wait: until the namespaces are gone, too.
         """
-        name = self.job["metadata"]["name"]
-        self.home.run("delete", "federatedjob", name, "--ignore-not-found", "--wait", timeout=90)
+        self.home.run("delete", "federatedjobs", "--all", "--wait", timeout=90)
         names = [namespace.name for namespace in self.namespaces]
         self.kubectl.run("delete", "namespace", *names, "--ignore-not-found", f"--wait={str(wait).lower()}")
 
