@@ -37,7 +37,7 @@ RESTARTS = Series(
     "federated_watch_restarts_total",
     "counter",
     ("resource",),
-    "Watches that broke off or had to list anew; one that ends in its time is none.",
+    "Watches that broke off or had to list again; those that end on time do not count.",
 )
 LEADER = Series("federated_leader", "gauge", (), "1 in the operator that leads, 0 in those that stand by.")
 TRANSITIONS = Series(
