@@ -1,7 +1,7 @@
 """Learning curves for TensorBoard: an event file beside the model, one event per completed round.
 
 An event file is a sequence of TFRecords: length, its checksum, a protocol buffer `Event`, its checksum (TensorFlow,
-`core/lib/io/record_writer.h` and `core/util/event.proto`). Six fields of those messages are all that a curve takes, so
+`core/lib/io/record_writer.h` and `core/util/event.proto`). Six fields of those messages are all that a curve needs, so
 they are encoded here: the tensorboard package would bring gRPC and 50 MB into the image, to write the same bytes.
 """
 
@@ -53,7 +53,7 @@ class Curves:
         self._history = history
         self._path = directory / FILE
         self._now = now
-        found = list(_whole_records(self._path.read_bytes())) if self._path.exists() else []
+        found = list(_complete_records(self._path.read_bytes())) if self._path.exists() else []
         self._size = found[-1] if found else 0
         self._records = len(found)
 
@@ -99,10 +99,10 @@ def figures(line: Record) -> dict[str, float]:
 
 
 def _event(
-    moment: float, step: int = 0, values: Mapping[str, float] | None = None, version: bytes = b""
+    seconds: float, step: int = 0, values: Mapping[str, float] | None = None, version: bytes = b""
 ) -> bytes:
     """`Event`: wall_time = 1 (double), step = 2 (int64), file_version = 3 (string), summary = 5 (message)."""
-    content = b"\x09" + struct.pack("<d", moment) + b"\x10" + _varint(step)
+    content = b"\x09" + struct.pack("<d", seconds) + b"\x10" + _varint(step)
     if version:
         return content + _bytes(3, version)
     # `Summary`: value = 1, each with tag = 1 (string) and simple_value = 2 (float).
@@ -145,8 +145,8 @@ def _checksum(content: bytes) -> bytes:
     return _CHECKSUM.pack(((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _whole_records(content: bytes) -> Iterator[int]:
-    """Where each record ends, up to the first that is not whole."""
+def _complete_records(content: bytes) -> Iterator[int]:
+    """Where each record ends, up to the first that is incomplete."""
     place = 0
     while place + _HEAD.size <= len(content):
         length, _ = _HEAD.unpack_from(content, place)

@@ -154,10 +154,10 @@ def public_metrics(updates: Updates, silo: str) -> dict[str, float]:
 
 
 def personal_accuracy(updates: Updates) -> tuple[dict[str, float], dict[str, float]]:
-    """What may be reported of the silos' own models: figures over those that have one, and figures by silo.
+    """What may be reported about the silos' own models: figures over those that have one, and figures by silo.
 
     The mean is over silos, not samples, and the spread is the standard deviation of the same values. By silo only if
-    each of them permits it: beside the others, the mean would give away the one that does not.
+    every one of them permits it: beside the others, the mean would give away the one that does not.
     """
     named = _metric_by_silo(updates, NAMED_PERSONAL_ACCURACY)
     accuracies = named | _metric_by_silo(updates, PERSONAL_ACCURACY)

@@ -1,4 +1,4 @@
-"""The records of rounds, one line of the history each, and what they tell people: learning curves and receipts."""
+"""The records of rounds, one line of the history each, and what people see of them: learning curves and receipts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def round_record(
 
 
 def with_figures(record: Record, *found: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with what further answers say; scores of one round come from aggregator and silos alike."""
+    """The record with the figures of further answers; scores of one round may come from both aggregator and silos."""
     whole = dict(record)
     for figures in found:
         metrics = {**whole.get("metrics", {}), **figures.get("metrics", {})}

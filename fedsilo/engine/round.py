@@ -17,7 +17,7 @@ FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
 
 
 class RoundOutcome(Enum):
-    """What a round has come to."""
+    """Whether a round is open, closed or lost."""
 
     OPEN = "open"
     CLOSED = "closed"

@@ -1,4 +1,4 @@
-"""What a job says of itself: its status, computed from the history and the open round."""
+"""A job's status, computed from the history and the open round."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import EVALUATE, Exchange
 
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
-"""What may become of a silo in a round, and where the round's record names those silos."""
+"""Outcome of a silo in a round -> the field of the round's record that names the silos with it."""
 
 SUCCEEDED = "Succeeded"
 """Reason of a job that has its model."""
 
 DRIFT = timedelta(seconds=10)
-"""By so much a round's deadline may be off before the status changes: it moves while no silo can be served."""
+"""How far a round's deadline may drift before the status changes: it moves while no silo can be served."""
 
 
 class CurrentExchange(Protocol):
@@ -81,7 +81,7 @@ class RunningJob(Protocol):
 
 
 class EngineStatus(FederatedJobStatus):
-    """A job's status, as its own aggregator keeps it: the figures as they are, and what only its directory says."""
+    """A job's status as the aggregator itself keeps it: unrounded figures, and fields that only its directory has."""
 
     fetched: dict[str, Integer] = Field(
         default_factory=dict, description="Bytes of blobs that each silo has fetched from this process."
@@ -148,7 +148,7 @@ class StatusSource:
     def status(self, message: str) -> EngineStatus:
         """The present state.
 
-        :param message: what a person should know beside it.
+        :param message: a note for people, beside it.
         """
         self._add_up()
         job, condition = self._job, self._condition(message)
@@ -176,7 +176,7 @@ class StatusSource:
         )
 
     def _condition(self, message: str) -> Condition:
-        """What the job does, or what it came to; the operator's conditions say more."""
+        """What the job does, or how it ended; the operator's conditions say more."""
         failure = self._job.failure
         if failure:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)

@@ -86,7 +86,7 @@ class JobStore:
         """The last complete state, with the history cut back to it; None before the first."""
         document = read_json(self.directory / "state.json")
         self._committed = document["historyBytes"] if document else 0
-        self._cut_history()
+        self._truncate_history()
         if document is None:
             return None
         if self._history.exists():
@@ -103,7 +103,7 @@ class JobStore:
         :raises OSError: when the disk is full; the same can be committed again.
         """
         stored = JobProgress(progress.position, progress.state.store(self.blobs), progress.record)
-        self._cut_history()
+        self._truncate_history()
         if line is not None:
             append_durably(self._history, json.dumps(line, sort_keys=True))
         length = self._history.stat().st_size if self._history.exists() else 0
@@ -138,7 +138,7 @@ class JobStore:
             if path.name not in keep:
                 path.unlink()
 
-    def _cut_history(self) -> None:
+    def _truncate_history(self) -> None:
         """Drop lines beyond the commit point, which a failed try has left."""
         if self._history.exists() and self._history.stat().st_size > self._committed:
             with self._history.open("r+b") as file:

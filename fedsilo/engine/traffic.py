@@ -95,7 +95,7 @@ class _SyntheticRounds:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._initial = context.initial_model()
         self._state = workflow.start().store(blobs)
-        self._held: dict[str, Mapping[str, set[str]]] = {}
+        self._fetched: dict[str, Mapping[str, set[str]]] = {}
 
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
         """One exchange: note its bytes, and fold synthetic updates."""
@@ -117,14 +117,14 @@ class _SyntheticRounds:
             for silo, assignment in assignments.items()
         }
         traffic.down = max(traffic.down, *(sum(blobs.values()) for blobs in blobs_of.values()))
-        held = self._held.get(traffic.phase)
-        if held is not None:
+        fetched = self._fetched.get(traffic.phase)
+        if fetched is not None:
             new = [
-                sum(length for digest, length in blobs.items() if digest not in held[silo])
+                sum(length for digest, length in blobs.items() if digest not in fetched[silo])
                 for silo, blobs in blobs_of.items()
             ]
             traffic.again = max(traffic.again, *new)
-        self._held[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
+        self._fetched[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
 
 
 class SyntheticUpdates:

@@ -1,4 +1,4 @@
-"""What each silo reaches by itself: the job's training, the same number of rounds, no exchange.
+"""The accuracy that each silo reaches by itself: the job's training, the same number of rounds, no exchange.
 
 Run as `python -m fedsilo.local.baseline MANIFEST DATA_ROOT OUTPUT`. It reads every silo's data in one process, which
 only a machine that holds them all can do; a real federation cannot and need not.

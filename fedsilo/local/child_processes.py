@@ -23,19 +23,19 @@ FINAL_EXIT_CODES = frozenset({0, 2, 3, 4, 5, 6, 7})
 """Exit codes after which starting again cannot help, see `fedsilo.errors`."""
 
 GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 BACKOFF_SECONDS = 0.5
-"""Before a crashed process is started again, times the number of crashes."""
+"""Pause before a crashed process is started again, times the number of its crashes."""
 
 POLL_SECONDS = 0.02
-"""Between looks at processes that were asked to end."""
+"""Time between two checks of processes that were asked to end."""
 
-ANSWER_SECONDS = 60.0
-"""In which the fork server answers; one that does not is taken for dead."""
+RESPONSE_SECONDS = 60.0
+"""Time in which the fork server answers; one that does not is taken for dead."""
 
-TITLE_ROOM = " " * 4096
-"""An argument in whose place the command lines of forked processes are written."""
+TITLE_PADDING = " " * 4096
+"""A padding argument, over which forked processes write their own command lines."""
 
 
 class ForkServerClient:
@@ -97,7 +97,7 @@ class ForkServerClient:
         return pid
 
     def poll(self) -> None:
-        """Notice which processes have ended since the last time; before that, each keeps its id."""
+        """Take note of processes that have ended since the last call; until then each keeps its id."""
         if not self._running:
             return
         ended: dict[str, int] | None = self._ask({})
@@ -130,7 +130,7 @@ class ForkServerClient:
         self._ready = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the server has died)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fedsilo.local.fork_server", self._label, TITLE_ROOM],
+            [sys.executable, "-m", "fedsilo.local.fork_server", self._label, TITLE_PADDING],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -146,12 +146,12 @@ class ForkServerClient:
         try:
             self._requests.write(json.dumps(request).encode() + b"\n")
             self._requests.flush()
-            answered = select.select([self._answers], [], [], ANSWER_SECONDS)[0]
+            answered = select.select([self._answers], [], [], RESPONSE_SECONDS)[0]
             line = self._answers.readline() if answered else b""
         except BrokenPipeError:
             return None
         except BaseException:
-            # The answer will come when nobody expects it.
+            # Its answer could come when no request is open.
             self.close()
             raise
         return json.loads(line) if line else None
@@ -188,7 +188,7 @@ class ChildProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run again."""
+        """Whether it has ended for good."""
         return self.exit_code is not None
 
     def supervise(self) -> None:
@@ -220,7 +220,7 @@ class ChildProcess:
 
 
 def end_all(processes: Sequence[ChildProcess], server: ForkServerClient) -> None:
-    """End every process that still runs: ask, wait, then insist."""
+    """End every process that still runs: SIGTERM, a grace period, SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             process.signal(number)

@@ -21,11 +21,11 @@ from fedsilo.local.stopping import Stopped
 HOST = "127.0.0.1"
 
 LAST_FETCH_SECONDS = 2.0
-"""Time at the end in which open pages fetch how it ended."""
+"""Time at the end in which open pages fetch the outcome."""
 
 
 class Dashboard:
-    """The jobs of one run, which a thread of its own serves.
+    """The jobs of one run, served by a thread of its own.
 
     :param manifests: in the order in which they run.
     """
@@ -38,7 +38,7 @@ class Dashboard:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """Serve until the end of the block, and until open pages know of it; the address.
+        """Serve until the end of the block, and until open pages have fetched the outcome; yields the address.
 
         :raises OSError: when no port is free.
         """
@@ -58,7 +58,7 @@ class Dashboard:
         return _AttachedDisplay(display, view, self)
 
     def notify(self) -> None:
-        """Let open pages look again."""
+        """Wake the open pages."""
         self._loop.call_soon_threadsafe(self._feed.notify)
 
     def snapshot(self) -> JobsSnapshot:

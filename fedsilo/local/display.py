@@ -41,36 +41,36 @@ def display_for(stream: TextIO) -> Display:
 
 
 class PlainDisplay:
-    """One line for each completed round and each thing to know."""
+    """One line for each completed round and each note."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._rounds = self._notes = 0
-        self._isolation_said = False
+        self._isolation_shown = False
 
     @contextmanager
     def showing(self, progress: RunProgress) -> Iterator[None]:
-        """Say what begins."""
+        """Print what begins."""
         self._rounds = len(progress.rounds)
-        self._say(f"{_headline(progress)}: starting, working directory {progress.workdir.root}")
+        self._print(f"{_headline(progress)}: starting, working directory {progress.workdir.root}")
         yield
         self.update(progress)
 
     def update(self, progress: RunProgress) -> None:
-        """Say which rounds are complete."""
-        if not self._isolation_said and progress.has_begun:
-            words = progress.isolation
-            if sum(map(len, words.values())) == len(progress.federation.silos):
-                self._isolation_said = True
-                self._say(_isolation(words))
+        """Print the rounds that are newly complete."""
+        if not self._isolation_shown and progress.has_begun:
+            isolation = progress.isolation
+            if sum(map(len, isolation.values())) == len(progress.federation.silos):
+                self._isolation_shown = True
+                self._print(_isolation(isolation))
         for record in progress.rounds[self._rounds :]:
-            self._say(_round_line(record, progress))
+            self._print(_round_line(record, progress))
         self._rounds = max(self._rounds, len(progress.rounds))
         for note in progress.notes[self._notes :]:
-            self._say(note)
+            self._print(note)
         self._notes = len(progress.notes)
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
@@ -108,15 +108,15 @@ class LiveDisplay:
                 size(silo.get("bytesSent", 0)),
             )
         lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
-        words = progress.isolation
-        if words:
-            lines.append(Text(_isolation(words), style="dim"))
+        isolation = progress.isolation
+        if isolation:
+            lines.append(Text(_isolation(isolation), style="dim"))
         lines += [Text(note, style="yellow") for note in progress.notes[-3:]]
         return Group(*lines)
 
 
-def show_result(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) -> None:
-    """The table at the end, with each silo's accuracy when it trains alone where that was asked for."""
+def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]]) -> None:
+    """The table at the end, with each silo's accuracy in the local baseline where that was computed."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     if outcome["phase"] != "Succeeded":
         # Text and not markup: messages quote shapes such as [height, width].
@@ -125,7 +125,7 @@ def show_result(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) 
         return
     head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
     console.print(head, style="bold", soft_wrap=True)
-    console.print(_result_table(outcome, alone))
+    console.print(_result_table(outcome, baseline))
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
 
@@ -150,21 +150,23 @@ def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
     console.print(table)
 
 
-def _result_table(outcome: Mapping[str, Any], alone: Sequence[Mapping[str, Any]]) -> Table:
+def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]]) -> Table:
     table = Table("trained on", Column("samples", justify="right"))
-    if alone:
+    if baseline:
         table.add_column("classes", overflow="fold")
     table.add_column("accuracy", justify="right")
-    scores = {score["name"]: score for score in alone}
+    scores = {score["name"]: score for score in baseline}
     for silo in outcome["silos"]:
         score = scores.get(silo["name"])
-        shown = [] if score is None else [_classes(score["classes"]), f"{score['accuracy']:.1%}"]
-        table.add_row(f"{silo['name']} alone" if alone else silo["name"], _count(silo.get("samples")), *shown)
+        cells = [] if score is None else [_classes(score["classes"]), f"{score['accuracy']:.1%}"]
+        table.add_row(
+            f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
+        )
     table.add_section()
     samples = f"{sum(silo['samples'] or 0 for silo in outcome['silos']):,}"
     accuracy = outcome["metrics"].get("accuracy")
-    shown = [*([""] if alone else []), "-" if accuracy is None else f"{accuracy:.1%}"]
-    table.add_row("all, federated", samples, *shown, style="bold green")
+    cells = [*([""] if baseline else []), "-" if accuracy is None else f"{accuracy:.1%}"]
+    table.add_row("all, federated", samples, *cells, style="bold green")
     return table
 
 
@@ -205,8 +207,8 @@ def _left(progress: RunProgress) -> list[str]:
     return [] if left is None or left < 1 else [f"about {left:.0f} s left"]
 
 
-def _isolation(words: Mapping[str, Sequence[str]]) -> str:
-    return "trainers: " + "; ".join(f"{', '.join(silos)}: {text}" for text, silos in words.items())
+def _isolation(isolation: Mapping[str, Sequence[str]]) -> str:
+    return "trainers: " + "; ".join(f"{', '.join(silos)}: {text}" for text, silos in isolation.items())
 
 
 def _classes(counts: Sequence[int]) -> str:

@@ -40,7 +40,7 @@ def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str,
 
 
 def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
-    """A model answers only the question that it was trained for."""
+    """Check that the model was trained for data of this form."""
     for field, asked in (("classes", data.classes), ("inputShape", list(data.input_shape))):
         if trained[field] != asked:
             raise ManifestInvalid(

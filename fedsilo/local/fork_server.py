@@ -6,15 +6,15 @@ is therefore kept harmless: this process imports fedsilo's own modules and libra
 of a job, reads no key, no manifest and no data, computes nothing, has one thread and never asks for a device, so that
 each child has a random state and a CUDA context of its own.
 
-    python -m fedsilo.local.fork_server LABEL ROOM
+    python -m fedsilo.local.fork_server LABEL PADDING
 
 Requests and answers are lines of JSON on standard input and output; `fedsilo.local.child_processes` is the other
 side. First comes an empty answer: ready. A request `{program, arguments, log}` starts `program.main(arguments)` in a
 child, the answer is its process id. `{}` asks who has ended since: process id -> exit code. Until then a child that
-has ended keeps its process id, so that whoever sends it a signal never hits a stranger.
+has ended keeps its process id, so that a signal to it never reaches an unrelated process.
 
 Each child's standard input is a pipe whose other end this process holds. It closes with this process, which ends as
-soon as its own input is closed, so that nobody outlives the run in whatever way that dies (`exit_with_parent`).
+soon as its own input is closed, so that no process outlives the run, however that dies (`exit_with_parent`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PRELOADED = (
     "fedsilo_agent.trainer.mailbox",
     "fedsilo_agent.trainer.__main__",
 )
-"""What the programs import, also where they do so late; by name, for these packages stand above this one."""
+"""What the programs import, early or late; given by name, because these packages depend on this one."""
 
 
 def main() -> None:
@@ -113,7 +113,7 @@ def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:
 
 
 def _leave_parent(stdin: int, log: str) -> None:
-    """Keep nothing of the parent but its memory: a session of one's own, three descriptors, other random numbers."""
+    """Keep nothing of the parent but its memory: a new session, three descriptors, fresh random state."""
     os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for standard, descriptor in enumerate((stdin, output, output)):
@@ -134,7 +134,7 @@ def _close(descriptor: int) -> None:
 
 def _run(program: str, arguments: list[str]) -> int:
     module: Any = import_module(program)
-    # What looks at these finds what `python -m` would have put there.
+    # Readers of these find what `python -m` would have put there.
     sys.modules["__main__"] = module
     sys.argv = [str(module.__file__), *arguments]
     try:
@@ -151,15 +151,15 @@ def _threads() -> int:
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 
 
-def _set_title(words: Sequence[str]) -> None:
-    """Show this command line to `ps`, cut where there is no room; only where the system says where it lies."""
+def _set_title(command_line: Sequence[str]) -> None:
+    """Show this command line to `ps`, cut to the space that there is; only where the system says where it lies."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return
     start, end = int(fields[45]), int(fields[46])  # fields 48 and 49 of proc(5)
     if start:
-        title = b"\0".join(os.fsencode(word) for word in words)
+        title = b"\0".join(os.fsencode(word) for word in command_line)
         ctypes.memmove(start, title[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 

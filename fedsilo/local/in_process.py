@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedsilo.run")
 
 STATUS_SECONDS = 0.25
-"""Between two statuses: each names every silo, and answers may come by the hundred in a second."""
+"""Time between two statuses: each names every silo, and answers may come by the hundred in a second."""
 
 
 def run_in_process(
@@ -55,7 +55,7 @@ def run_in_process(
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """Write to a file what is logged, and leave the caller's logging as it is."""
+    """Write log records to a file, and leave the caller's logging as it is."""
     handler, ours = logging.FileHandler(path), logging.getLogger("fedsilo")
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
     level = ours.level
@@ -70,7 +70,7 @@ def _logged(path: Path) -> Iterator[None]:
 
 
 def _open(progress: RunProgress, uid: str, data_root: Path, execution: Execution) -> Simulation:
-    # Importing torch takes a second or two, in which a person should already see something.
+    # Importing torch takes a second or two, during which the user should already see something.
     from fedsilo.simulation.simulate import open_simulation
 
     return open_simulation(progress.federation, data_root, progress.workdir.aggregator, execution, uid)
@@ -79,7 +79,7 @@ def _open(progress: RunProgress, uid: str, data_root: Path, execution: Execution
 def _run(
     opening: Callable[[], Simulation], progress: RunProgress, display: Display, check: Callable[[], None]
 ) -> FedsiloError | None:
-    """Play the job, telling the progress; its failure, if it fails."""
+    """Run the job and report its progress; returns its failure, if it fails."""
     file = StatusFile(progress.workdir.aggregator / "status.json")
     try:
         with closing(opening()) as simulation:
@@ -95,7 +95,7 @@ def _run(
         failure = FedsiloError(f"{type(error).__name__}: {error}; please report it, with the log of the run")
     status = failed_status(failure.reason, str(failure))
     file.publish(status)
-    progress.tell(status.document(), progress.rounds)
+    progress.set(status.document(), progress.rounds)
     return failure
 
 
@@ -119,15 +119,15 @@ def _play(
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
     sinks = StatusSinks((file, *curves.requested(spec, simulation.history, directory)))
 
-    def tell() -> None:
+    def report() -> None:
         present = source.status("")
         sinks.publish(present)
-        progress.tell(present.document(), simulation.history())
+        progress.set(present.document(), simulation.history())
         display.update(progress)
 
     for _ in simulation.run():
         check()
         if time.monotonic() >= due:
-            tell()
+            report()
             due = time.monotonic() + STATUS_SECONDS
-    tell()
+    report()

@@ -17,12 +17,12 @@ from fedsilo.local.progress import RunProgress, stated
 
 ENDS = (JobPhase.COMPLETE, JobPhase.FAILED)
 
-OF_A_ROUND = ("step", "roundStartTime", "roundDeadline")
-"""Fields of a status that only an open round has."""
+ROUND_FIELDS = ("step", "roundStartTime", "roundDeadline")
+"""Fields of a status that describe the open round."""
 
 
 class JobView:
-    """One job of a run, brought up to date from its progress.
+    """One job of a run, updated from its progress.
 
     :param now: the time of day.
     """
@@ -44,7 +44,7 @@ class JobView:
         self.job = self._job(stated(JobPhase.PENDING, queued))
 
     def update(self, progress: RunProgress) -> bool:
-        """Take in what is new; whether anything is."""
+        """Take over what is new; whether anything is."""
         seen = (progress.status, len(progress.rounds), len(progress.notes))
         if seen == self._seen:
             return False
@@ -55,10 +55,10 @@ class JobView:
         return True
 
     def end(self, progress: RunProgress, stopped: bool) -> None:
-        """Take in how it ended, which the aggregator may not have lived to say."""
+        """Take over how it ended, which the aggregator may not have been able to report."""
         self._started = self._started or self._timestamp()
         self._read(progress)
-        status = {name: value for name, value in progress.status.items() if name not in OF_A_ROUND}
+        status = {name: value for name, value in progress.status.items() if name not in ROUND_FIELDS}
         if stopped:
             message = "The run was interrupted."
             condition = condition_of(ConditionType.SUSPENDED, "True", "Stopped", message, self._timestamp())
@@ -125,7 +125,7 @@ class JobView:
         }
 
     def _silos(self, phase: str) -> list[dict[str, str]]:
-        """The silos before an aggregator says anything of them."""
+        """The silos before the aggregator's first status."""
         return [
             {"namespace": silo.metadata.namespace, "name": silo.metadata.name, "phase": phase}
             for silo in self.manifest.silos

@@ -50,7 +50,7 @@ FAILURES: tuple[type[FedsiloError], ...] = (
     WorkdirConflict,
     MethodError,
 )
-"""Of those with one exit code, the first is for reasons that have no class."""
+"""Of those that share an exit code, the first stands for reasons that have no class."""
 
 OnRound = Callable[[Mapping[str, Any]], None]
 """Called with the record of each round as soon as it is complete."""
@@ -104,8 +104,8 @@ def run(
     loaded = as_manifest(manifest)
     workdir = _workdir(loaded, directory)
     with ForkServerClient(str(workdir.root)) as server:
-        shown = _Shown(display, on_round)
-        return _result(workdir, run_processes(loaded, workdir, _root(loaded), resume, shown, server))
+        callback = _RoundCallback(display, on_round)
+        return _result(workdir, run_processes(loaded, workdir, _root(loaded), resume, callback, server))
 
 
 def simulate(
@@ -129,8 +129,8 @@ def simulate(
     loaded = as_manifest(manifest)
     workdir = _workdir(loaded, directory)
     execution = Execution(workers, batch_clients)
-    shown = _Shown(display, on_round)
-    return _result(workdir, run_in_process(loaded, workdir, _root(loaded), shown, execution))
+    callback = _RoundCallback(display, on_round)
+    return _result(workdir, run_in_process(loaded, workdir, _root(loaded), callback, execution))
 
 
 def _workdir(manifest: JobManifest, directory: Path | str | None) -> Workdir:
@@ -164,8 +164,8 @@ def _error(reason: str, message: str, exit_code: int) -> FedsiloError:
     return error
 
 
-class _Shown:
-    """A display, unless none is wanted, and a call for each round."""
+class _RoundCallback:
+    """A display that calls back for each new round, and shows progress too where that is wanted."""
 
     def __init__(self, display: bool, on_round: OnRound | None) -> None:
         self._display: Display | None = None
@@ -185,15 +185,15 @@ class _Shown:
         else:
             with self._display.showing(progress):
                 yield
-        self._tell(progress)
+        self._call_back(progress)
 
     def update(self, progress: RunProgress) -> None:
         """See `Display`."""
         if self._display is not None:
             self._display.update(progress)
-        self._tell(progress)
+        self._call_back(progress)
 
-    def _tell(self, progress: RunProgress) -> None:
+    def _call_back(self, progress: RunProgress) -> None:
         for record in progress.rounds[self._known :]:
             self._known += 1
             if self._on_round is not None:

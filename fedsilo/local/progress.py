@@ -1,4 +1,4 @@
-"""What is known of a local run: read from the files that its processes write, or told by the run itself."""
+"""What is known of a local run: read from the files that its processes write, or set by the run itself."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RunOutcome:
 
 @dataclass
 class RunProgress:
-    """State of the run; `read` or `tell` brings it up to date.
+    """State of the run; `read` or `set` brings it up to date.
 
-    :param starting: what a person reads until the aggregator's first status.
+    :param starting: what is shown until the aggregator's first status.
     :param rounds: records of the completed rounds.
-    :param notes: what a person should know and no status says.
-    :param isolation: what the trainers say of their isolation -> the silos that say so.
+    :param notes: what the user should know and no status contains.
+    :param isolation: how trainers describe their isolation -> the silos of those trainers.
     :ivar status: the job's status as JSON has it, by its aggregator once it has begun.
     """
 
@@ -60,34 +60,34 @@ class RunProgress:
         self.status = stated(JobPhase.STARTING, condition)
 
     def read(self) -> None:
-        """Read the aggregator's status and history, and what the trainers say."""
+        """Read the aggregator's status and history, and the trainers' description of their isolation."""
         path, status = self.workdir.aggregator / "status.json", None
-        # What an earlier run of the same directory left there does not speak of this one.
+        # What an earlier run left in the same directory does not describe this one.
         if path.exists() and path.stat().st_mtime >= self._stale:
             status = read_json(path)
         if sum(map(len, self.isolation.values())) < len(self.federation.silos):
             self.isolation = self._isolation()
-        self.tell(status or self.status, _read_lines(self.workdir.aggregator / "history.jsonl"))
+        self.set(status or self.status, _read_lines(self.workdir.aggregator / "history.jsonl"))
 
-    def tell(self, status: Mapping[str, Any], rounds: list[dict[str, Any]]) -> None:
+    def set(self, status: Mapping[str, Any], rounds: list[dict[str, Any]]) -> None:
         """Take status and history as they are now."""
         self.status, self.rounds = status, rounds
         if self._first_round is None and self.status["phase"] == JobPhase.RUNNING:
             self._first_round = (len(self.rounds), time.monotonic())
 
     def note(self, text: str) -> None:
-        """Remember something that no status says."""
+        """Add a note that no status contains."""
         self.notes.append(text)
 
     @property
     def condition(self) -> Mapping[str, Any]:
-        """What the job does, or what it came to."""
+        """The condition that describes what the job does, or how it ended."""
         found: Mapping[str, Any] = self.status["conditions"][-1]
         return found
 
     @property
     def has_begun(self) -> bool:
-        """Whether the aggregator has spoken."""
+        """Whether the aggregator has published a status."""
         return bool(self.status["phase"] != JobPhase.STARTING)
 
     @property
@@ -107,7 +107,7 @@ class RunProgress:
 
     @property
     def silos(self) -> list[dict[str, Any]]:
-        """State of each silo, in the job's order; before the aggregator speaks, that they are starting."""
+        """State of each silo, in the job's order; before the aggregator's first status, that they are starting."""
         if self.status["silos"]:
             return list(self.status["silos"])
         return [
@@ -153,7 +153,7 @@ class RunProgress:
         }
 
     def failure(self) -> dict[str, str]:
-        """Reason and message of a run that has ended without a model; the aggregator may not have lived to say."""
+        """Reason and message of a run that ended without a model; the aggregator may have died before reporting any."""
         if self.status["phase"] == JobPhase.FAILED:
             return {name: self.condition[name] for name in ("reason", "message")}
         log_file = self.workdir.logs / "aggregator.log"

@@ -29,13 +29,13 @@ AGGREGATOR, GUARD, TRAINER = (
     "fedsilo_agent.guard.__main__",
     "fedsilo_agent.trainer.__main__",
 )
-"""The programs, by name: their packages stand above this one."""
+"""The programs, by name: their packages depend on this one."""
 
 POLL_SECONDS = 0.1
-"""Between looks at the processes and the aggregator's status."""
+"""Time between two checks of the processes and the aggregator's status."""
 
 LAST_TASK_SECONDS = 3.0
-"""That guards and trainers get to end by themselves: the aggregator has told them before it ended."""
+"""Time in which guards and trainers may end by themselves: the aggregator gave them their last task before it ended."""
 
 
 def run_processes(
@@ -174,7 +174,7 @@ def _supervise(
 
 
 def _report_end(process: ChildProcess, workdir: Workdir, progress: RunProgress) -> None:
-    """Let the guard of a trainer that was given up say so, rather than be silent until the deadline."""
+    """Let the guard of a trainer that was given up report that, instead of keeping silent until the deadline."""
     if process.exit_code == 0:
         return
     progress.note(f"{process.name}: ended with exit code {process.exit_code}; see {process.log_file}")

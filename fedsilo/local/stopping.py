@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, taken where a run can be left in order: never while a process is being started."""
+"""Ctrl-C and SIGTERM, acted on only where a run can be left in order: never while a process is being started."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """Somebody wants the run to end.
+    """The run was asked to end.
 
-    :param number: the signal that said so.
+    :param number: the signal that asked for it.
     """
 
     def __init__(self, number: int) -> None:

@@ -6,7 +6,7 @@ processes.json           process ids of the run
 aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
-logs/                    what each process said
+logs/                    output of each process
 model.safetensors, model.json, history.jsonl, curves.tfevents      the result
 """
 
@@ -38,7 +38,7 @@ RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents"
 
 
 def default_directory(name: str) -> Path:
-    """Where a run of a job of that name goes that was given no directory."""
+    """The directory of a run that was given none, by the job's name."""
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
@@ -79,7 +79,7 @@ class Workdir:
         :raises WorkdirConflict: when it holds something else, a run that is not to be resumed or one that goes on;
             nothing in it was changed then.
         """
-        self._refuse_strangers(resume)
+        self._refuse_foreign_directory(resume)
         self.root.mkdir(parents=True, exist_ok=True)
         with DirectoryLock(self.root) as lock:
             if not lock.acquire():
@@ -91,8 +91,8 @@ class Workdir:
             lock.write_holder(str(os.getpid()))
             yield uid
 
-    def _refuse_strangers(self, resume: bool) -> None:
-        """Nothing may be created, not even the lock, in a directory that is no run's."""
+    def _refuse_foreign_directory(self, resume: bool) -> None:
+        """Refuse a directory that is not a run's before anything, even the lock, is created in it."""
         if self.root.exists() and not self.root.is_dir():
             raise WorkdirConflict(f"{self.root}: is not a directory; name another with --workdir")
         if (self.root / "run.json").exists():
@@ -146,7 +146,7 @@ class Workdir:
             volume = self.volume(silo.metadata.name)
             volume.prepare()
             volume.guard.chmod(0o700)
-            _forget_the_end(volume)
+            _clear_outcome(volume)
             public_key = _key(volume.guard / "key.pem").verify_key.to_text()
             trust = TrustBundle(
                 url=f"https://127.0.0.1:{port}",
@@ -173,10 +173,10 @@ class Workdir:
                 shutil.copyfile(self.aggregator / name, self.root / name)
 
 
-def _forget_the_end(volume: Volume) -> None:
-    """Remove what an earlier run left that says it is over: failures are tried again, `finish` was not the end.
+def _clear_outcome(volume: Volume) -> None:
+    """Remove what says that an earlier run is over: failures are tried again, and its `finish` task no longer holds.
 
-    Whichever of guard and trainer starts first would else take it for news.
+    Otherwise guard or trainer, whichever starts first, would take it for current.
     """
     for path in (volume.task, *volume.drop.rglob("failed.json")):
         path.unlink(missing_ok=True)

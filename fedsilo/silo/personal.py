@@ -38,7 +38,7 @@ class PersonalModel:
     silo: str
 
     def publish(self, private: State) -> None:
-        """Write the private state's model, whole or not at all; one that is on file already is linked.
+        """Write the private state's model atomically; one that is on file already is linked.
 
         A full disk is only logged: the next task tries again.
         """

@@ -90,7 +90,7 @@ class ReplyLimits:
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
         """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo.
 
-        :param stated: the trainer's, which does not choose between those names.
+        :param stated: those of the trainer, which does not choose between the two names.
         """
         leaving = dict(stated)
         leaving.pop(NAMED_PERSONAL_ACCURACY, None)
@@ -109,7 +109,7 @@ def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:
 def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[str]:
     """Everything in the policy that forbids the job, each with field, value and remedy; none when all is well.
 
-    :param departure: what would leave; None where that is not known, and only the rest is checked.
+    :param departure: what would leave; None where that is not known: then only the rest is checked.
     """
     return list(_objections(silo.spec.policy, job, departure))
 

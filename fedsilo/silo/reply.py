@@ -1,4 +1,4 @@
-"""What a silo's reply must be before any of it may leave, whether it lies in files or in memory.
+"""What a silo's reply must satisfy before any of it may leave, whether it lies in files or in memory.
 
 The trainer runs code that the silo did not write, so nothing in its reply is trusted: numbers must be finite, every
 block must be one that the contract expects, and every per-class block must be computed from enough samples.
@@ -30,7 +30,7 @@ class ReplyMetadata:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ReplyMetadata:
-        """Read a document of `reply_document`, or of a trainer that wrote anything else.
+        """Read what should be a document of `reply_document`; a trainer may have written anything else.
 
         :raises PolicyRefused: for anything but counts and finite numbers.
         """

@@ -50,7 +50,7 @@ class TaskRunner:
         return reply
 
     def _evaluate(self, task: SiloTask, private: State) -> Reply:
-        """Score the task's model and the silo's own, where there are such, on the validation examples."""
+        """Score the task's model and the silo's own, where they exist, on the validation examples."""
         context, metrics = self.context, {}
         if len(context.validation) == 0:
             return Reply()

@@ -6,7 +6,7 @@ drop/signature.json        trainer  what the model looks like, before round 1
 drop/<task>/tensors        trainer  the reply's tensors (blob layout)
 drop/<task>/reply.json     trainer  samples, metrics, support; written last, it completes the drop
 drop/<task>/failed.json    trainer  why there is no reply
-drop/failed.json           trainer  why there will be none at all
+drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task
 guard/                     guard    outbox, acknowledgements; the trainer does not see it
 audit/                     guard    the log of everything that left
@@ -86,7 +86,7 @@ class Volume:
 
     @property
     def audit(self) -> Path:
-        """Hash-chained log of departures and refusals."""
+        """Hash-chained log of everything that left and everything that was refused."""
         return self.root / "audit"
 
 

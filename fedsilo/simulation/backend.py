@@ -8,7 +8,7 @@ from typing import Protocol
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask, SimulatedUpdate
 
 Outcome = tuple[str, SimulatedUpdate | SimulatedFailure]
-"""A silo and what came of its task."""
+"""A silo and the result of its task."""
 
 
 class Backend(Protocol):

@@ -26,7 +26,7 @@ class SharedData:
         self._spec = spec
         self._root = root
         self._device = pick_device(spec.training.device)
-        self._whole: dict[Hashable, tuple[Examples, np.ndarray]] = {}
+        self._full: dict[Hashable, tuple[Examples, np.ndarray]] = {}
         self._parts: dict[Hashable, list[np.ndarray]] = {}
 
     def examples(self, silo: Silo) -> tuple[Examples, Examples]:
@@ -42,11 +42,11 @@ class SharedData:
 
     def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray]:
         source = _source(dataset)
-        if source not in self._whole:
+        if source not in self._full:
             arrays = load_whole(dataset, self._spec.data, root=self._root)
             examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
-            self._whole[source] = examples, arrays.labels
-        return self._whole[source]
+            self._full[source] = examples, arrays.labels
+        return self._full[source]
 
     def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:
         division = dataset.partition

@@ -33,8 +33,8 @@ def simulate(
 ) -> Simulation:
     """Run a job to its end in this process, with the job's settings of PyTorch.
 
-    >>> done = simulate(load_manifest(path), path.parent, Path("runs/first"))  # doctest: +SKIP
-    >>> done.history()[-1]["metrics"]["accuracy"], done.result.path  # doctest: +SKIP
+    >>> finished = simulate(load_manifest(path), path.parent, Path("runs/first"))  # doctest: +SKIP
+    >>> finished.history()[-1]["metrics"]["accuracy"], finished.result.path  # doctest: +SKIP
 
     :param data_root: directory that relative dataset paths start from.
     :param directory: where `model.safetensors`, `model.json` and `history.jsonl` go.
