@@ -29,7 +29,7 @@ class Condition:
 
     @classmethod
     def of(cls, type: ConditionType, status: Status, diagnosis: Diagnosis) -> Condition:
-        """The condition that a diagnosis amounts to."""
+        """The condition that states a diagnosis."""
         return cls(type, status, diagnosis.reason, diagnosis.message)
 
 

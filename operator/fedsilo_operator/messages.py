@@ -1,4 +1,4 @@
-"""Lists in the message of a condition: a message is for a person, who reads the first lines."""
+"""Lists in the message of a condition, cut short: people read the first lines."""
 
 from __future__ import annotations
 

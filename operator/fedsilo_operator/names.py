@@ -1,6 +1,6 @@
 """Names and labels of children: deterministic, so that two operators can never create the same child twice.
 
-Every name leaves room for the suffixes that a Job adds to its pods (63 characters, RFC 1123).
+Every name is short enough for the suffixes that a Job adds to its pods (63 characters, RFC 1123).
 """
 
 from __future__ import annotations

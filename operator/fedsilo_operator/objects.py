@@ -1,4 +1,4 @@
-"""Kubernetes objects as plain data: kinds, references, labels, and whether one satisfies what is wanted of it.
+"""Kubernetes objects as plain data: kinds, references, labels, and whether an observed one satisfies a wanted one.
 
 The operator handles raw JSON. Typed models would refuse what a newer API server adds, and cost time on every event.
 """
@@ -109,7 +109,7 @@ def ref_of(obj: Object) -> Ref:
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
-    """Labels of an object, none being no error."""
+    """Labels of an object, empty where it has none."""
     return obj["metadata"].get("labels") or {}
 
 
@@ -119,7 +119,7 @@ def is_deleted(obj: Object) -> bool:
 
 
 def owns(owner: Object, child: Object) -> bool:
-    """Whether the child says that this very object controls it; labels can be set by anybody."""
+    """Whether this very object controls the child, by its owner reference; labels can be set by anybody."""
     references = child["metadata"].get("ownerReferences") or ()
     return any(reference["uid"] == uid_of(owner) and reference.get("controller") for reference in references)
 

@@ -1,4 +1,4 @@
-"""What a controller decided: data, so that deciding needs no cluster and doing needs no thought."""
+"""What a controller decided, as data: deciding needs no cluster, and carrying out needs no decisions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import MANAGER, Kind, Ref, kind_of, ref_of
 
 CONFIRM_SECONDS = 30.0
-"""Time after which to look again after a write, although no watch has told of it."""
+"""Time after which to look again after a write, although no watch has reported it."""
 
 
 @dataclass(frozen=True)
 class ObjectAction:
-    """An action that names the object by holding it."""
+    """An action on an object that it contains."""
 
     object: Object
 
@@ -33,7 +33,7 @@ class ObjectAction:
 
 @dataclass(frozen=True)
 class Apply(ObjectAction):
-    """Server-side apply of an object that is missing or does not say what it should."""
+    """Server-side apply of an object that is missing or not as it should be."""
 
     manager: str = MANAGER
     failure_group: str = ""
@@ -69,8 +69,8 @@ def isolate(failure_group: str, actions: Iterable[Action]) -> Iterator[Action]:
 class Plan:
     """One reconcile's outcome.
 
-    Actions are done in order, then the status is written, then events are recorded: a status never says what was
-    not done yet. Where something was refused, the plan is made again with that in view, and this one's status and
+    Actions are done in order, then the status is written, then events are recorded: a status never claims what was not
+    done yet. Where something was refused, the plan is made again with that in view, and this one's status and
     events count. Nothing to do is the plan of a settled object.
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
@@ -91,7 +91,8 @@ class Plan:
     def requeue_delay(self) -> float | None:
         """Seconds after which to look again, as the runtime has to keep them; after a write, always some.
 
-        What was made may be gone before any watch has brought it. It leaves no trace then, and nobody would be woken.
+        What was made may be gone before any watch has brought it. It leaves no trace then, and nothing would trigger
+        another reconcile.
         """
         if not self.actions:
             return self.requeue_after

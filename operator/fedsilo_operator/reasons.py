@@ -1,4 +1,4 @@
-"""Why something is as it is: a reason that programs match on, and a message for people.
+"""Why an object is in its state: a reason that programs match on, and a message for people.
 
 docs/operator.md has every reason that a condition or an Event of the operator can carry in one table.
 A job that fails of an error of `fedsilo.errors` carries that error's reason; those are here too.
@@ -74,7 +74,7 @@ class Reason(StrEnum):
 
 
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
-"""Reasons for which a person has something to do, whatever the status of the condition."""
+"""Reasons that somebody must act upon, whatever the status of the condition."""
 
 HARMLESS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
 """Reasons for which a condition of a job is False without anything being wrong."""
@@ -94,5 +94,5 @@ class Diagnosis:
     permanent: bool = False
 
     def about(self, subject: str) -> Diagnosis:
-        """The same, with whom it concerns before the message."""
+        """The same, with its subject before the message."""
         return replace(self, message=f"{subject}: {self.message}")

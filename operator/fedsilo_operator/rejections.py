@@ -18,14 +18,14 @@ class NameTaken(Refused):
 
 
 class AlreadyReported(Refused):
-    """Something was rejected, and the status of the object says so."""
+    """Something was rejected, and the status of the object reports it."""
 
 
 @dataclass(frozen=True)
 class Rejection:
     """A write that will not be done, however often it is asked for, until a person does something.
 
-    :param diagnosis: object, the API server's words, remedy.
+    :param diagnosis: object, the API server's message, remedy.
     """
 
     kind: Kind
@@ -34,21 +34,21 @@ class Rejection:
 
 
 def rejection(kind: Kind, ref: Ref, error: ClusterError) -> Rejection:
-    """What became of a write to that object."""
+    """The rejection of a write to that object."""
     if isinstance(error, NameTaken):
         text = (
             f"{kind} {ref} is there already and is not one that the operator made for this, so it is left as it is."
             " Delete or rename it if nobody needs it; else make the job anew under another name."
         )
         return Rejection(kind, ref, Diagnosis(Reason.NAME_TAKEN, text))
-    words = " ".join(str(error).split()).rstrip(".")
+    answer = " ".join(str(error).split()).rstrip(".")
     remedy = (
         f"Change what it names (a quota, a right, an admission rule, a webhook) for namespace {ref.namespace}; it is"
         " tried again every few minutes."
     )
     if isinstance(error, FieldConflict):
         remedy = "Undo what that manager has changed, or delete the object: the operator then makes it again."
-    text = f"The API server refuses {kind} {ref}: {words}. {remedy}"
+    text = f"The API server refuses {kind} {ref}: {answer}. {remedy}"
     return Rejection(kind, ref, Diagnosis(Reason.API_REFUSED, text))
 
 

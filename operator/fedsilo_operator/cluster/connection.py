@@ -61,7 +61,7 @@ class Connection:
     ) -> Any:
         """The answer's JSON.
 
-        :raises ClusterError: for every answer but 2xx, and for no answer.
+        :raises ClusterError: for every answer but 2xx, and without an answer.
         """
         async with self._request(method, path, query, body, content, CALL_TIMEOUT) as response:
             return json.loads(await response.read())
@@ -99,7 +99,7 @@ class Connection:
                 raise error_of(what, response.status, await response.read())
             yield response
         except (aiohttp.ClientError, config.ConfigException, OSError, ValueError) as error:
-            # ValueError: an answer cut in the middle is no JSON, and a line longer than the buffer no line.
+            # ValueError: a truncated answer is no JSON, and a line may be longer than the buffer.
             raise Unavailable(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             if response is not None:
@@ -142,7 +142,7 @@ async def connect() -> Connection:
 
 
 def error_of(what: str, status: int, body: bytes) -> ClusterError:
-    """The error that an answer means to a controller, in the API server's own words where it has any.
+    """The error class of an answer, with the API server's own message where it has one.
 
     :param what: the request, for an answer of something else, such as a proxy.
     """

@@ -15,7 +15,7 @@ MAX_MESSAGE = 1024
 """Characters of an event's message, as events.k8s.io/v1 allows."""
 
 MAX_REMEMBERED = 4096
-"""Events whose repetitions are recognised; one that was forgotten is written anew, which does no harm."""
+"""Events whose repetitions are recognised; a forgotten one is written again, which does no harm."""
 
 _Key = tuple[str, str, str, str]
 

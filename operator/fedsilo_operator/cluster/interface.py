@@ -15,7 +15,7 @@ from fedsilo_operator.objects import Kind, Ref
 
 
 class ClusterError(FedsiloError):
-    """The API server did not do what was asked; `message` has its own words."""
+    """The API server did not do what was asked; `message` is its own."""
 
     reason = "ApiError"
 
@@ -94,7 +94,7 @@ class Cluster(Protocol):
         """One object."""
 
     async def create(self, obj: Object) -> Object:
-        """Make an object; `Conflict` when it exists. For what may be made but not read, such as secrets."""
+        """Make an object; `Conflict` when it exists. For objects that may be created but not read, such as Secrets."""
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         """Server-side apply, never by force: `FieldConflict` where a field would change that is another's.

@@ -1,6 +1,6 @@
 """What keeps the pod of a Job from running, as a diagnosis that a person can act on.
 
-Scheduler, kubelet and Job controller each say it elsewhere: in a pod's conditions, in the state of its container, or
+Scheduler, kubelet and Job controller each report it elsewhere: in a pod's conditions, in the state of its container, or
 only in an Event. All of that is read here, and nowhere else.
 """
 
@@ -33,17 +33,17 @@ _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 _MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-"""The scheduler's words for a claim that a pod names in vain."""
+"""The scheduler's message about a claim that does not exist."""
 
 _TRANSIENT = ("failed to sync", "not registered")
-"""A kubelet's words for its own cache, which is a moment behind: nothing is wrong."""
+"""A kubelet's messages about its own cache being behind: nothing is wrong."""
 
 
 def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
     """What keeps the Job's pod from running; None while all is well or on its way.
 
     :param pods: those that the Job made.
-    :param events: those about the Job and its pods; they expire, so what they said may be gone.
+    :param events: those about the Job and its pods; they expire, so some may be gone.
     """
     if job is None:
         return None
@@ -69,9 +69,11 @@ def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Diagnosis | 
         return _no_image(job, pod, reason, message)
     if reason in _CREATE:
         return _not_started(job, message or reason, CHECK if begins(pod) else who)
-    said = [e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT)]
-    if said:
-        return _not_started(job, max(said, key=_last_seen)["message"], who)
+    reported = [
+        e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT)
+    ]
+    if reported:
+        return _not_started(job, max(reported, key=_last_seen)["message"], who)
     sandbox = [event for event in events if event.get("reason") == "FailedCreatePodSandBox"]
     if sandbox:
         text = sentence(max(sandbox, key=_last_seen)["message"])
@@ -119,9 +121,9 @@ def _no_image(job: Object, pod: Object, reason: str, message: str) -> Diagnosis:
 
 
 def _not_started(job: Object, message: str, who: str) -> Diagnosis:
-    """What kubelets say when something that a container needs is not there.
+    """Diagnosis of a kubelet's message that something a container needs is missing.
 
-    :param who: component, or look at the network.
+    :param who: component, or the check of the network.
     """
     text = sentence(message)
     lower = message.lower()
@@ -140,18 +142,18 @@ def _not_started(job: Object, message: str, who: str) -> Diagnosis:
 
 
 def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
-    """A Job whose pod the API server refuses has no pod to look at: only an Event says so."""
+    """A Job whose pod the API server refuses has no pod to examine: only an Event reports it."""
     newest = max((created(pod) for pod in pods), default="")
-    said = [
+    reported = [
         event
         for event in events
         if event.get("reason") == "FailedCreate"
         and event["involvedObject"].get("uid") == job["metadata"]["uid"]
         and _last_seen(event) > newest
     ]
-    if not said:
+    if not reported:
         return None
-    message = max(said, key=_last_seen)["message"].removeprefix("Error creating: ")
+    message = max(reported, key=_last_seen)["message"].removeprefix("Error creating: ")
     remedy = f"Change the rules of namespace {ref_of(job).namespace}, or {_do(job, 'resources')}."
     if "PodSecurity" in message:
         remedy = (
@@ -183,7 +185,7 @@ def _failed_before(job: Object, pods: Sequence[Object]) -> Diagnosis | None:
 
 
 def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
-    """How often the Job's pods have failed, and how often they may; the Job itself says so a moment later."""
+    """How often the Job's pods have failed, and how often they may; the Job's own count follows a moment later."""
     failed = [pod for pod in pods if phase(pod) == PodPhase.FAILED]
     used, tries = (
         max(status_of(job).get("failed", 0), len(failed)),
@@ -198,7 +200,7 @@ def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
 
 
 def _disrupted(pod: Object) -> Diagnosis | None:
-    """A pod on its way out; without a disruption that is the Job's own doing."""
+    """A pod on its way out; without a disruption, the Job itself removes it."""
     failure = termination_of(pod, REMEDIES[component(pod)]["memory"])
     if failure is None or failure.disruption is None:
         return None

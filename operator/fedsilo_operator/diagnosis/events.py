@@ -1,4 +1,4 @@
-"""What only an Event explains: Jobs and pods that do not run and do not say why themselves."""
+"""What only an Event explains: Jobs and pods that do not run and whose own status does not say why."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedsilo_operator.objects import EVENT, ref_of
 from fedsilo_operator.workloads.pod import is_suspended
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 5.0, 300.0
-"""Time between two looks at something that does not run: nothing watches Events, so none wakes the operator."""
+"""Time between two checks of something that does not run: nothing watches Events, so none wakes the operator."""
 
 
 def backoff(made: Iterable[Object], now: datetime) -> float:
-    """Seconds until the next look at Jobs and pods that do not run: as long again as the newest has been waiting.
+    """Seconds until the next check of Jobs and pods that do not run: as long as the newest has been waiting so far.
 
     Often at first, then rarely, as a kubelet does it with an image that it cannot pull.
     """

@@ -26,8 +26,8 @@ class Outcome:
 def outcome(job: Object | None, pods: Sequence[Object]) -> Outcome | None:
     """How the Job ended; None while it has not.
 
-    A Job fails when all its pods have ended (Kubernetes 1.31). Pods that seem to live are news on its way, and a
-    pod's last words are worth waiting for.
+    A Job fails when all its pods have ended (Kubernetes 1.31). Pods that seem alive are about to be updated, and a
+    pod's termination message is worth waiting for.
 
     :param pods: those that the Job made; none to ask the Job alone.
     """

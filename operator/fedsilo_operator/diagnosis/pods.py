@@ -1,4 +1,4 @@
-"""How Kubernetes' own Jobs and pods stand: whether a pod runs, or may still write."""
+"""The state of Kubernetes' own Jobs and pods: whether a pod runs, or may still write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobCondition(StrEnum):
 
 
 def running(pods: Sequence[Object]) -> bool:
-    """Whether a pod runs, on a node that answers, or is done: its Job is about to say so.
+    """Whether a pod runs, on a node that answers, or is done: its Job is about to report that.
 
     A container ends, and its pod is no longer ready, a moment before the kubelet gives the pod its last phase.
     """
@@ -62,30 +62,30 @@ def phase(pod: Object) -> str:
 
 
 def runs(pod: Object) -> bool:
-    """Whether its node has said that the pod runs, and nobody wants it to go."""
+    """Whether its node has reported the pod running, and nobody is deleting it."""
     return phase(pod) == PodPhase.RUNNING and not is_deleted(pod)
 
 
 def state(pod: Object) -> Mapping[str, Any]:
-    """Of the container whose turn it is."""
+    """State of the container whose turn it is."""
     name = "initContainerStatuses" if begins(pod) else "containerStatuses"
     statuses = status_of(pod).get(name) or [{}]
     return statuses[0].get("state") or {}
 
 
 def begins(pod: Object) -> bool:
-    """Whether the pod has a look at the network before it that has not ended well yet."""
+    """Whether the pod's check of the network has still to succeed."""
     statuses = status_of(pod).get("initContainerStatuses") or ()
     ended = [(status.get("state") or {}).get("terminated") or {} for status in statuses]
     return any(end.get("exitCode") != 0 for end in ended)
 
 
 def created(pod: Object) -> str:
-    """When the pod was made; such texts compare like times."""
+    """When the pod was made; these texts sort as times do."""
     return str(pod["metadata"].get("creationTimestamp") or "")
 
 
 def sentence(text: str | None) -> str:
-    """The words of another component on one line, ending like a sentence."""
+    """Another component's message on one line, with a full stop."""
     line = " ".join((text or "no reason was given").split())
     return line if line.endswith((".", "!")) else f"{line}."

@@ -34,7 +34,7 @@ REMEDIES = {
         "image": _GUARD_IMAGE,
     },
 }
-"""Component, or look at a network -> what to do about its image, resources and memory; which fields name its volumes.
+"""Component, or network check -> what to do about its image, resources and memory; which fields name its volumes.
 
 A Job of a silo that is deleted is made anew from the Silo as it is then; a job's own spec cannot be changed.
 """

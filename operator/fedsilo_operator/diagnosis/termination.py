@@ -1,6 +1,6 @@
-"""How one pod ended: its process's own words, or those of what ended it.
+"""How one pod ended: the message of its process, or of what ended it.
 
-What is said here travels from the silo to the consortium, past the guard and its audit log. A trainer sees the data and
+These texts travel from the silo to the consortium, past the guard and its audit log. A trainer sees the data and
 runs the job's code, so nothing of it is passed on but its exit code and one of a few known reasons.
 """
 
@@ -29,7 +29,7 @@ CODES = {
 """Reason of a process that left none, by its exit code; see `fedsilo.errors`."""
 
 MAX_MESSAGE = 1024
-"""Characters of a process's words that are passed on."""
+"""Characters of a process's message that are passed on."""
 
 _UNFORESEEN = errors.FedsiloError.reason
 
@@ -38,13 +38,13 @@ _KNOWN = {
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, errors.FedsiloError)
 } | {"AuditBroken"}
-"""Reasons with which a process of ours ends; docs/errors.md has them all."""
+"""Reasons with which our processes end; docs/errors.md lists them all."""
 
 _NEVER_RAN = ("StartError", "ContainerCannotRun")
 """Reasons of a container whose process was never started: its message is the node's."""
 
 _EXIT_CODE = re.compile(r"failed with exit code (\d+) matching FailJob rule")
-"""What the Job controller says of a pod failure policy; the pod itself may be gone."""
+"""The Job controller's message about a pod failure policy; the pod itself may be gone."""
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Reason.EVICTED, "made room for a pod of higher priority"),
@@ -73,7 +73,7 @@ class Termination:
 
 
 def termination_of(pod: Object, more_memory: str) -> Termination | None:
-    """Why the pod failed or is about to; None when nothing says so.
+    """Why the pod failed or is about to; None when there is no sign of that.
 
     :param more_memory: what to do where it had too little memory, a sentence.
     """
@@ -81,7 +81,7 @@ def termination_of(pod: Object, more_memory: str) -> Termination | None:
     if holds(pod, PodCondition.DISRUPTION_TARGET):
         return _disruption(condition(pod, PodCondition.DISRUPTION_TARGET) or {}, status)
     if status.get("reason"):
-        return Termination(Reason.EVICTED, f"was ended by its node ({_words(status)}).", Reason.EVICTED)
+        return Termination(Reason.EVICTED, f"was ended by its node ({_detail(status)}).", Reason.EVICTED)
     component = labels_of(pod)[COMPONENT]
     check = _terminated(status, "initContainerStatuses")
     if check is not None and check["exitCode"] != 0:
@@ -107,7 +107,7 @@ def reason_in(message: str) -> str:
 
 
 def _terminated(status: Mapping[str, Any], containers: str) -> Mapping[str, Any] | None:
-    """How the one container of its sort ended, if it has."""
+    """How the only container in this list ended, if it has."""
     statuses = status.get(containers) or [{}]
     found: Mapping[str, Any] | None = (statuses[0].get("state") or {}).get("terminated")
     return found
@@ -121,24 +121,24 @@ def _exit(terminated: Mapping[str, Any], component: str, log: str) -> Terminatio
     code, text = terminated.get("exitCode", 0), str(terminated.get("message") or "")
     if terminated.get("reason") in _NEVER_RAN:
         return Termination("", f"ended with exit code {code}: {_line(text)}")
-    left, message = _left(text)
+    left, message = _read_message(text)
     reason = left if left in _KNOWN else CODES.get(code, "")
     end = f"ended with exit code {code} ({reason})" if reason else f"ended with exit code {code}"
-    if message and _may_be_told(component, left):
+    if message and _may_be_disclosed(component, left):
         return Termination(reason, f"{end}: {_line(message)}")
     return Termination(reason, f"{end}; its log says more: {log}.")
 
 
-def _may_be_told(component: str, left: str) -> bool:
-    """Whether a process's words may leave for the consortium.
+def _may_be_disclosed(component: str, left: str) -> bool:
+    """Whether a process's message may be disclosed to the consortium.
 
-    The aggregator is the consortium's own. A guard's errors are written without the data, but for one that nobody
-    foresaw: that may quote what a trainer has given to it.
+    The aggregator is the consortium's own. A guard's errors are written without the data, except for an unforeseen one,
+    which may quote what a trainer has handed to it.
     """
     return component == "aggregator" or (component == "guard" and left in _KNOWN and left != _UNFORESEEN)
 
 
-def _left(text: str) -> tuple[str, str]:
+def _read_message(text: str) -> tuple[str, str]:
     """Reason and message that a process left in its termination log; anything else there has no reason."""
     try:
         document = json.loads(text)
@@ -153,7 +153,7 @@ def _line(text: str) -> str:
 
 
 def _log_of(pod: Object) -> str:
-    """The command that shows it, to whom may read it."""
+    """The command that shows the log to those who may read it."""
     labels = labels_of(pod)
     silo = f" --silo {labels[SILO]}" if SILO in labels else ""
     return (
@@ -163,12 +163,12 @@ def _log_of(pod: Object) -> str:
 
 
 def _disruption(found: Mapping[str, Any], status: Mapping[str, Any]) -> Termination:
-    reason, words = _DISRUPTIONS.get(str(found.get("reason")), (Reason.EVICTED, "was disrupted"))
-    detail = _words(status if status.get("message") else found)
-    return Termination(reason, f"{words} ({detail}).", reason)
+    reason, end = _DISRUPTIONS.get(str(found.get("reason")), (Reason.EVICTED, "was disrupted"))
+    detail = _detail(status if status.get("message") else found)
+    return Termination(reason, f"{end} ({detail}).", reason)
 
 
-def _words(said: Mapping[str, Any]) -> str:
-    """A node's, without how much each container had used: a trainer could choose the number."""
-    text = " ".join(str(said.get("message") or said.get("reason") or "no reason was given").split())
+def _detail(found: Mapping[str, Any]) -> str:
+    """The node's message, without how much each container had used: a trainer could choose that number."""
+    text = " ".join(str(found.get("message") or found.get("reason") or "no reason was given").split())
     return text.partition(" Container ")[0].rstrip(".")

@@ -20,7 +20,7 @@ COMPONENT = "silo-agent"
 
 
 def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
-    """What makes the agents those of the participants: new ones, resumed or suspended ones, and none besides."""
+    """Actions that make the agents those of the participants: new ones, resumed or suspended ones, and none besides."""
     reachable = state.trust.address is not None or job.spec.aggregator.url is not None
     suspend = not state.active
     frozen: _Frozen | None = None
@@ -39,13 +39,13 @@ def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[A
 
 
 def suspended(state: JobState) -> Iterator[Action]:
-    """What takes the pods from every agent."""
+    """Actions that remove the pods of every agent."""
     for agent in state.agents.values():
         yield from _suspension(state, agent, True)
 
 
 def deleted(state: JobState) -> Iterator[Action]:
-    """What deletes every agent."""
+    """Actions that delete every agent."""
     for agent in state.agents.values():
         if not is_deleted(agent):
             yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref_of(agent)))
@@ -71,7 +71,7 @@ def _suspension(state: JobState, agent: Object, suspend: bool) -> Iterator[Actio
 
 @dataclass(frozen=True)
 class _Frozen:
-    """What the agents of all silos say alike; to compute it takes as long as the job has silos."""
+    """What is the same in the agents of all silos, computed once: its cost grows with the number of silos."""
 
     job: Object
     trust: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What has to be done about the aggregator's objects: what is missing, and what is not as it should be."""
+"""Actions on the aggregator's objects: those that are missing, and those that are not as they should be."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def orphans(state: JobState) -> Iterator[Action]:
 
 
 def static_children(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
-    """What is there from the first step to the last, and restored when it is not."""
+    """The objects that exist from the first step to the last, and are restored when they are missing."""
     trust, observed = state.trust, state.observed
     if trust.service_address is not None and trust.service_address != trust.address:
-        # An address does not change in place, and the agents know only the one that they were told.
+        # An address does not change in place, and the agents know only the one that they were given.
         service = state.aggregator.children[SERVICE]
         yield Delete(SERVICE, ref_of(service), uid_of(service))
     else:
@@ -65,7 +65,7 @@ def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator
 
 
 def suspended(state: JobState) -> Iterator[Action]:
-    """What takes the aggregator's pod from it, unless it has ended."""
+    """Suspend the aggregator's Job, unless it has ended."""
     batch = state.aggregator.children.get(JOB)
     if batch is not None and state.aggregator.outcome is None:
         yield from _suspend(batch, True)
@@ -88,7 +88,7 @@ def _existing_workload(
 
 
 def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
-    """Its keys, unless they would be some that no silo trusts."""
+    """The Secret with its keys, unless no silo would trust them."""
     if state.trust.replaced_master is None:
         keys = keys_of(state.trust, state.observed, job, settings)
         yield Create(children.secret(state.observed, keys))

@@ -1,4 +1,4 @@
-"""What an observation of a job amounts to: interpreted here, once, for actions, conditions and status alike."""
+"""The interpretation of an observed job: done here, once, for actions, conditions and status alike."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def assess(seen: JobObservation, settings: Settings) -> JobState:
     parsed = parse(seen.job)
     lines = [fault.line() for fault in parsed.faults]
     if parsed.job is None and seen.has_started:
-        # Only another version can read it: nothing is decided about it but what its aggregator came to.
+        # Only another version can read it: nothing is decided about it except the outcome of its aggregator.
         end = _end_of_aggregator(state)
         return _ending(state, end) if end else replace(state, stage=Stage.UNREADABLE, faults=tuple(lines))
     if parsed.job is not None and not seen.has_started:
@@ -135,7 +135,7 @@ def _ending(state: JobState, end: Condition) -> JobState:
 def _end(
     state: JobState, job: FederatedJob, silos: Sequence[Participant], blocked: Diagnosis | None
 ) -> Condition | None:
-    """Complete or Failed: the aggregator has ended or can never run, or too few silos are left or there ever were."""
+    """Complete or Failed: the aggregator has ended or can never run, or there are not, or no longer, enough silos."""
     if blocked is not None and blocked.permanent:
         return _failed(blocked)
     if (end := _end_of_aggregator(state)) is not None:
@@ -158,7 +158,7 @@ def _end_of_aggregator(state: JobState) -> Condition | None:
 
 
 def _earlier_problem(job: Object, diagnosis: Diagnosis) -> str:
-    """What was wrong before the tries were used up, where no pod is left that says it."""
+    """What was wrong before the tries were used up, where no pod is left that shows it."""
     before = condition(job, ConditionType.RUNNING)
     if diagnosis.reason != Reason.BACKOFF_LIMIT_EXCEEDED or before is None or before["status"] == "True":
         return ""

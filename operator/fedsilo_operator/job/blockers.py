@@ -16,7 +16,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 
 
 def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Diagnosis | None:
-    """Why the silos that the job means cannot be asked, or cannot be enough; None when they can.
+    """Why the silos that the job names cannot be asked, or cannot be enough; None when they can.
 
     :param named: the silos that the specification means.
     """
@@ -73,7 +73,7 @@ def _namesakes(refs: Sequence[Ref]) -> Iterator[str]:
 
 
 def _keys_missing(silos: Sequence[Object]) -> Diagnosis | None:
-    """A key is made within a second; only where a Silo says what hinders that has a person something to do."""
+    """A key is made within a second; somebody has to act only where a Silo reports what prevents that."""
     if not silos:
         return None
     hindered = [found for silo in silos if (found := _hindrance(silo)) is not None]

@@ -1,4 +1,4 @@
-"""What is wrong with a job as it is written, and what only the aggregator's image can tell."""
+"""What is wrong with a job as it is written, and what only the aggregator's image can decide."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ METHOD = "spec.method.name"
 
 @dataclass(frozen=True)
 class Parsed:
-    """A job in types, without what may change while it runs.
+    """A parsed job, without the fields that may change while it runs.
 
-    :param job: None when it cannot be understood; `faults` then say why.
+    :param job: None when it cannot be understood; `faults` then has the reasons.
     """
 
     job: FederatedJob | None
@@ -58,7 +58,7 @@ def faults(job: FederatedJob) -> list[Fault]:
 
 
 def is_known(job: FederatedJob) -> bool:
-    """Whether this operator has the job's method; another image may have one that it has not."""
+    """Whether this operator has the job's method; another image may have one that it lacks."""
     return not any(fault.path == METHOD for fault in registry_faults(JobManifest("", job, ())))
 
 

@@ -1,4 +1,4 @@
-"""What a job's state amounts to as conditions: while it goes on, and at its end."""
+"""A job's state as conditions: while it is active, and at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 
 
 def active_conditions(state: JobState) -> Iterator[Condition]:
-    """Conditions of a job that goes on; those of the time before the start are not asked again after it."""
+    """Conditions of an active job; those that concern the time before the start are not evaluated again after it."""
     if state.has_started:
         yield _settled(state, ConditionType.ACCEPTED) or _accepted(state)
         yield _settled(state, ConditionType.ADMITTED) or _admitted(state.participants, ())
@@ -35,7 +35,7 @@ def active_conditions(state: JobState) -> Iterator[Condition]:
 
 
 def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
-    """The last word: how it ended, what stopped with it, and what was true before."""
+    """The final conditions: how it ended, what stopped with it, and what was true before."""
     never_ran = end.type == ConditionType.FAILED and not state.has_started
     if never_ran:
         yield Condition(ConditionType.ACCEPTED, "False", end.reason, end.message)
@@ -49,7 +49,7 @@ def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
 
 
 def unreadable_conditions(state: JobState) -> Iterator[Condition]:
-    """What is said of a job that another version has started and that this one cannot read."""
+    """Conditions of a job that another version has started and that this one cannot read."""
     faults = " ".join(f"{line}." for line in state.faults)
     text = (
         f"Another version of the operator has started this job, and {version()} cannot read it: {faults} Its pods go on"
@@ -74,7 +74,7 @@ def _accepted(state: JobState) -> Condition:
 
 
 def _admission(state: JobState) -> Condition:
-    """What the silos have decided before the start: all objections of all of them at once."""
+    """The silos' decisions before the start: all objections of all of them at once."""
     if state.starters:
         return _admitted(state.starters, state.left_out)
     objections = [silo.objection for silo in state.candidates if silo.objection is not None]
@@ -134,14 +134,14 @@ def _not_running(state: JobState) -> Diagnosis:
 
 
 def _settled(state: JobState, name: ConditionType) -> Condition | None:
-    """A condition as it was at the start; None where the status does not say so yet."""
+    """A condition as it was at the start; None where the status does not have it yet."""
     before = _earlier(state, name)
     unsettled = before is None or before.status == "False" or before.reason == Reason.UNREADABLE
     return None if unsettled else before
 
 
 def _repeated(state: JobState, *names: ConditionType) -> Iterator[Condition]:
-    """Conditions as they were observed, to be said again."""
+    """Conditions as they were observed, to be written unchanged."""
     for name in names:
         if before := _earlier(state, name):
             yield before

@@ -62,7 +62,7 @@ class JobController:
         self._now = now
 
     def watches(self) -> Sequence[Watch]:
-        """What wakes it: jobs, the silos that they name, their agents, and whatever an aggregator consists of."""
+        """What triggers it: jobs, the silos that they name, their agents, and the aggregator's objects."""
         return (
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),
@@ -71,7 +71,7 @@ class JobController:
         )
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring one job a step on."""
+        """Advance one job by a step."""
         await self._sweep(key.ref)
         seen = observe(self._cache, key.ref)
         if seen is None:
@@ -87,7 +87,7 @@ class JobController:
     async def _sweep(self, ref: Ref) -> None:
         """Delete agents of a job that was forced out of the cluster, past its finalizer.
 
-        The caches of jobs and agents may be of different moments, so the cluster itself is asked.
+        The caches of jobs and agents may be of different age, so the cluster itself is asked.
         """
         job = self._cache.get(FEDERATED_JOB, ref)
         labels = {JOB_NAMESPACE: ref.namespace, JOB_NAME: ref.name}

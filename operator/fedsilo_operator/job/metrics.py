@@ -40,7 +40,7 @@ SILO = Series(
 DECLARED = (JOBS, INFO, STATE, ROUND, ROUNDS, START, DEADLINE, SCORE, TRAINING, SILO)
 
 _NUMBERS = ((ROUND, "round"), (ROUNDS, "rounds"))
-_MOMENTS = ((START, "roundStartTime"), (DEADLINE, "roundDeadline"))
+_TIMES = ((START, "roundStartTime"), (DEADLINE, "roundDeadline"))
 _FIGURES = ((SCORE, "metrics"), (TRAINING, "training"))
 
 
@@ -69,7 +69,7 @@ def _job(job: Object) -> Iterator[Sample]:
     for series, field in _NUMBERS:
         if field in status:
             yield Sample(series, labels, status[field])
-    for series, field in _MOMENTS:
+    for series, field in _TIMES:
         # An aggregator writes it, and no aggregator may take the operator's metrics away.
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             yield Sample(series, labels, parse_timestamp(status[field]).timestamp())

@@ -1,4 +1,4 @@
-"""What the job controller looks at, taken together at one moment."""
+"""What the job controller observes, read together at one point in time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class JobObservation:
     :param pods: those that the aggregator's Job made.
     :param previous_pod: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
-    :param rejections: what the API server would not let this very reconcile do.
+    :param rejections: what the API server rejected in this very reconcile.
     """
 
     job: Object

@@ -1,4 +1,4 @@
-"""The silos of a job: which are in question, what each has decided, and how far its agent is."""
+"""The silos of a job: the candidates, the decision of each, and the state of its agent."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ class Participant:
     :param public_key: None while the silo has published none.
     :param agent: None while there is none.
     :param exists: whether there is such a Silo now; without one no agent is made.
-    :param trusted: whether the agent, if there is one, says what the operator told it.
+    :param trusted: whether the agent, if there is one, has what the operator wrote into it.
     :param admitted: whether the silo takes part if the job starts.
-    :param decided: whether the silo's word stands unless somebody changes something; a person's may be awaited.
+    :param decided: whether the silo's decision stands unless somebody changes something; that of a person may be
+        awaited.
     :param objection: why the silo does not admit the job, or why the operator cannot ask it.
     :param ready: whether the agent runs, or has run to its end.
     :param failure: why the agent has failed, if it has.
     :param not_ready: what the job waits for where the agent neither runs nor has failed.
     :param phase: as the agent reports it.
-    :param message: what a person should know of the silo.
+    :param message: a note about the silo, for people.
     """
 
     ref: Ref
@@ -65,7 +66,7 @@ def candidates(
     """The silos in question; after the start those that the job started with, whatever became of them.
 
     :param named: those that the specification means.
-    :param distrusted: by silo, what is wrong with what its agent says.
+    :param distrusted: by silo, what is wrong with its agent's trust.
     """
     existing = {ref_of(silo): silo for silo in seen.silos}
     problems = {ref: Diagnosis(Reason.TRUST_BROKEN, text) for ref, text in distrusted.items()}
@@ -115,7 +116,7 @@ def reported(agent: Object | None) -> tuple[str, str]:
 def _participant(
     ref: Ref, public_key: str | None, agent: Object | None, problem: Diagnosis | None, *, exists: bool
 ) -> Participant:
-    """All that an agent's status amounts to.
+    """The participant as its agent's status describes it.
 
     :param problem: why the operator may not make or change the agent, or does not trust it.
     """

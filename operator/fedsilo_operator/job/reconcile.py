@@ -1,4 +1,4 @@
-"""What becomes of a job next: a pure function of what was observed."""
+"""The next step of a job: a pure function of what was observed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         now=now,
     )
 
-    # 7. Look again where no watch would tell: why a pod does not run is often only in Events.
+    # 7. Look again where no watch would report it: why a pod does not run is often only in Events.
     waiting = state.aggregator.waiting if state.active else ()
     return _plan(state, actions, wanted, backoff(waiting, now) if waiting else None)
 
@@ -99,7 +99,7 @@ def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
 
 
 def _after_completion(state: JobState, now: datetime) -> Plan:
-    """Nothing changes any more, but for what the agents still say, and that the job's time to live runs out."""
+    """Nothing changes any more, except what the agents still report and the job's time to live."""
     actions = _pods_away(state)
     wanted = status.unchanged(state.observed, status.refreshed(state))
     lifetime, over_since = state.observed["spec"].get("ttlSecondsAfterFinished"), wanted.get("completionTime")
@@ -124,7 +124,7 @@ def _finalize(state: JobState) -> Plan:
 def _plan(
     state: JobState, actions: Iterable[Action], wanted: Object, requeue_after: float | None = None
 ) -> Plan:
-    """The plan that also tells what is new."""
+    """The plan, with an Event for each transition."""
     news = status.news(state.observed, wanted)
     return Plan(tuple(actions), news, status.to_write(state.observed, wanted), requeue_after)
 

@@ -1,4 +1,4 @@
-"""What an observation of a job amounts to, as one value: actions, conditions and status read nothing else."""
+"""An observed job, interpreted as one value: actions, conditions and status read nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedsilo_operator.reasons import Diagnosis
 
 
 class Stage(Enum):
-    """Where a job stands, which decides what its reconcile does."""
+    """Stage of a job, which decides what its reconcile does."""
 
     DELETED = auto()
-    """Somebody deletes it."""
+    """It is being deleted."""
 
     FINISHED = auto()
     """It has come to its end before, which nothing takes back."""
@@ -48,8 +48,8 @@ class AggregatorState:
     :param children: its objects by kind, the claim included.
     :param orphans: objects under a name of this job's that belong to an earlier job of the same name.
     :param previous_pod: whether a pod of an earlier Job is still there, which may write to the volume.
-    :param running: whether a pod runs, or is done and its Job about to say so.
-    :param has_run: whether the job's status says that it ran.
+    :param running: whether a pod runs, or is done and its Job about to report that.
+    :param has_run: whether the job's status reports that it ran.
     :param outlived_account: whether a pod is older than its account, so that its token is worth nothing.
     :param waiting: its Job and pods, while no pod runs.
     :param diagnosis: what keeps its pod from running.
@@ -77,7 +77,7 @@ class AggregatorState:
 class JobState:
     """A job, interpreted.
 
-    :param observed: the job as observed: its identity, and what its status said before.
+    :param observed: the job as observed: its identity, and its status so far.
     :param agents: all SiloAgents of the job by silo.
     :param has_started: whether the participants were settled before this step.
     :param end: `Complete` or `Failed`, where the job comes to its end now.

@@ -1,4 +1,4 @@
-"""The operator's half of a job's status: conditions, the phase that sums them up, the silos, and what is news."""
+"""The operator's half of a job's status: conditions, their summary as a phase, the silos, and the Events about changes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ORDER = tuple(ConditionType)
 
 MAX_MESSAGE, MAX_MESSAGES = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
-fields and the aggregator's half need room. The agent's own status has the whole."""
+fields and the aggregator's half need room. The agent's own status has the full text."""
 
 _EXPECTED = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
-"""Reasons of a condition that is False, worth an Event, and nothing that a person must act upon."""
+"""Reasons of a condition that is False, worth an Event, that nobody needs to act upon."""
 
 Entries = list[dict[str, Any]]
 """The operator's part of `status.silos`; the aggregator's fields stand beside it in the same entries."""
@@ -58,7 +58,7 @@ def document(
 
 
 def unchanged(job: Object, silos: Entries) -> dict[str, Any]:
-    """What the operator has said already, word for word, but for the silos."""
+    """The operator's part as it was last written, unchanged except for the silos."""
     names = ("phase", "conditions", "startTime", "completionTime")
     return _without_empty(job, {name: status_of(job).get(name) for name in names} | {"silos": silos})
 
@@ -70,7 +70,7 @@ def _without_empty(job: Object, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def phase(conditions: Iterable[Mapping[str, Any]]) -> JobPhase:
-    """One word for the conditions, for people; nothing is decided by it."""
+    """The phase that sums up the conditions, for people; nothing is decided by it."""
     status = {item["type"]: item["status"] for item in conditions}
     for name in (
         ConditionType.COMPLETE,
@@ -99,7 +99,7 @@ def silos(state: JobState) -> Entries:
 
 
 def refreshed(state: JobState) -> Entries:
-    """The silos as they were last said to be, with the latest words of those agents that are still there."""
+    """The silos as they were last written, updated from those agents that still exist."""
     entries = {entry["name"]: entry for entry in _earlier_entries(state.observed)}
     for ref, agent in state.agents.items():
         if entries.get(ref.name, {}).get("phase") != AgentPhase.LEFT_OUT:
@@ -113,7 +113,7 @@ def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
 
 
 def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
-    """The status, or None when the job says so already and nothing of the operator's besides."""
+    """The status, or None when the job already has it, with no further field of the operator's."""
     observed = status_of(job)
     types = {item["type"] for item in wanted.get("conditions", ())}
     names = {item["name"] for item in wanted.get("silos", ())}
@@ -126,7 +126,7 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
 def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
     """Conditions that have another status than before, or another reason for the same.
 
-    Objections come silo by silo under one reason, so there every new word counts.
+    Objections come silo by silo under one reason, so there every change of the message counts.
     """
     return tuple(_news(job, wanted))
 
@@ -148,7 +148,7 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _is_news(name: str, status: str, reason: str) -> bool:
-    """Waiting is not; nor that all agents run, which `Running` tells next."""
+    """Waiting is no news; nor that all agents run, which `Running` reports next."""
     if name == ConditionType.SUSPENDED:
         return reason in (Reason.SUSPENDED, Reason.RESUMED)
     return reason not in HARMLESS and (name, status) != (ConditionType.SILOS_READY, "True")
@@ -159,7 +159,7 @@ def _entry(ref: Ref, phase: str, message: str) -> dict[str, Any]:
 
 
 def _earlier_entries(job: Object) -> Entries:
-    """What the operator said of the silos: its entries are those with a namespace."""
+    """The operator's earlier entries of the silos: those with a namespace."""
     entries = status_of(job).get("silos") or ()
     names = ("name", "namespace", "phase", "message")
     return [{name: entry.get(name, "") for name in names} for entry in entries if "namespace" in entry]

@@ -1,7 +1,7 @@
-"""What the silos are told of the aggregator, and whether their agents still say it.
+"""What the silos trust about the aggregator, and whether their agents still have it.
 
 The ConfigMap of the start is the record. An agent is no source: whoever may make SiloAgents in one silo's namespace
-must not decide about the job. Before the start nothing runs yet, and what counts is what the operator would tell now.
+must not decide about the job. Before the start nothing runs yet, and what counts is what the operator would write now.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fedsilo_operator.workloads.aggregator import server_names, trust_in, url_of
 class Trust:
     """What holds between the silos of a job and its aggregator.
 
-    :param record: what the agents were told at the start; None before it, and where the record is lost.
-    :param address: cluster IP that the agents were told, or that they will be.
+    :param record: what the agents were given at the start; None before it, and where the record is lost.
+    :param address: cluster IP that the agents were given, or will be.
     :param service_address: cluster IP of the Service as it is.
-    :param distrusted: by silo, what its agent says that it was not told.
+    :param distrusted: by silo, what its agent has that the operator did not write.
     :param replaced_master: what is wrong when the operator's master key is not the one behind the record.
     """
 
@@ -41,7 +41,7 @@ class Trust:
 
 
 def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> Trust:
-    """What record, Service and agents say of each other."""
+    """How record, Service and agents agree."""
     record = trust_in(seen.children[CONFIG_MAP]) if CONFIG_MAP in seen.children else None
     service = seen.children.get(SERVICE)
     service_address = (service["spec"].get("clusterIP") or None) if service else None
@@ -67,17 +67,17 @@ def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> T
 
 
 def bundle(trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Mapping[str, str]:
-    """What every agent is told: url, address inside the cluster, authority, task key.
+    """The trust bundle of every agent: url, address inside the cluster, authority, task key.
 
     :param observed: the job as observed.
     """
     if trust.record is not None:
         return trust.record
     keys = keys_of(trust, observed, job, settings)
-    told = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
+    content = {"url": url_of(job), "caCertificate": keys.ca_certificate, "taskKey": keys.verify_key}
     if job.spec.aggregator.url is None:
-        told["address"] = str(trust.address)
-    return told
+        content["address"] = str(trust.address)
+    return content
 
 
 def keys_of(trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> JobKeys:
@@ -90,13 +90,13 @@ def keys_of(trust: Trust, observed: Object, job: FederatedJob, settings: Setting
 def _address(
     record: Mapping[str, str] | None, service_address: str | None, agents: Mapping[Ref, Object]
 ) -> str | None:
-    """Where neither record nor Service is there, most of the agents say it: the Service comes back under it."""
+    """From record or Service; where neither exists, what most agents have: the Service is recreated under it."""
     if record is not None and "address" in record:
         return record["address"]
     if service_address is not None:
         return service_address
-    said = Counter(agent["spec"]["trust"].get("address") for agent in agents.values())
-    return said.most_common(1)[0][0] if said else None
+    addresses = Counter(agent["spec"]["trust"].get("address") for agent in agents.values())
+    return addresses.most_common(1)[0][0] if addresses else None
 
 
 def _replaced_master(recorded: str, present: str, settings: Settings) -> Diagnosis | None:
@@ -112,8 +112,8 @@ def _replaced_master(recorded: str, present: str, settings: Settings) -> Diagnos
 
 
 def _forgery(agent: Object, name: str, wanted: str) -> str:
-    said = agent["spec"]["trust"].get(name)
-    problem = "another authority than" if name == "caCertificate" else f"{said}, not {wanted}, which is"
+    found = agent["spec"]["trust"].get(name)
+    problem = "another authority than" if name == "caCertificate" else f"{found}, not {wanted}, which is"
     return (
         f"SiloAgent {ref_of(agent)} has in spec.trust.{name} {problem} what the operator tells the silos: somebody has"
         " changed or made it. Delete it, and the operator makes it again."

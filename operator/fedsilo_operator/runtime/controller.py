@@ -29,7 +29,7 @@ DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 """Upper bounds, in seconds, of the histogram of reconcile durations."""
 
 FAILURES_BEFORE_EVENT = 5
-"""Failures in a row, half a minute of them, after which a person is told: conflicts and restarts pass sooner."""
+"""Failures in a row, half a minute of them, after which people are notified: conflicts and restarts pass sooner."""
 
 
 RESULTS = ("success", "refused", "retry", "defect")
@@ -59,7 +59,7 @@ class Reconciler(Protocol):
         """Everything that its decisions depend on."""
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring the cluster to what the object says, whatever the trigger.
+        """Bring the cluster to the state that the object asks for, whatever the trigger.
 
         :return: seconds after which to reconcile again although nothing changed; None when only changes matter.
         :raises ClusterError: when something could not be done; the key comes back later.

@@ -1,4 +1,4 @@
-"""What the runtime knows of itself: reconciles, queues, watches and the lease."""
+"""The runtime's own metrics: reconciles, queues, watches and the lease."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Operator:
 
 
 async def _run_until_one_ends(*endless: Coroutine[Any, Any, Never]) -> Never:
-    """Run all until one fails, and fail like it: with one missing, the rest would only look alive."""
+    """Run all until one fails, and raise its error: with one missing, the rest would only seem to work."""
     tasks = [asyncio.ensure_future(each) for each in endless]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -78,7 +78,7 @@ class Queue:
         return len(self._waiting)
 
     def longest_running(self) -> float:
-        """Seconds for which the slowest worker has been busy with its key; 0 when none is."""
+        """Seconds for which the longest running worker has been busy with its key; 0 when none is."""
         return asyncio.get_running_loop().time() - min(self._working.values()) if self._working else 0.0
 
     def add(self, key: Key) -> None:
@@ -116,7 +116,7 @@ class Queue:
         return failures + 1
 
     def forget(self, key: Key) -> None:
-        """It succeeded: the next failure counts as the first."""
+        """Note that it succeeded: the next failure counts as the first."""
         self._failures.pop(key, None)
 
     async def get(self) -> tuple[Key, float]:

@@ -19,7 +19,7 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
 
 
 class Reflector:
-    """Keeps one indexer in step with the API server, and tells its listeners of every difference."""
+    """Keeps one indexer in step with the API server, and notifies its listeners of every difference."""
 
     def __init__(self, cluster: Cluster, kind: Kind, labels: str, indexer: Indexer) -> None:
         self._cluster = cluster

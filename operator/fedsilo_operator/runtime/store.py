@@ -14,7 +14,7 @@ from fedsilo_operator.objects import JOB_NAME, JOB_UID, Kind, Ref, kind_of, labe
 T = TypeVar("T")
 
 INDEXED = (JOB_UID, JOB_NAME)
-"""Labels with few objects to a value."""
+"""Labels with few objects per value."""
 
 Changed = Callable[[Object | None, Object | None], None]
 """Called with an object before and after a change."""
@@ -28,7 +28,7 @@ class Indexer:
         self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
         self._by_label: defaultdict[tuple[str, str], set[Ref]] = defaultdict(set)
         self.listeners: list[Changed] = []
-        """Called for every difference, whoever brought it."""
+        """Called for every difference, whether a watch or a write brought it."""
 
     def update(self, obj: Object) -> None:
         """Set an object, and notify the listeners if that changed anything."""
@@ -75,7 +75,7 @@ class Indexer:
 
 
 class Store:
-    """Caches of all kinds. The objects in it are shared: nobody changes one."""
+    """Caches of all kinds. The objects in it are shared and must not be changed."""
 
     def __init__(self) -> None:
         self._indexers: dict[Kind, dict[str, Indexer]] = {}
@@ -118,7 +118,7 @@ class WriteThrough:
     """A cluster whose applies are seen in the store at once.
 
     A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
-    record an event twice, or go back on an end that was reached.
+    record an event twice, or take back an end that was reached.
     """
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
@@ -161,7 +161,7 @@ class WriteThrough:
 
 
 def _version(obj: Object) -> int:
-    """Versions of one kind can be compared as numbers since Kubernetes 1.35 says so (KEP-5504)."""
+    """Versions of one kind can be compared as numbers, as Kubernetes 1.35 guarantees (KEP-5504)."""
     return int(obj["metadata"].get("resourceVersion", 0))
 
 

@@ -32,7 +32,7 @@ class AdmissionDecision:
     :param status: of the condition `Admitted`.
     :param phase: of an agent that does not run because of it.
     :param parsed: what the children are made from; None unless the job is admitted.
-    :param unreadable: whether this version of the operator cannot tell, so that pods of another stay as they are.
+    :param unreadable: whether this version of the operator cannot read it, so that pods of another stay as they are.
     """
 
     status: Status
@@ -70,7 +70,7 @@ def decide(seen: AgentObservation, settings: Settings) -> AdmissionDecision:
     found = objections(typed_agent, typed_silo, seen.trainer_image or trainer_image(typed_agent, settings))
     if found:
         return _refused(found)
-    # What guard and trainer read must be what they began with.
+    # Guard and trainer must read what they began with.
     parsed = ParsedAgent(typed_agent, typed_silo, agent)
     if (changed := _changed_configuration(seen, parsed)) is not None:
         return AdmissionDecision("False", Diagnosis(Reason.TRUST_BROKEN, changed))
@@ -99,7 +99,7 @@ def _refused(found: Sequence[Diagnosis]) -> AdmissionDecision:
 
 
 def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str | None:
-    """What is wrong when guard and trainer would read something else than they began with.
+    """What is wrong when guard and trainer would read anything else than they began with.
 
     What a guard checks must not change under it, neither by an edited Silo nor by whoever may make ConfigMaps.
     """

@@ -1,4 +1,4 @@
-"""What an observation of a SiloAgent amounts to: interpreted here, once, for actions, conditions and status alike."""
+"""The interpretation of an observed SiloAgent: done here, once, for actions, conditions and status alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent, config
 
 
 def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentState:
-    """Where the agent stands, which is not being deleted."""
+    """The state of an agent that is not being deleted."""
     trainer, guard = components(seen, now)
     recorded = _recorded_outcome(seen.agent)
     if recorded is not None:
@@ -60,7 +60,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
 
 
 def _recorded_outcome(agent: Object) -> Outcome | None:
-    """The end that the agent's status says already."""
+    """The end that the agent's status has recorded."""
     for end in (ConditionType.FINISHED, ConditionType.FAILED):
         if holds(agent, end):
             found = condition(agent, end) or {}
@@ -143,7 +143,7 @@ def _message(
 
 
 def _suspend_at_the_end(seen: AgentObservation) -> dict[str, bool]:
-    """Nothing computes any more. A guard stays until the job is over: it tells why there is no answer."""
+    """Nothing computes any more. A guard stays until the job is over: it reports why there is no answer."""
     return {TRAINER: True, GUARD: seen.suspended}
 
 

@@ -20,7 +20,7 @@ from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, suspension
 
 
 def missing(state: AgentState, settings: Settings) -> Iterator[Action]:
-    """What makes the children that are missing, in one failure group: no pod is ever without its network policies."""
+    """Actions that create the missing children, in one failure group: no pod is ever without its network policies."""
     return isolate("children", _missing(state, settings))
 
 
@@ -37,7 +37,7 @@ def _missing(state: AgentState, settings: Settings) -> Iterator[Action]:
 
 
 def suspensions(state: AgentState) -> Iterator[Action]:
-    """What suspends or resumes the Jobs; each is a failure group of its own, so that nothing keeps pods alive."""
+    """Actions that suspend or resume the Jobs; each is a failure group of its own, so that nothing keeps pods alive."""
     for component in (state.trainer, state.guard):
         suspend = state.suspend.get(component.name)
         if component.job is not None and suspend is not None and component.differs(suspend):

@@ -17,11 +17,11 @@ from fedsilo_operator.silo.state import ComponentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 
 GUARD_PLACEMENT = timedelta(seconds=15)
-"""A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely next."""
+"""A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely being placed."""
 
 TRAINER_EXIT_SECONDS = 30.0
-"""Time in which a trainer whose guard is done may end by itself: it puts the silo's own model into its place, and a
-pod that is stopped takes its log along."""
+"""Time in which a trainer whose guard is done may end by itself: it publishes the silo's own model, and stopping its
+pod would delete the log."""
 
 
 def components(seen: AgentObservation, now: datetime) -> tuple[ComponentState, ComponentState]:

@@ -1,4 +1,4 @@
-"""What the silo controller observes of one SiloAgent, taken together at one moment and not interpreted yet."""
+"""What the silo controller observes of one SiloAgent, read together at one point in time and not interpreted yet."""
 
 from __future__ import annotations
 

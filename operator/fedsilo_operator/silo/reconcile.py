@@ -1,4 +1,4 @@
-"""What becomes of a SiloAgent: a pure function of what was observed.
+"""The next step of a SiloAgent: a pure function of what was observed.
 
 Children are made where they are missing and are not changed afterwards, but for the suspension of the Jobs: an operator
 that is upgraded, or a Silo that is edited, changes nothing under a job that runs.
@@ -17,7 +17,7 @@ from fedsilo_operator.silo.observe import AgentObservation
 
 
 def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
-    """What to do about an agent, and what its status should say."""
+    """What to do about an agent, and the status that it should have."""
     # 1. An agent that is being deleted takes its children along, by their owner references.
     if is_deleted(seen.agent):
         return Plan()
@@ -34,5 +34,6 @@ def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan
     # 5. Write the status where it changes, and record an Event for each transition.
     wanted, events = status.document(state, now), tuple(status.events(state))
 
-    # 6. Look again where no watch tells: while only Events explain a pod, and while a trainer may end by itself.
+    # 6. Look again where no watch would report it: while only Events explain a pod, and while a trainer may end by
+    # itself.
     return Plan(tuple(actions), events, wanted, state.requeue_after)

@@ -47,7 +47,7 @@ class KeyObservation:
 
 @dataclass(frozen=True)
 class KeyState:
-    """How a silo's key stands.
+    """The state of a silo's key.
 
     :param silo: the Silo as observed.
     :param public_key: the one that stays or becomes published; None while there is none.
@@ -62,7 +62,7 @@ class KeyState:
 
 
 def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
-    """What to do about a silo's key, and what the Silo's status should say."""
+    """What to do about a silo's key, and the status that the Silo should have."""
     # 1. A Silo that is being deleted keeps its Secret, which is the institution's.
     if is_deleted(seen.silo):
         return Plan()
@@ -70,12 +70,12 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
     # 2. Interpret what was observed, once: everything below reads this value only.
     state = assess(seen)
 
-    # 3. Make a key where none was ever published, and read it again before anything is said about it.
+    # 3. Make a key where none was ever published, and read it again before anything is reported about it.
     if state is None:
         created = Create(secret(ref_of(seen.silo).namespace, new_key()))
         return Plan((created,), requeue_after=CREATED_POLL_SECONDS)
 
-    # 4. Publish it, or say what is wrong with it; no watch tells when that changes.
+    # 4. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
         events=tuple(_events(state)),
         status=_status(state, now),
@@ -84,7 +84,7 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
 
 
 def assess(seen: KeyObservation) -> KeyState | None:
-    """How a silo's key stands; None while there has never been one."""
+    """The state of a silo's key; None while there has never been one."""
     published: str | None = status_of(seen.silo).get("publicKey")
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
 

@@ -1,4 +1,4 @@
-"""Where a SiloAgent stands: what `assess` makes of an observation, and all that actions, conditions and status read."""
+"""The state of a SiloAgent: what `assess` makes of an observation, and all that actions, conditions and status read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ComponentState:
     """Guard or trainer.
 
     :param job: its Job; None where there is none.
-    :param job_ended: whether the Job says that it has ended; its last pod may not have yet.
+    :param job_ended: whether the Job has ended by its own status; its last pod may not have yet.
     :param alive: whether a pod may still write to the volume.
     :param previous_pod: whether a pod of an earlier Job may.
     :param running: whether a pod runs or is done.
@@ -40,7 +40,7 @@ class ComponentState:
 
     @property
     def waiting(self) -> bool:
-        """Whether it has still to run."""
+        """Whether it has yet to run."""
         return self.outcome is None and not self.running
 
     @property
@@ -57,7 +57,7 @@ class ComponentState:
 
 @dataclass(frozen=True)
 class AgentState:
-    """How far an agent is, and what has to be done about it.
+    """The state of an agent, and what has to be done about it.
 
     :param agent: the SiloAgent as observed.
     :param phase: how far it is.

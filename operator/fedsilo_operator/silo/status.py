@@ -1,4 +1,4 @@
-"""The status of a SiloAgent, from where it stands: conditions, what is written, and the Events about what changed."""
+"""The status of a SiloAgent, from its state: conditions, what is written, and the Events about what changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo_operator.objects import satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.silo.state import AgentState
 
-_TOLD_ELSEWHERE = frozenset({Reason.ADMITTING, Reason.FINISHED})
+_EXPLAINED_ELSEWHERE = frozenset({Reason.ADMITTING, Reason.FINISHED})
 """Reasons of `Ready` that another condition explains better."""
 
 
@@ -52,9 +52,9 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
 
 
 def events(state: AgentState) -> Iterator[Event]:
-    """One for each transition that a person would want to know of; Warning where one must act.
+    """One for each transition that people want to know of; Warning where somebody must act.
 
-    A failure is told by `Failed`, and not once more by `Ready`, which has the same words.
+    A failure is reported by `Failed`, and not again by `Ready`, which has the same message.
     """
     stated = conditions(state)
     failures = [one.message for one in stated if one.type == ConditionType.FAILED]
@@ -75,7 +75,7 @@ def _is_transition(agent: Object, stated: Condition) -> bool:
     if stated.type != ConditionType.READY:
         return True
     first_suspension = before is None and stated.reason == Reason.SUSPENDED
-    return stated.reason not in _TOLD_ELSEWHERE and not first_suspension
+    return stated.reason not in _EXPLAINED_ELSEWHERE and not first_suspension
 
 
 def _is_alarming(stated: Condition) -> bool:

@@ -57,7 +57,7 @@ _LAYOUT = Volume(Path(VOLUME))
 
 @dataclass(frozen=True)
 class ParsedAgent:
-    """A SiloAgent and its Silo in types: what the children are made from.
+    """A parsed SiloAgent and its Silo: what the children are made from.
 
     :param owner: the SiloAgent as observed, which owns the children.
     """
@@ -68,7 +68,7 @@ class ParsedAgent:
 
     @property
     def ref(self) -> Ref:
-        """The SiloAgent; its claim and its configuration are called like it."""
+        """The SiloAgent; its claim and its configuration have the same name."""
         return Ref(self.agent.metadata.namespace, self.agent.metadata.name)
 
     def child(self, component: str) -> Ref:
@@ -145,7 +145,7 @@ def guard_policy(parsed: ParsedAgent) -> Object:
 
 
 def trainer_job(parsed: ParsedAgent, settings: Settings) -> Object:
-    """The job's image over the silo's data, on the silo's GPU, once its network is seen to be closed."""
+    """The job's image over the silo's data, on the silo's GPU, once its network is found closed."""
     template = parsed.silo.spec.agent
     dataset = parsed.silo.dataset(parsed.agent.spec.job.spec.data.dataset)
     container = Container(
@@ -204,7 +204,7 @@ def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
 
 
 def _isolation(parsed: ParsedAgent, settings: Settings) -> Container:
-    """The check of the network, in the silo's own image: the job's could claim anything.
+    """The check of the network, in the silo's own image: the job's image could report anything.
 
     It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change which
     nodes the pod fits, and its quality of service.

@@ -74,7 +74,7 @@ def server_names(job: FederatedJob, address: str | None) -> list[str]:
 def service(job: Object, address: str | None) -> Object:
     """The Service.
 
-    :param address: the cluster IP that agents were told; None lets the API server choose.
+    :param address: the cluster IP that agents were given; None lets the API server choose.
     """
     spec: dict[str, Any] = {
         "selector": _pod_labels(job),
@@ -142,7 +142,7 @@ def config(
     """What the aggregator is started with: the frozen job and its silos.
 
     :param public_keys: those of the silos that take part, in the order of folding.
-    :param trust: what all agents are told about the aggregator; the operator reads it back.
+    :param trust: what all agents are given to know the aggregator by; the operator reads it back.
     """
     frozen = parsed.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"status"})
     frozen["metadata"] = {name: frozen["metadata"][name] for name in ("name", "namespace", "uid")}
@@ -164,7 +164,7 @@ def public_keys_in(config: Object) -> dict[Ref, str]:
 
 
 def trust_in(config: Object) -> dict[str, str] | None:
-    """What the agents were told, as such a ConfigMap records it; None where an earlier version made it."""
+    """What the agents were given, as such a ConfigMap records it; None where an earlier version made it."""
     text = config["data"].get(TRUST_FILE)
     return None if text is None else dict(json.loads(text))
 
