@@ -1,4 +1,4 @@
-"""What stands round an operator under load: institutions, jobs, and stand-ins for kubelets and aggregators.
+"""The environment of an operator under load: institutions, jobs, and stand-ins for kubelets and aggregators.
 
 Both stand-ins are reconcilers on the operator's own runtime, with an administrator's rights.
 """
@@ -92,7 +92,7 @@ class Kubelet:
         if pod is None:
             return None
         phase = pod["status"]["phase"]
-        with suppress(NotFound, Conflict):  # both say that the cache is behind
+        with suppress(NotFound, Conflict):  # both mean that the cache is behind
             if is_deleted(pod):
                 await self._remove(pod)
             elif "nodeName" not in pod["spec"]:
@@ -146,7 +146,7 @@ class Kubelet:
 
 
 class Aggregators:
-    """An aggregator per running job: a word about every answer of a silo, and in the end a model.
+    """An aggregator per running job: a report of every answer of a silo, and in the end a model.
 
     :param period: seconds between two answers.
     """
@@ -159,7 +159,7 @@ class Aggregators:
         self._period = period
         self._answers: dict[Ref, int] = {}
         self.finishing = False
-        """Whether the next word is the last."""
+        """Whether the next report is the last."""
         self.silent = False
         self.reports = 0
 
@@ -168,15 +168,15 @@ class Aggregators:
         return (Watch(FEDERATED_JOB, "", self._started),)
 
     def _started(self, job: Object) -> Iterable[Key]:
-        """Once: what it says itself changes the job, too."""
+        """Once: its own reports change the job, too."""
         if status_of(job).get("phase") == "Running" and ref_of(job) not in self._answers:
             self._answers[ref_of(job)] = 0
             yield Key(FEDERATED_JOB, ref_of(job))
 
     async def reconcile(self, key: Key) -> float | None:
-        """The next word of one aggregator."""
+        """The next report of one aggregator."""
         answers = self._answers[key.ref]
-        if answers == 0:  # they do not speak in chorus
+        if answers == 0:  # they do not all report at the same time
             self._answers[key.ref] = 1
             return random.uniform(0, self._period)
         if self.silent and not self.finishing:

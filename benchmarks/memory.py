@@ -4,7 +4,7 @@
 
 The aggregator is the real process, with real HTTPS; the silos are light clients of one process, which download the
 model, sign an update of every tensor and upload it. Idle is the aggregator's resident memory (VmRSS) when it serves
-and nobody has asked anything yet: Python, torch, the test set, and whatever the start has left. Peak is VmHWM,
+and nobody has asked anything yet: Python, torch, the test set, and whatever the start-up has left. Peak is VmHWM,
 reset at that moment, over all rounds to the finished model: what the process allocates, and pages of mapped files
 while they are resident. `anonymous` is the peak of what it allocates alone (RssAnon, sampled). Both are given above
 idle and in sizes of the model. The target is at most 2.5 sizes, for 4 silos and for 16.
@@ -61,7 +61,7 @@ SAMPLE = 0.01
 
 
 def network(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
-    """The model; the aggregator imports this, and torch with it."""
+    """The model; the aggregator imports this module, and torch with it."""
     from torch import nn
 
     del input_shape
@@ -86,7 +86,7 @@ class Aggregator:
     peak: dict[str, int] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Now the process is idle; watch its peaks from here to its end."""
+        """Call when the process is idle: its peaks are measured from here to its end."""
         self.idle = self._status()
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # resets VmHWM (proc(5))
         threading.Thread(target=self._watch, daemon=True).start()

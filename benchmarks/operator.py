@@ -7,7 +7,7 @@ real, kubelets and aggregators are stand-ins (`benchmarks.federations`). The ope
 dashboard is open. All of them share the machine's cores.
 
 The phases: all jobs are applied at once and go on until all run. In steady state each aggregator reports an answer of
-a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is started again, looks at everything and
+a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is started again, reconciles everything and
 must write nothing. At last all jobs complete at once.
 
 Figures of a reconcile are those of both controllers together: how long it took, requests included, and how long the
@@ -54,7 +54,7 @@ REPORT_SECONDS = 5.0
 """Between two reports of a job."""
 
 MAX_PHASE_SECONDS = 3600.0
-"""That each phase may take."""
+"""Longest duration of a phase."""
 
 PROGRAM = """
 import logging, sys
@@ -72,7 +72,7 @@ _SERVED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 
 @dataclass(frozen=True)
 class Span:
-    """What the operator did between two moments.
+    """What the operator did between two points in time.
 
     :param reconciles: seconds that each took.
     :param waits: seconds that each had waited for a worker.
@@ -100,7 +100,7 @@ class Process:
     dashboard: int
 
     def mark(self) -> tuple[float, int]:
-        """This moment, for `since`."""
+        """The present, for `since`."""
         return time.monotonic(), self.log.stat().st_size
 
     def since(self, mark: tuple[float, int]) -> Span:
@@ -178,7 +178,7 @@ class LoadTest:
         async with self._surroundings() as (cluster, store, aggregators):
             with operator(account, self.folder / "first.log") as process:
                 await until(process.ready, "the operator")
-                self._tell("RSS idle, MB", _megabytes(process.memory("VmRSS")))
+                self._record("RSS idle, MB", _megabytes(process.memory("VmRSS")))
                 async with watching(process.port, process.dashboard):
                     await self._silos(cluster, store)
                     await self._creation(cluster, store, process)
@@ -186,7 +186,7 @@ class LoadTest:
             aggregators.silent = True
             with operator(account, self.folder / "second.log") as process:
                 async with watching(process.port, process.dashboard):
-                    await self._settled(process)
+                    await self._restarted(process)
                     await self._completion(process, store, aggregators)
 
     def _account(self) -> Path:
@@ -241,9 +241,9 @@ class LoadTest:
         await until(lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted")
         admitted = time.monotonic() - began
         await until(lambda: _count(store, FEDERATED_JOB, _holds("Running")) == self.jobs, "all running")
-        self._tell("all applied after, s", f"{applied:.0f}")
-        self._tell("all agents created and admitted after, s", f"{admitted:.0f}")
-        self._tell("all jobs running after, s", f"{time.monotonic() - began:.0f}")
+        self._record("all applied after, s", f"{applied:.0f}")
+        self._record("all agents created and admitted after, s", f"{admitted:.0f}")
+        self._record("all jobs running after, s", f"{time.monotonic() - began:.0f}")
         self._say("creation", process.since(mark))
 
     async def _steady(self, process: Process, aggregators: Aggregators) -> None:
@@ -251,24 +251,24 @@ class LoadTest:
         mark, reports = process.mark(), aggregators.reports
         await asyncio.sleep(self.seconds)
         span = process.since(mark)
-        self._tell("steady state: reports per s", f"{(aggregators.reports - reports) / span.seconds:.0f}")
+        self._record("steady state: reports per s", f"{(aggregators.reports - reports) / span.seconds:.0f}")
         self._say("steady state", span)
-        self._tell("steady state: writes besides the lease", str(len(span.writes)))
-        self._tell("RSS in steady state, MB", _megabytes(process.memory("VmRSS")))
-        self._tell("RSS at its peak (VmHWM), MB", _megabytes(process.memory("VmHWM")))
+        self._record("steady state: writes besides the lease", str(len(span.writes)))
+        self._record("RSS in steady state, MB", _megabytes(process.memory("VmRSS")))
+        self._record("RSS at its peak (VmHWM), MB", _megabytes(process.memory("VmHWM")))
 
-    async def _settled(self, process: Process) -> None:
+    async def _restarted(self, process: Process) -> None:
         """The operator starts again where everything is as it should be."""
         mark, began, served = process.mark(), time.monotonic(), self._served()
         objects = self.jobs + self.jobs * self.silos + self.silos
-        await until(lambda: len(process.since(mark).reconciles) >= objects, "a look at everything")
-        self._tell("started again: all looked at after, s", f"{time.monotonic() - began:.0f}")
+        await until(lambda: len(process.since(mark).reconciles) >= objects, "a reconcile of everything")
+        self._record("started again: all looked at after, s", f"{time.monotonic() - began:.0f}")
         await asyncio.sleep(max(0.0, self.seconds - (time.monotonic() - began)))
         span = process.since(mark)
         self._say("started again", span)
-        self._tell("started again: writes besides the lease", str(len(span.writes)))
+        self._record("started again: writes besides the lease", str(len(span.writes)))
         others = self._served() - served
-        self._tell(
+        self._record(
             "started again: writes that the API server counted",
             (", ".join(f"{name} {count}" for name, count in sorted(others.items())) or "0"),
         )
@@ -277,9 +277,9 @@ class LoadTest:
         mark, began = process.mark(), time.monotonic()
         aggregators.finishing = True
         await until(lambda: _count(store, FEDERATED_JOB, _holds("Complete")) == self.jobs, "all complete")
-        self._tell("all jobs complete after, s", f"{time.monotonic() - began:.0f}")
+        self._record("all jobs complete after, s", f"{time.monotonic() - began:.0f}")
         self._say("completion", process.since(mark))
-        self._tell("RSS after a second start, peak, MB", _megabytes(process.memory("VmHWM")))
+        self._record("RSS after a second start, peak, MB", _megabytes(process.memory("VmHWM")))
 
     def _served(self) -> Counter[str]:
         """Writes that the API server has done for anybody, by resource."""
@@ -293,20 +293,20 @@ class LoadTest:
     def _say(self, name: str, span: Span) -> None:
         for what, values in (("reconcile", span.reconciles), ("wait for a worker", span.waits)):
             figures = [_quantile(values, part) for part in (0.5, 0.99, 1.0)]
-            self._tell(
+            self._record(
                 f"{name}: {what}, p50 / p99 / max, ms", " / ".join(f"{1000 * each:.1f}" for each in figures)
             )
-        self._tell(f"{name}: reconciles per s", f"{len(span.reconciles) / span.seconds:.1f}")
-        self._tell(f"{name}: requests per s", f"{len(span.requests) / span.seconds:.1f}")
+        self._record(f"{name}: reconciles per s", f"{len(span.reconciles) / span.seconds:.1f}")
+        self._record(f"{name}: requests per s", f"{len(span.requests) / span.seconds:.1f}")
 
-    def _tell(self, name: str, figure: str) -> None:
-        """A line of the table, as soon as it is known."""
+    def _record(self, name: str, figure: str) -> None:
+        """Print a line of the table as soon as it is known."""
         self.figures[name] = figure
         print(f"{name:<55} {figure}", flush=True)
 
 
 async def until(found: Callable[[], bool], what: str) -> None:
-    """Return when it is so."""
+    """Return when `found` holds."""
     end = time.monotonic() + MAX_PHASE_SECONDS
     while not found():
         if time.monotonic() > end:
@@ -323,7 +323,7 @@ def _holds(condition: str) -> Callable[[Object], bool]:
 
 
 def _quantile(values: Sequence[float], part: float) -> float:
-    """The least value that so many are not above."""
+    """The smallest value that this fraction does not exceed."""
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)] if values else math.nan
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 
 
 @dataclass
@@ -57,15 +57,15 @@ def measure(silos: int) -> Times:
                 [*command, "--workdir", f"{directory}/run"], stdout=output, stderr=output
             )
         while process.poll() is None:
-            _look(directory / "run", times, time.monotonic() - began)
-            time.sleep(LOOK_SECONDS)
+            _poll(directory / "run", times, time.monotonic() - began)
+            time.sleep(POLL_SECONDS)
         times.end, times.cpu = time.monotonic() - began, _cpu_seconds() - before
         if process.returncode != 0:
             raise SystemExit((directory / "out").read_text())
         return times
 
 
-def _look(run: Path, times: Times, now: float) -> None:
+def _poll(run: Path, times: Times, now: float) -> None:
     tasks = len(list(run.glob("silos/*/inbox/task.json")))
     if tasks and not times.first_task:
         times.first_task = now

@@ -1,4 +1,4 @@
-"""Those who watch an operator: a Prometheus that scrapes it and a person with the dashboard open."""
+"""The watchers of an operator: a Prometheus that scrapes it and a person with the dashboard open."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
-SCRAPE = 15.0
+SCRAPE_SECONDS = 15.0
 """Seconds between two scrapes."""
 
-PAUSE = 1.0
-"""Seconds in which the page of a dashboard asks again."""
+PAUSE_SECONDS = 1.0
+"""Seconds after which the page of a dashboard asks again."""
 
 TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
-TROUBLE = (aiohttp.ClientError, TimeoutError)
+REQUEST_ERRORS = (aiohttp.ClientError, TimeoutError)
 
 
 @asynccontextmanager
@@ -44,21 +44,21 @@ async def watching(health: int, dashboard: int) -> AsyncIterator[None]:
 
 async def _scrape(session: aiohttp.ClientSession, address: str, answers: dict[str, int]) -> None:
     while True:
-        with suppress(*TROUBLE):
+        with suppress(*REQUEST_ERRORS):
             async with session.get(address) as response:
                 await response.read()
                 answers["metrics"] += 1
-        await asyncio.sleep(SCRAPE if answers["metrics"] else PAUSE)
+        await asyncio.sleep(SCRAPE_SECONDS if answers["metrics"] else PAUSE_SECONDS)
 
 
 async def _read(session: aiohttp.ClientSession, address: str, answers: dict[str, int]) -> None:
     """As the page does: ask for what is newer than what one has, and wait for it."""
     headers = {"Prefer": "wait=25"}
     while True:
-        with suppress(*TROUBLE):
+        with suppress(*REQUEST_ERRORS):
             async with session.get(address, headers=headers) as response:
                 await response.read()
                 answers["dashboard"] += 1
                 if response.status == 200:
                     headers["If-None-Match"] = response.headers["ETag"]
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)

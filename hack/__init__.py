@@ -1,1 +1,1 @@
-"""What develops and tests fedsilo and is no part of it: a Kubernetes on one machine, and images without a registry."""
+"""Tools that develop and test fedsilo and are no part of it: Kubernetes on one machine, images without a registry."""

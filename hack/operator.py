@@ -29,7 +29,7 @@ def rendered(kubectl: Kubectl) -> list[Object]:
 
 
 def uninstall(kubectl: Kubectl) -> None:
-    """Take the operator away, the definitions of its resources with all objects included."""
+    """Remove the operator, with the definitions of its resources and all their objects."""
     kubectl.run("delete", "-k", str(ROOT / "manifests"), "--ignore-not-found", "--wait", timeout=180)
 
 

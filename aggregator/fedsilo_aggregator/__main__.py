@@ -1,8 +1,8 @@
 """`fedsilo-aggregator`: run one job's aggregator until there is a model.
 
 Exit codes are those of `fedsilo.errors`: 0 when the model is there, and reported where that was asked for, 4 when the
-job failed, 143 after SIGTERM. Started again it continues where it stopped; after the end it
-reports the same end again.
+job failed, 143 after SIGTERM. Started again it continues where it stopped; after its end it reports the same outcome
+again.
 """
 
 from __future__ import annotations

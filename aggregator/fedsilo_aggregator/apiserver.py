@@ -33,10 +33,10 @@ class KubernetesJob:
         """Apply the aggregator's fields.
 
         An apply to a status takes no notice of the uid, but does of the version: a dry run, for which the right to
-        patch is enough, tells both, so that nothing is ever written to a job that was made anew under the name.
+        patch is enough, tells both, so that nothing is ever written to a job that was created anew under the name.
 
         :raises JobGone: when the job is deleted, or is another one by now.
-        :raises OSError: when the API server refuses otherwise; its own word.
+        :raises OSError: when the API server refuses otherwise; with its own message.
         """
         seen = await self._patch({}, dry_run="All")
         if seen["uid"] != self._job.uid:
@@ -90,7 +90,7 @@ def _document(answer: bytes) -> Mapping[str, Any]:
 
 @asynccontextmanager
 async def reporting(job: Metadata, claim: str | None) -> AsyncIterator[Report]:
-    """A report into the job's status, under way while the block lasts.
+    """A report into the job's status, running until the end of the block.
 
     It has the credentials of the pod's account, or of the file that `KUBECONFIG` names.
 

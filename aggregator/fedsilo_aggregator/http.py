@@ -23,7 +23,7 @@ from fedsilo_aggregator.uploads import UploadRange, Uploads
 log = logging.getLogger("fedsilo.aggregator")
 
 MAX_WAIT_SECONDS = 60.0
-"""Longest time that a request for the next task is held."""
+"""Longest time for which a request for the next task is held."""
 
 MAX_FAILURE_BYTES = 16 << 10
 """Largest failure report."""
@@ -169,7 +169,7 @@ class AggregatorService:
 
 
 def _name(request: web.Request) -> str | None:
-    """The silo's, once it has proven who it is."""
+    """Name of the silo, once it has proven its identity."""
     reference = request.get(SILO)
     return None if reference is None else reference.rpartition("/")[2]
 

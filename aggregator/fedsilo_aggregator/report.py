@@ -1,7 +1,7 @@
-"""Reporting into the job's status: the latest word, at most once a second, for as long as the job exists.
+"""Reporting into the job's status: the latest report, at most once a second, for as long as the job exists.
 
-The service never waits for it, and an API server that is away stops no training. Only the end does: a process that
-has a model leaves when the job's status says so.
+The service never waits for it, and an API server that is away stops no training. Only the end does: a process that has
+a model ends when the job's status has it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedsilo.api.status import CurvePoint, FederatedJobStatus, SiloStatusEntry
 log = logging.getLogger("fedsilo.aggregator")
 
 MIN_INTERVAL_SECONDS = 1.0
-"""Time between two writes at least."""
+"""Shortest time between two writes."""
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 15.0
 """Time between tries, doubling from the first to the last, with jitter."""
@@ -90,7 +90,7 @@ def _point(point: CurvePoint) -> CurvePoint:
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    # What is left out of an apply goes from the object, where this manager had set it.
+    # What an apply leaves out is removed from the object, where this manager had set it.
     return {name: value for name, value in fields.items() if value not in ({}, [])}
 
 
@@ -103,7 +103,7 @@ def _round(figure: float) -> float:
 
 
 def _figures(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
-    """As many as the schema allows; JSON has no word for a loss that is not a number."""
+    """As many as the schema allows; JSON cannot express a loss that is not a number."""
     finite = [(name, value) for name, value in sorted(figures.items()) if math.isfinite(value)]
     return dict(finite[:limit])
 
@@ -123,13 +123,13 @@ class Report:
         self._sleep = sleep
         self._wanted: dict[str, Any] | None = None
         self._written: dict[str, Any] | None = None
-        self._trouble = "nothing was tried"
+        self._last_error = "nothing was tried"
         self._gone = False
         self._news = asyncio.Event()
         self._settled = asyncio.Event()
 
     def publish(self, status: FederatedJobStatus) -> None:
-        """Have this reported, instead of anything that was not yet."""
+        """Have this reported, in place of anything not reported yet."""
         self._wanted = aggregator_fields(status, self._claim)
         if self._wanted != self._written and not self._gone:
             self._settled.clear()
@@ -146,7 +146,7 @@ class Report:
             await asyncio.wait({task})
 
     async def settled(self, limit: float = LAST_REPORT_SECONDS) -> str | None:
-        """Wait until the last word is there; why it is not, if it is not after so many seconds.
+        """Wait until the last report is written; after so many seconds, why it is not.
 
         A job that is gone needs no report.
         """
@@ -154,7 +154,7 @@ class Report:
             async with asyncio.timeout(limit):
                 await self._settled.wait()
         except TimeoutError:
-            return self._trouble
+            return self._last_error
         return None
 
     async def _run(self) -> None:
@@ -177,7 +177,7 @@ class Report:
     async def _write(self) -> bool:
         status = self._wanted
         assert status is not None
-        # Until the answer, nobody knows which of the two is there.
+        # Until the answer, it is unknown which of the two is stored.
         self._written = None
         try:
             await self._job.apply(status)
@@ -187,12 +187,12 @@ class Report:
             return True
         except Exception as error:
             # Whatever the client or the API server come up with: training goes on.
-            trouble = f"{type(error).__name__}: {error}"
-            if trouble != self._trouble:
-                log.warning("the job's status could not be written: %s; trying again", trouble)
-            self._trouble = trouble
+            problem = f"{type(error).__name__}: {error}"
+            if problem != self._last_error:
+                log.warning("the job's status could not be written: %s; trying again", problem)
+            self._last_error = problem
             return False
-        self._written, self._trouble = status, ""
+        self._written, self._last_error = status, ""
         if self._wanted == status:
             self._settled.set()
         return True

@@ -25,16 +25,16 @@ from fedsilo_aggregator.http import AggregatorService
 log = logging.getLogger("fedsilo.aggregator")
 
 TICK_SECONDS = 0.25
-"""Interval of looking at the deadline."""
+"""Interval at which the deadline is checked."""
 
 DRAIN_SECONDS = 30.0
 """Time that silos get to fetch their last task."""
 
 RECENT_SECONDS = 60.0
-"""Longest silence of a silo that is still waited for at the end."""
+"""Longest silence of a silo for which the end still waits."""
 
 SHUTDOWN_SECONDS = 1.0
-"""Time that requests get to end by themselves when the service ends; an upload that is cut goes on later."""
+"""Time that requests get to end by themselves when the service ends; an interrupted upload continues later."""
 
 DISK_FULL_SECONDS = 1.0
 """Pause before a full disk is tried again."""
@@ -79,7 +79,7 @@ async def serve(
     port: int,
     tls: ssl.SSLContext,
 ) -> None:
-    """Serve until the job has ended and its silos know."""
+    """Serve until the job has ended and its silos have been informed."""
     runner = web.AppRunner(
         service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=SHUTDOWN_SECONDS
     )
@@ -135,7 +135,7 @@ async def _advance(service: AggregatorService, served: float) -> None:
 
 
 async def _drain(service: AggregatorService) -> None:
-    """Wait until every silo that was heard of recently has fetched the `finish` task."""
+    """Wait until every silo that was heard from recently has fetched the `finish` task."""
     until = time.monotonic() + DRAIN_SECONDS
     while time.monotonic() < until:
         now = time.monotonic()

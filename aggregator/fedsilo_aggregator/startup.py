@@ -23,8 +23,8 @@ from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 
 PATIENCE_SECONDS = 120.0
-"""Time that another process gets to leave the directory. Longer than a pod takes to end after its time is up, and than
-an NFS server keeps the locks of a machine that died (90 s)."""
+"""Time that another process gets to leave the directory. Longer than a pod takes to end after its grace
+period, and than an NFS server keeps the locks of a machine that died (90 s)."""
 
 RETRY_SECONDS = 0.25
 """Pause between tries."""

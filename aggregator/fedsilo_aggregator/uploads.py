@@ -5,7 +5,7 @@ file is fed to a fresh checker, and the silo continues from the offset that it i
 removed at once, so that nothing half-written stays.
 
 A task has one upload at a time. When the silo connects again, its connection before is dead, although this side
-may not have noticed: it is closed, so that a silo whose network was cut need not wait for a timeout.
+may not have noticed: it is closed, so that a silo whose network was interrupted need not wait for a timeout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UploadRange:
 
 
 def _no_connection() -> None:
-    """Nothing to break: no connection is sending."""
+    """Does nothing: no connection is sending."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Uploads:
         body: AsyncIterable[bytes],
         hang_up: Callable[[], None],
     ) -> bool:
-        """Take bytes of an update; whether the update is now whole, durable and accepted.
+        """Take bytes of an update; whether the update is now complete, durable and accepted.
 
         :param hang_up: breaks the connection that the body comes over.
         :raises Problem: as the update's check says, `offset-mismatch`, `too-long`, `already-accepted`, or
@@ -92,7 +92,7 @@ class Uploads:
         partial = await self._partial(self._engine.expected(task, sender))
         partial.hang_up()
         async with partial.lock:
-            # The holder of the lock before may have finished or lost this upload, and the round may be over.
+            # The previous holder of the lock may have finished or lost this upload, and the round may be over.
             if self.is_accepted(task, part.digest):
                 return True
             expected = self._engine.expected(task, sender)

@@ -92,17 +92,17 @@ def _arguments() -> argparse.Namespace:
 
 
 def _command() -> str:
-    """As a person would write it, without the names of folders."""
-    shown = ["python", "-m", "benchmarks.tables"]
+    """The command as a person would type it, without the names of folders."""
+    command = ["python", "-m", "benchmarks.tables"]
     hidden = False
     for word in sys.argv[1:]:
         if hidden:
             hidden = False
-            shown.append("FOLDER")
+            command.append("FOLDER")
             continue
         hidden = word in ("--data", "--into")
-        shown.append(word)
-    return shlex.join(shown)
+        command.append(word)
+    return shlex.join(command)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ LEAST = 5
 
 @dataclass(frozen=True)
 class Known:
-    """What a job says of a dataset.
+    """What a job states about a dataset.
 
     :param mean: of each channel over the training set, values from 0 to 1, as the papers' code has it; with `deviation`
         it normalises.

@@ -17,7 +17,7 @@ NONE = "-"
 
 
 class Fields(BaseModel):
-    """Common ground: unknown fields are refused."""
+    """Base: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,7 +86,7 @@ class Column(Layer):
 class Reduction(Layer):
     """What is smaller at reduced scale, the same for all methods.
 
-    :param note: the same in words.
+    :param note: the same as text.
     """
 
     note: str

@@ -19,7 +19,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Figure:
-    """What the seeds of one cell came to.
+    """The results of one cell over its seeds.
 
     :param values: of each run, in percent or rounds.
     :param runs: how many there are; some may have no value, as when a threshold was not reached.

@@ -1,4 +1,4 @@
-"""Finished runs, one JSON line each, so that a table is gone on with where it was left."""
+"""Finished runs, one JSON line each, so that a table continues where it was left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Run:
 
 
 def read(path: Path) -> list[Run]:
-    """All runs of a file; none where there is none. A line that a stop cut short is passed over."""
+    """All runs of a file; none where there is none. A line that was cut off by a stop is skipped."""
     if not path.exists():
         return []
     found = []

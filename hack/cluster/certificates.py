@@ -30,7 +30,7 @@ class Pair:
     key: bytes
 
     def write(self, directory: Path, name: str) -> None:
-        """Write `name`.crt and `name`.key, the key for its owner's eyes."""
+        """Write `name`.crt and `name`.key, the key readable by its owner only."""
         (directory / f"{name}.crt").write_bytes(self.cert)
         write_private(directory / f"{name}.key", self.key)
 

@@ -27,7 +27,7 @@ ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
 class Component:
     """One long-lived process.
 
-    :param health: an address that answers 200 when it is fine; empty where running is all that can be asked.
+    :param health: an address that answers 200 when it is fine; empty where only its running can be checked.
     """
 
     owner: str

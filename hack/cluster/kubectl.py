@@ -1,6 +1,6 @@
 """kubectl with one kubeconfig.
 
-kubectl rather than a client library, since it is what people use and says what went wrong in their words.
+kubectl rather than a client library, since it is what people use and its errors are the ones they see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedsilo.api.observed import Object
 from hack.cluster.binaries import programs
 
 PATIENCE_SECONDS = 120.0
-"""How long a command may take, unless its caller says otherwise."""
+"""How long a command may take by default."""
 
 
 class KubectlFailed(AssertionError):
@@ -29,7 +29,7 @@ class KubectlFailed(AssertionError):
 class Kubectl:
     """The cluster that a kubeconfig names.
 
-    :param account: user to impersonate; whom the kubeconfig names when None.
+    :param account: user to impersonate; that of the kubeconfig when None.
     """
 
     kubeconfig: Path
@@ -81,7 +81,7 @@ class Kubectl:
         return done.stdout
 
     def refusal(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run a command that must fail; what it says."""
+        """Run a command that must fail; its error message."""
         try:
             said = self.run(*arguments, stdin=stdin)
         except KubectlFailed as failed:

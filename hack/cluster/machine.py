@@ -1,4 +1,4 @@
-"""What the machine was like before the cluster, and how it becomes so again."""
+"""The state of the machine before the cluster, and how it is restored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hack.cluster.runtime import RUNTIME_STATE
 INOTIFY = "fs/inotify/max_user_instances"
 WATCHERS = 1024  # kubelet alone needs dozens, and the usual 128 are those of all programs of this user
 
-# Files and settings outside our directories that kubelet, kube-proxy, containerd and CNI write whatever one tells them.
+# Files and settings outside our directories that kubelet, kube-proxy, containerd and CNI write however they are
+# configured.
 SYSCTLS = (
     "net/ipv4/ip_forward",
     "net/ipv4/conf/all/route_localnet",
@@ -65,7 +66,7 @@ class Before:
 
 
 def record() -> Before:
-    """Write down what the machine is like. The record says from now on that there is something to take down."""
+    """Record the state of the machine. From now on its presence says that there is something to take down."""
     before = Before(
         store=str(cache() / "containerd"),
         sysctls={

@@ -19,7 +19,7 @@ PREFIXES = (CHAIN, "KUBE-", "CNI-")
 SET_PREFIXES = ("KUBE-", "kube-router-")
 _MAC = "0a:58:0a:f4:00:01"  # fixed, or the bridge would take that of a pod, and another one when the pod goes
 
-# Pods reach the outside under the machine's address; a firewall that drops forwarded packets leaves them alone.
+# Pods reach the outside under the machine's address; a firewall that drops forwarded packets lets theirs pass.
 _RULES = f"""\
 *nat
 :{CHAIN} - [0:0]
@@ -76,7 +76,7 @@ def remove_links() -> int:
 
 
 def forget_connections() -> None:
-    """Drop what the kernel remembers of pods' connections, lest the next cluster's addresses inherit it."""
+    """Drop the kernel's records of pods' connections, so that the next cluster's addresses do not inherit them."""
     for direction in ("--src", "--dst"):
         subprocess.run(["conntrack", "--delete", direction, PODS], check=False, capture_output=True)
 
@@ -114,7 +114,7 @@ def chains_in(saved: str) -> set[str]:
 
 
 def removal(saved: str, doomed: Collection[str]) -> str:
-    """What iptables-restore must be told to remove `doomed` chains, and nothing else.
+    """Input for iptables-restore that removes `doomed` chains, and nothing else.
 
     :param saved: the output of iptables-save.
     :param doomed: chains as `table chain`.

@@ -54,7 +54,7 @@ def ensure(*commands: str) -> None:
 
 
 def unpacked(package: str) -> Path:
-    """A package's files in the cache, not installed: some packages start a service that nobody wants here.
+    """A package's files in the cache, not installed: some packages start a service that is not wanted here.
 
     :raises ClusterError: when apt-get cannot.
     """

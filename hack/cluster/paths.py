@@ -1,4 +1,4 @@
-"""Where the cluster keeps its things, and the addresses that it uses.
+"""The directories of the cluster, and the addresses that it uses.
 
 Everything that one run makes is under `STATE` and goes with it. What is worth keeping, binaries and images, is in the
 cache. `RUN` holds the one socket that others connect to.

@@ -1,4 +1,4 @@
-"""Long-lived processes: started in a session of their own, found again by what is written in their environment.
+"""Long-lived processes: started in a session of their own, found again by a variable in their environment.
 
 Every process carries its owner's name in one environment variable, and so do its children. That replaces files with
 process numbers: nothing can be lost when the starter is killed, and a number that the kernel gave to somebody else is
@@ -83,7 +83,7 @@ def _within(owner: str, prefix: str) -> bool:
 
 
 def owner_in(environment: bytes) -> str | None:
-    """The owner's name in the content of /proc/<pid>/environ; None in a stranger's."""
+    """The owner's name in the content of /proc/<pid>/environ; None for a process that is not ours."""
     for variable in environment.split(b"\0"):
         name, _, value = variable.partition(b"=")
         if name == MARK.encode():
@@ -92,7 +92,7 @@ def owner_in(environment: bytes) -> str | None:
 
 
 def session_and_start(stat: str) -> tuple[int, float]:
-    """Session and start, in seconds since boot, out of /proc/<pid>/stat (proc(5): fields 6 and 22)."""
+    """Session and start, in seconds since boot, from /proc/<pid>/stat (proc(5): fields 6 and 22)."""
     fields = stat.rpartition(")")[2].split()  # the command in parentheses may contain anything
     return int(fields[3]), int(fields[19]) / os.sysconf("SC_CLK_TCK")
 

@@ -21,7 +21,7 @@ from hack.cluster.paths import BRIDGE, CONTAINERD_SOCKET, LOGS, PODS, RUN, STATE
 CONFIG = STATE / "containerd.toml"
 RUNTIME_STATE = STATE / "containerd"
 CNI_NETWORK = "fedsilo-cluster"
-MTU = 1400  # fits through the tunnels of the usual clouds
+MTU = 1400  # fits into the tunnels of common clouds
 NAMESPACE = "k8s.io"
 IMAGES = "localhost/fedsilo-cluster"
 
@@ -69,7 +69,7 @@ state = "{RUNTIME_STATE}"
 
 
 def network_configuration() -> dict[str, object]:
-    """The CNI chain. Pods have no IPv6: its link-local addresses would go round every NetworkPolicy."""
+    """The CNI chain. Pods have no IPv6: its link-local addresses would bypass every NetworkPolicy."""
     bridge = {
         "type": "bridge",
         "bridge": BRIDGE,
@@ -105,7 +105,7 @@ def has_capability(number: int) -> bool:
 
 
 def ctr(*arguments: str) -> str:
-    """What containerd's own client prints. It is marked as ours, since it hangs when containerd ends.
+    """Output of containerd's own client. The process is marked as ours, since it hangs when containerd ends.
 
     :raises ClusterError: when it fails.
     """

@@ -16,7 +16,7 @@ SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
 
 HOST_FILES = ("/etc/ssl/certs", "/etc/pip.conf", "/etc/uv/uv.toml")
-"""Where this machine says how to reach package registries: visible to the steps of a build, never part of an image."""
+"""This machine's settings for package registries: visible to the steps of a build, never part of an image."""
 
 _BASE_DOCKERFILE = """\
 FROM scratch

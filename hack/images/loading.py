@@ -30,7 +30,7 @@ REPLACED = "localhost/replaced/"
 """Before the name of an image that a newer one is about to replace."""
 
 Descriptor = dict[str, Any]
-"""What an OCI index says of a manifest: media type, digest, size, annotations."""
+"""An OCI index's entry for a manifest: media type, digest, size, annotations."""
 
 
 def load() -> bool:

@@ -39,7 +39,7 @@ def version() -> str:
 
 
 def reference(name: str) -> str:
-    """The full name of an image. The host part `localhost` means that nobody looks for it in a registry."""
+    """The full name of an image. With the host part `localhost` it is never looked up in a registry."""
     return f"localhost/fedsilo-{name}:{version()}"
 
 

@@ -1,4 +1,4 @@
-"""buildah's store of images, in the cache and apart from the user's own.
+"""buildah's store of images, in the cache, separate from the user's own.
 
 Programs that mount things run in namespaces that end with this process, however it ends: when it is killed, so are
 they, with all their mounts and containers, and the next run finds nothing but files to remove.
@@ -35,7 +35,7 @@ class Store:
 
     @property
     def scratch(self) -> Path:
-        """For files of a moment; emptied when the store is opened."""
+        """For temporary files; emptied when the store is opened."""
         return self.root / "scratch"
 
     @property
@@ -44,7 +44,7 @@ class Store:
         return self.root / "layout"
 
     def open(self) -> None:
-        """Make the store, or put it in order after a run that was cut off."""
+        """Make the store, or repair it after an interrupted run."""
         if self.scratch.exists():
             shutil.rmtree(self.scratch)
         self.scratch.mkdir(parents=True)
@@ -57,7 +57,7 @@ class Store:
         return any(name in (image["names"] or ()) for image in self._images())
 
     def config(self, name: str) -> dict[str, Any]:
-        """What an image says of itself, as OCI calls it: Entrypoint, User, Labels ..."""
+        """An image's configuration, as OCI names its fields: Entrypoint, User, Labels ..."""
         found: dict[str, Any] = json.loads(self._ask("inspect", "--type", "image", name))["OCIv1"]["config"]
         return found
 

@@ -1,1 +1,1 @@
-"""The silo agent: a trainer that sees data and nothing else, and a guard that lets out what the contract allows."""
+"""The silo agent: a trainer that sees the data and nothing else, and a guard that releases what the contract allows."""

@@ -1,4 +1,4 @@
-"""`fedsilo-isolation`: see from inside a trainer's pod that its network is closed, before any code of the job runs.
+"""`fedsilo-isolation`: check from inside a trainer's pod that its network is closed, before any code of the job runs.
 
 It runs first in that pod, from the guard's image: all containers of a pod share one network, and the trainer's image is
 the job's choice. Rules that follow from a NetworkPolicy reach a new pod a moment after its first process has started;

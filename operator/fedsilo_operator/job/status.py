@@ -1,4 +1,4 @@
-"""The operator's half of a job's status: conditions, their summary as a phase, the silos, and the Events about changes."""
+"""The operator's half of a job's status: conditions, the phase that sums them up, the silos, and Events."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Each line carries the digest of the line before it and its own, so that no line can be changed, dropped or inserted
 without breaking the chain. Rewriting everything after a line, or cutting the end off, leaves a chain that
-holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk
-before what it speaks of leaves the silo.
+holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk before
+what it describes leaves the silo.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ EVENTS = (
     "failed",
     "finished",
 )
-"""All that is ever written."""
+"""The only events that are ever written."""
 
 GENESIS = "0" * 64
 
 
 class AuditBroken(PolicyRefused):
-    """The audit log is not the one that was written; nothing leaves until a person has checked it."""
+    """The audit log was changed; nothing leaves until a person has checked it."""
 
     reason = "AuditBroken"
 
@@ -103,7 +103,7 @@ def _digest(line: Mapping[str, Any]) -> str:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Drop a last line without its end: a crash cut it off before anything left under it."""
+    """Drop an incomplete last line: a crash cut it off before anything that it covers left."""
     if not path.exists():
         return
     content = path.read_bytes()

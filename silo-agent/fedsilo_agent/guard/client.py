@@ -1,4 +1,4 @@
-"""The guard's connection to the aggregator: outgoing HTTPS only, every request proven, everything resumable."""
+"""The guard's connection to the aggregator: outgoing HTTPS only, every request with its proof, everything resumable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 """Pauses between tries, doubling from the first to the last, with jitter."""
 
 REMINDER_SECONDS = 60.0
-"""Interval at which a reason that keeps coming back is logged again: an aggregator may be away for long."""
+"""Interval at which a reason that keeps coming back is logged again: an aggregator may be down for long."""
 
 RETRIED_CODES = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
 """Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set."""
@@ -44,7 +44,7 @@ class AggregatorUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """Whom to talk to, and as whom.
+    """The aggregator to talk to, and the identity to use.
 
     :param url: base URL of the aggregator.
     :param ca: PEM of the only authority whose certificate is accepted.
@@ -72,7 +72,7 @@ class AggregatorClient:
     async def __aenter__(self) -> AggregatorClient:
         context = ssl.create_default_context(cadata=self._peer.ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # Progress is what counts: no limit on the total, one on silence.
+        # Only progress counts: no limit on the total time, one on silence.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context), timeout=timeout, read_bufsize=CHUNK_BYTES
@@ -89,14 +89,14 @@ class AggregatorClient:
 
         async def once() -> bytes | None:
             async with self._request("GET", path) as response:
-                return None if response.status == 204 else await _at_most(response, MAX_ENVELOPE_BYTES)
+                return None if response.status == 204 else await _bounded(response, MAX_ENVELOPE_BYTES)
 
         return await self._retry(f"task after {after or 'the start'}", once)
 
     async def download(self, link: BlobLink, path: Path) -> None:
         """Fetch a blob to a file, going on where an earlier try ended, and check its digest.
 
-        :raises Problem: `digest-mismatch` when the whole is not what the task names.
+        :raises Problem: `digest-mismatch` when the complete blob is not what the task names.
         """
         part = path.with_name(f".{path.name}.part")
         await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
@@ -119,7 +119,7 @@ class AggregatorClient:
         await self._retry(f"update of {task}", lambda: self._upload_rest(task, path, digest))
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
-        """Say why there will be no update for a task."""
+        """Report why there will be no update for a task."""
         body = json.dumps({"reason": reason, "message": message[:4000]}).encode()
 
         async def once() -> None:
@@ -237,7 +237,7 @@ class _Response:
 
 async def _problem(response: aiohttp.ClientResponse) -> Exception:
     try:
-        document = json.loads(await _at_most(response, MAX_ENVELOPE_BYTES))
+        document = json.loads(await _bounded(response, MAX_ENVELOPE_BYTES))
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailable):
@@ -248,8 +248,8 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
     return AggregatorUnavailable(f"status {response.status} {response.reason}")
 
 
-async def _at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body of a response, which must not fill the guard's memory."""
+async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body of a response, limited so that it cannot fill the guard's memory."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece

@@ -28,7 +28,7 @@ log = logging.getLogger("fedsilo.guard")
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
-"""Interval of looking at the trainer's drop: no notification works on every shared volume."""
+"""Interval at which the trainer's drop is checked: no notification works on every shared volume."""
 
 LONG_POLL_SECONDS = 25.0
 """Longest time that the aggregator may hold a request for the next task."""
@@ -74,7 +74,7 @@ class Guard:
     async def run(self) -> None:
         """Answer tasks until the job ends."""
         for path in self._volume.outbox.iterdir():
-            if path.suffix != ".update":  # what a crash left on the way to one
+            if path.suffix != ".update":  # what a crash left of one
                 path.unlink()
         await self._settle_outbox()
         next_task = asyncio.ensure_future(self._next_task(after=""))
@@ -218,7 +218,7 @@ class Guard:
 
     def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path, update: Path) -> None:
         task = verified.task
-        # It becomes an update that may leave only once the log has it.
+        # It may leave as an update only once the log has it.
         signed = update.with_suffix(".signed")
         signed_update = sign_reply(
             drop, signed, task, verified.digest, contract, self._check.limits, self._key
@@ -237,7 +237,7 @@ class Guard:
         signed.replace(update)
 
     async def _settle_outbox(self) -> None:
-        """Send what was signed and not seen acknowledged, or drop it when its round is over."""
+        """Send what was signed and not acknowledged so far, or drop it when its round is over."""
         for update in sorted(self._volume.outbox.glob("*.update")):
             try:
                 await self._send(update)

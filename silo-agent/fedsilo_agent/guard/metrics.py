@@ -52,7 +52,7 @@ class AuditTally:
         """Bytes by payload kind."""
 
     def update(self) -> None:
-        """Read on; a line that is being written counts the next time."""
+        """Read what is new; a line that is being written counts the next time."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

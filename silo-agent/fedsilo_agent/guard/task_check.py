@@ -45,10 +45,10 @@ class TaskCheck:
         return registry.bind(self.agent.spec.job.spec)
 
     def open(self, sealed: bytes) -> Task:
-        """A task that the job's aggregator really gave to this silo.
+        """Open a task that the job's aggregator really gave to this silo.
 
         The specification is the one that this agent holds, by its content and not by the digest that is written
-        beside it: what a person has approved is what the contract is derived from.
+        beside it: the contract is derived from what a person has approved.
 
         :raises Problem: when it is not signed by the job's key, is of another job, silo or specification, or has
             a name that is not one of a file.

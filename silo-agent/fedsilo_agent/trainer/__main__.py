@@ -4,7 +4,7 @@ It waits for tasks as long as there are none: the guard may start later, and its
 with 0 when the guard says that the job is over, whether there is a model or not.
 
 Nothing heavy is imported before the process has taken its own network away: namespaces are per thread, and
-numerical libraries start threads when they are imported. On one machine they were imported before the fork, and told to
+numerical libraries start threads when they are imported. On one machine they were imported before the fork, and set to
 start none (`fedsilo.local.fork_server`).
 """
 

@@ -1,7 +1,8 @@
 """Taking the network, and the guard's files, away from this very process before any job code runs.
 
 On a cluster the pod's network policy and mounts do this. On one machine the trainer moves itself into an empty
-network namespace and covers the guard's directory, where the system permits; where it does not, it says so.
+network namespace and covers the guard's directory, where the system permits; where it does not, the trainer reports
+that.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ CAPABILITY_VERSION = 0x20080522
 
 
 def isolate(hidden: Sequence[Path], fixed: Path) -> str:
-    """Enter empty namespaces and give up the rights to leave them; what was achieved, in words.
+    """Enter empty namespaces and give up the rights to leave them; returns a description of what was achieved.
 
     Must run before the process has a second thread: a user namespace cannot be entered otherwise.
 
-    :param hidden: directories to cover with empty read-only file systems: the guard's, and whatever else job code
-        on this machine has no business with.
+    :param hidden: directories to cover with empty read-only file systems: the guard's, and whatever else job code on
+    this machine must not see.
     :param fixed: directory that stays visible and becomes read-only: the guard's tasks.
     """
     try:
@@ -64,7 +65,7 @@ def _cover(libc: ctypes.CDLL, hidden: Sequence[Path], fixed: Path) -> None:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Without these rights nothing that was mounted can be taken off, and no other process looked into.
+    """Without these rights nothing that was mounted can be taken off, and no other process inspected.
 
     Root keeps the right to read and write files of others, which its data may be.
     """
@@ -75,7 +76,7 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl PR_SET_NO_NEW_PRIVS")
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     mask = sum(1 << capability for capability in keep)
-    # Two words of effective, permitted and inheritable capabilities each, capset(2).
+    # Effective, permitted and inheritable capabilities, two 32-bit words of each, capset(2).
     _check(libc.capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)), "capset")
 
 

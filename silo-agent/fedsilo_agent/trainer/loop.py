@@ -14,7 +14,7 @@ from fedsilo_agent.trainer.mailbox import Mailbox
 log = logging.getLogger("fedsilo.trainer")
 
 POLL_SECONDS = 0.05
-"""Interval of looking into the inbox: no notification works on every shared volume."""
+"""Interval at which the inbox is checked: no notification works on every shared volume."""
 
 
 class Trainer:
