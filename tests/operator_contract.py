@@ -228,7 +228,7 @@ class Contract:
 
     # The status subresource.
 
-    async def test_spec_and_status_are_written_apart(self, cluster: Cluster, namespace: str) -> None:
+    async def test_spec_and_status_are_written_separately(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.apply(service(namespace), manager="one")
         await cluster.apply(condition(made, "A", "True"), manager="one", status=True)
         both = await cluster.apply(service(namespace, status={"conditions": []}), manager="one")

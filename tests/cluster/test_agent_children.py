@@ -13,7 +13,7 @@ from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, until
-from tests.unit.operator.silo.scene import World, agent, silo
+from tests.unit.operator.silo.harness import World, agent, silo
 from tests.unit.operator.silo.test_children import TEMPLATE
 
 

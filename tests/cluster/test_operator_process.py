@@ -129,7 +129,7 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
                 assert word not in log, log
 
 
-def test_a_cluster_without_definitions_is_waited_for_in_words(tmp_path: Path) -> None:
+def test_a_cluster_without_definitions_is_waited_for_with_a_message(tmp_path: Path) -> None:
     with api_server("operator-bare") as kubeconfig:
         kubectl = Kubectl(kubeconfig)
         kubectl.run("create", "namespace", SYSTEM)

@@ -81,7 +81,7 @@ def test_a_termination_message_is_json_and_fits(text: str, times: int) -> None:
         assert len(words) > MAX_TERMINATION_BYTES - 16, "cut more than needed"
 
 
-def test_a_wrong_argument_is_told_like_any_other_error(
+def test_a_wrong_argument_is_reported_like_any_other_error(
     termination_log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def body() -> None:

@@ -45,7 +45,7 @@ def test_a_silo_is_seen_and_shut_in(operator: Namespace, namespace: Namespace, t
     helm.run("uninstall", "north", "-n", namespace.name)
 
 
-def test_a_silo_whose_pods_get_out_is_told_so(kubectl: Kubectl, namespace: Namespace) -> None:
+def test_a_silo_whose_pods_get_out_is_reported(kubectl: Kubectl, namespace: Namespace) -> None:
     """Without the policy of the chart, which is a network plug-in that knows none, the pod says what is wrong."""
     rendered = render(SILO, quickstart("north")[1] | {"testImage": GUARD}, namespace=namespace.name)
     (isolation,) = (item for item in rendered if item["metadata"]["name"] == "north-test-isolation")

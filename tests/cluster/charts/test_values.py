@@ -154,7 +154,7 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
 }
 """A wrong value for each, and what is said about it."""
 
-TOGETHER: list[tuple[Values, str]] = [
+COMBINED: list[tuple[Values, str]] = [
     (
         {"labels": {"app.kubernetes.io/name": "x"}},
         "labels: app.kubernetes.io/name is set by the release itself",
@@ -209,7 +209,7 @@ def test_a_wrong_value_is_refused(chart: Path, path: str, value: object, text: s
     assert text in Helm().refusal("template", "north", str(chart), values=values)
 
 
-@pytest.mark.parametrize(("values", "text"), TOGETHER, ids=[text for _, text in TOGETHER])
+@pytest.mark.parametrize(("values", "text"), COMBINED, ids=[text for _, text in COMBINED])
 def test_values_that_do_not_go_together_are_refused(values: Values, text: str) -> None:
     assert text in Helm().refusal("template", "north", str(SILO), values=merged(BASE[SILO], values))
 

@@ -60,7 +60,7 @@ async def test_the_page_of_a_job_has_curves_silos_contract_and_receipts(page: Pa
     )
 
 
-async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_told(
+async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_reported(
     page: Page, site: Site, times: Calendar
 ) -> None:
     await page.show(f"{site.address}#/jobs/research/digits")
@@ -97,7 +97,9 @@ async def test_a_change_takes_neither_focus_nor_what_is_open(page: Page, site: S
     assert await page.value("document.activeElement === document.querySelectorAll('summary')[1]")
 
 
-async def test_a_broken_connection_is_said_and_comes_back(page: Page, site: Site, times: Calendar) -> None:
+async def test_a_broken_connection_is_reported_and_comes_back(
+    page: Page, site: Site, times: Calendar
+) -> None:
     await page.show(site.address)
     await site.end()
     await page.until("document.getElementById('live').textContent.includes('lost')", "the loss")

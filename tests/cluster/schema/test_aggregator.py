@@ -72,7 +72,9 @@ async def test_a_job_that_was_made_anew_gets_nothing_of_the_old_one(
     assert "status" not in api.get("fj", name, "-n", NAMESPACE)
 
 
-async def test_what_the_policy_refuses_is_said_in_its_words(name: str, account: str, api: Kubectl) -> None:
+async def test_what_the_policy_refuses_is_reported_with_its_message(
+    name: str, account: str, api: Kubectl
+) -> None:
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
     async with connected(account, name, uid) as found:
         with pytest.raises(OSError, match=r"names a silo that the operator does not list"):

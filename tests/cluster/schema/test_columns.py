@@ -15,7 +15,7 @@ from tests.cluster.schema.objects import AGENT, KEY
 
 GOLDEN = Path(__file__).with_name("columns.golden").read_text()
 
-SHOWN = (
+COMMANDS = (
     "get fj",
     "get fj -o wide",
     "get silo",
@@ -144,7 +144,7 @@ def shown(api: Kubectl) -> str:
             "conditions": [condition("Admitted", "False", "ApprovalPending")],
         },
     )
-    return "\n".join(f"$ kubectl {command}\n{show(api, command)}" for command in SHOWN)
+    return "\n".join(f"$ kubectl {command}\n{show(api, command)}" for command in COMMANDS)
 
 
 def show(api: Kubectl, command: str) -> str:

@@ -86,7 +86,7 @@ MOVED: dict[str, tuple[Object, str]] = {
     "another end": ({"conditions": conditions(Failed="False", Complete="True")}, "conditions"),
     "end forgotten": ({"conditions": conditions(Running="False")}, "conditions"),
 }
-WORDS = {
+MESSAGES = {
     "completionTime": "does not change once the job is finished; make a new job",
     "conditions": "say that the job is Complete or Failed, which is final; make a new job",
 }
@@ -100,7 +100,7 @@ def test_the_end_of_a_job_does_not_move(api: Kubectl, name: str, case: str) -> N
     change, field = MOVED[case]
     with pytest.raises(KubectlFailed) as failed:
         report(api, name, over | change)
-    assert said(failed) == f"status.{field}: Invalid value: {WORDS[field]}"
+    assert said(failed) == f"status.{field}: Invalid value: {MESSAGES[field]}"
 
 
 def publish(api: Kubectl, **key: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import Ended, living, run, start
+from tests.integration.local.runs import Ended, run, running_processes, start
 
 Launch = Callable[..., subprocess.Popen[str]]
 
@@ -28,7 +28,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(steady: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """The steady job, run to its end without trouble; tests must not write into its directory."""
+    """The steady job, run undisturbed to its end; tests must not write into its directory."""
     return run(steady, tmp_path_factory.mktemp("undisturbed") / "run")
 
 
@@ -46,5 +46,5 @@ def launch() -> Iterator[Launch]:
     for process, workdir in started:
         process.kill()
         process.communicate()
-        for pid in living(workdir):
+        for pid in running_processes(workdir):
             os.kill(pid, signal.SIGKILL)

@@ -11,8 +11,8 @@ import yaml
 from tests.paths import ROOT
 
 DIGITS = "sklearn:digits"
-PARTS = "tests.integration.local.parts"
-"""Dataset functions of silos with trouble, see `parts.py`."""
+DATASETS = "tests.integration.local.datasets"
+"""Dataset functions of faulty silos, see `datasets.py`."""
 
 
 def silo(name: str, dataset: Mapping[str, Any] | None = None, **policy: Any) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def silo(name: str, dataset: Mapping[str, Any] | None = None, **policy: Any) -> 
 
 
 def python(function: str, **config: Any) -> dict[str, Any]:
-    """The dataset of a function in `parts.py`."""
-    return {"loader": f"python:{PARTS}:{function}", "config": config}
+    """The dataset of a function in `datasets.py`."""
+    return {"loader": f"python:{DATASETS}:{function}", "config": config}
 
 
 def silos(*names: str) -> list[dict[str, Any]]:

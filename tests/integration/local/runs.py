@@ -107,7 +107,7 @@ def pids(workdir: Path) -> Mapping[str, int | None]:
     return found
 
 
-def living(workdir: Path) -> dict[int, str]:
+def running_processes(workdir: Path) -> dict[int, str]:
     """Processes that were started for a working directory and still run, with their command lines."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):

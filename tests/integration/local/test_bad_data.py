@@ -10,7 +10,7 @@ import pytest
 
 from fedsilo.cli.main import main
 from tests.integration.local.manifest import silo, silos, write
-from tests.integration.local.runs import living, run
+from tests.integration.local.runs import run, running_processes
 
 
 def _npz(directory: Path, labels: np.ndarray | None = None) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_a_silos_data(tmp_path: Path) -> None:
     assert (document["model"], document["rounds"]) == (None, 0)
     assert "Traceback" not in ended.err
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    assert living(tmp_path) == {}
+    assert running_processes(tmp_path) == {}
 
 
 def test_data_that_were_mended_let_the_run_go_on(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_aggregators_test_set(tmp_path: Path) -> None:
     ended = run(manifest, tmp_path / "run")
     assert (ended.code, ended.document["reason"]) == (3, "DataInvalid")
     assert "nowhere/digits.npz" in ended.document["message"]
-    assert living(tmp_path) == {}
+    assert running_processes(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
         participation={"minSilos": 2},
         output={"tensorboard": True},
     )
-    apart = run(manifest, tmp_path / "apart")
-    together = run(manifest, tmp_path / "together", "--in-process", "--workers", "2")
-    assert (apart.code, together.code) == (0, 0), together.err
-    assert together.document["model"]["sha256"] == apart.document["model"]["sha256"]
+    processes = run(manifest, tmp_path / "processes")
+    one_process = run(manifest, tmp_path / "one_process", "--in-process", "--workers", "2")
+    assert (processes.code, one_process.code) == (0, 0), one_process.err
+    assert one_process.document["model"]["sha256"] == processes.document["model"]["sha256"]
     for name in (
         "model.safetensors",
         "model.json",
@@ -32,18 +32,19 @@ def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
         "curves.tfevents",
         "aggregator/status.json",
     ):
-        assert (together.workdir / name).exists() and (apart.workdir / name).exists(), name
-    assert together.document.keys() == apart.document.keys()
+        assert (one_process.workdir / name).exists() and (processes.workdir / name).exists(), name
+    assert one_process.document.keys() == processes.document.keys()
     for field in ("phase", "method", "rounds", "metrics", "silos"):
-        assert together.document[field] == apart.document[field]
+        assert one_process.document[field] == processes.document[field]
     statuses = [
-        json.loads((ended.workdir / "aggregator/status.json").read_text()) for ended in (together, apart)
+        json.loads((ended.workdir / "aggregator/status.json").read_text())
+        for ended in (one_process, processes)
     ]
     assert statuses[0].keys() == statuses[1].keys()
-    assert "round 2/2" in together.err
+    assert "round 2/2" in one_process.err
 
 
-def test_what_was_interrupted_cannot_be_resumed_and_says_so(tmp_path: Path) -> None:
+def test_what_was_interrupted_cannot_be_resumed_and_reports_it(tmp_path: Path) -> None:
     manifest = write(tmp_path / "job.yaml", silos("north"), training={"rounds": 10_000})
     workdir = tmp_path / "run"
     process = start(manifest, workdir, "--in-process")

@@ -94,7 +94,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")
-def test_where_the_system_permits_no_isolation_the_run_says_so(tmp_path: Path) -> None:
+def test_where_the_system_permits_no_isolation_the_run_reports_it(tmp_path: Path) -> None:
     # Every Python process gives the right up as it starts, as in a container that was never given it.
     (tmp_path / "sitecustomize.py").write_text(
         f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"

@@ -14,7 +14,7 @@ import pytest
 
 import fedsilo
 from tests.integration.local.manifest import python, silo, silos, small_quickstart, write
-from tests.integration.local.runs import ENVIRONMENT, living
+from tests.integration.local.runs import ENVIRONMENT, running_processes
 from tests.pages import blocks
 from tests.terminal import Terminal
 
@@ -59,7 +59,7 @@ def test_a_run_works_in_a_thread_and_while_an_event_loop_runs(tmp_path: Path) ->
     assert result.metrics["accuracy"] == result.history[-1]["metrics"]["accuracy"]
     assert result.model().feature == 16
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert living(tmp_path / "run") == {}
+    assert running_processes(tmp_path / "run") == {}
 
 
 def test_a_job_that_fails_raises_what_the_command_says(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_job_that_fails_raises_what_the_command_says(tmp_path: Path) -> None:
     with pytest.raises(fedsilo.QuorumLost, match="silo-east/east failed: TrainerLost") as raised:
         fedsilo.run(manifest, tmp_path / "run", display=False)
     assert (raised.value.exit_code, raised.value.reason) == (4, "QuorumLost")
-    assert living(tmp_path / "run") == {}
+    assert running_processes(tmp_path / "run") == {}
 
 
 def test_an_interrupted_run_leaves_nobody_and_goes_on(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_interrupted_run_leaves_nobody_and_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         fedsilo.run(manifest, tmp_path / "run", on_round=interrupt, display=False)
-    assert living(tmp_path / "run") == {}
+    assert running_processes(tmp_path / "run") == {}
     with pytest.raises(fedsilo.WorkdirConflict, match="holds a run of this job already"):
         fedsilo.run(manifest, tmp_path / "run", display=False)
     result = fedsilo.run(manifest, tmp_path / "run", resume=True, display=False)

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.conftest import Launch
-from tests.integration.local.runs import Ended, end, history, kill, living, pids, run, training, until
+from tests.integration.local.runs import (
+    Ended,
+    end,
+    history,
+    kill,
+    pids,
+    run,
+    running_processes,
+    training,
+    until,
+)
 
 
 def _in_a_later_round(run: subprocess.Popen[str], workdir: Path) -> None:
@@ -24,7 +34,7 @@ def _same(ended: Ended, undisturbed: Ended) -> None:
     assert ended.document["metrics"] == undisturbed.document["metrics"]
     assert [line["samples"] for line in ended.history] == [line["samples"] for line in undisturbed.history]
     assert all(not line["failed"] and not line["missing"] for line in ended.history)
-    assert living(ended.workdir) == {}
+    assert running_processes(ended.workdir) == {}
 
 
 def test_the_same_manifest_gives_the_same_model(undisturbed: Ended, steady: Path, tmp_path: Path) -> None:
@@ -51,7 +61,7 @@ def test_a_killed_run_leaves_nothing_running_and_resumes_to_the_same_model(
     _in_a_later_round(process, workdir)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    until(lambda: not living(workdir), "the end of all processes")
+    until(lambda: not running_processes(workdir), "the end of all processes")
     done = len(history(workdir))
     assert 1 <= done < 3
     ended = run(steady, workdir, "--resume")

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from safetensors.numpy import load_file
 
-from tests.integration.local.runs import Ended, living, run
+from tests.integration.local.runs import Ended, run, running_processes
 from tests.paths import ROOT
 
 FIELDS = ["phase", "reason", "job", "method", "rounds", "metrics", "silos", "model", "seconds"]
@@ -31,7 +31,7 @@ def test_the_last_line_of_json_has_the_promised_fields(undisturbed: Ended) -> No
     assert document["seconds"] > 0
 
 
-def test_the_model_is_where_it_is_said_to_be(undisturbed: Ended) -> None:
+def test_the_model_is_where_it_is_reported_to_be(undisturbed: Ended) -> None:
     model = undisturbed.document["model"]
     path = undisturbed.workdir / "model.safetensors"
     assert model == {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
@@ -79,7 +79,7 @@ def test_each_silo_has_its_audit_log_of_what_left(undisturbed: Ended) -> None:
 
 
 def test_nothing_is_left_running(undisturbed: Ended) -> None:
-    assert living(undisturbed.workdir) == {}
+    assert running_processes(undisturbed.workdir) == {}
 
 
 def test_keys_are_readable_by_their_owner_only(undisturbed: Ended) -> None:
@@ -98,7 +98,7 @@ def test_the_quickstart_trains_a_model_far_better_than_any_silo_alone(tmp_path: 
     assert best < 0.6 < 0.85 < document["metrics"]["accuracy"]
     assert [len([n for n in silo["classes"] if n]) for silo in document["alone"]] == [4, 4, 4, 4]
     assert document["seconds"] > 0
-    assert living(tmp_path) == {}
+    assert running_processes(tmp_path) == {}
 
 
 def test_without_a_test_set_the_silos_score_the_model(steady: Path, tmp_path: Path) -> None:

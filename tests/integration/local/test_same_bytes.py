@@ -127,6 +127,6 @@ def test_separate_processes_and_one_give_the_same_bytes(
     tmp_path: Path, manifests: dict[str, Path], in_one_process: Path, form: str
 ) -> None:
     # Every process has the threads that the job says, one, whatever its environment says.
-    apart = run(manifests[form], tmp_path / "apart", OMP_NUM_THREADS="2")
-    assert apart.code == 0, apart.out + apart.err
-    assert alike(apart.workdir) == alike(in_one_process / form)
+    processes = run(manifests[form], tmp_path / "processes", OMP_NUM_THREADS="2")
+    assert processes.code == 0, processes.out + processes.err
+    assert alike(processes.workdir) == alike(in_one_process / form)

@@ -8,7 +8,16 @@ import subprocess
 from pathlib import Path
 
 from tests.integration.local.conftest import Launch
-from tests.integration.local.runs import ENVIRONMENT, PATIENCE, command, end, living, pids, training, until
+from tests.integration.local.runs import (
+    ENVIRONMENT,
+    PATIENCE,
+    command,
+    end,
+    pids,
+    running_processes,
+    training,
+    until,
+)
 
 
 def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> None:
@@ -19,27 +28,28 @@ def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> N
     ended = end(process, workdir)
     assert ended.code == 143
     assert ended.err.splitlines()[-1] == f"fedsilo: terminated; go on with --workdir {workdir} --resume"
-    assert living(workdir) == {}
+    assert running_processes(workdir) == {}
 
 
 def test_sigkill_in_a_round(steady: Path, tmp_path: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
     process = launch(steady, workdir)
     until(lambda: training(workdir, "east", round=1), "a task")
-    assert len(living(workdir)) == 7
+    assert len(running_processes(workdir)) == 7
     process.kill()
-    until(lambda: not living(workdir), "the end of all processes")
+    until(lambda: not running_processes(workdir), "the end of all processes")
 
 
 def test_sigterm_while_silos_train_alone(tmp_path: Path, steady: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
     process = launch(steady, workdir, "--alone")
     until(
-        lambda: any("fedsilo.local.baseline" in line for line in living(workdir).values()), "training alone"
+        lambda: any("fedsilo.local.baseline" in line for line in running_processes(workdir).values()),
+        "training alone",
     )
     process.terminate()
     assert end(process, workdir).code == 143
-    assert living(workdir) == {}
+    assert running_processes(workdir) == {}
 
 
 def test_ctrl_c_in_a_terminal(steady: Path, tmp_path: Path) -> None:
@@ -66,7 +76,7 @@ def test_ctrl_c_in_a_terminal(steady: Path, tmp_path: Path) -> None:
         os.close(ours)
     assert "federation/digits: fedavg, mlp, 2 silos" in shown
     assert f"fedsilo: interrupted; go on with --workdir {workdir} --resume" in shown
-    assert living(workdir) == {}
+    assert running_processes(workdir) == {}
 
 
 def _take_terminal() -> None:

@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Given:
+class FetchedTask:
     """A task as a silo received it, with everything an update needs."""
 
     sealed: bytes
@@ -120,14 +120,14 @@ class SiloClient:
         assert answer.status == 200, answer
         return answer.body
 
-    def given(self, after: str = "") -> Given:
+    def given(self, after: str = "") -> FetchedTask:
         """Fetch the next task and its model."""
         sealed = self.sealed(after)
         task = open_task(sealed, self.task_key)
         answer = self.request("GET", f"{self.base}/blobs/{task.blobs[0].digest}")
         assert answer.status == 200, answer
         tree = read_tree(answer.body)
-        return Given(sealed, task, contract_of(self.site, task.step, tree), tree)
+        return FetchedTask(sealed, task, contract_of(self.site, task.step, tree), tree)
 
     def patch(self, task: str, data: bytes, offset: int = 0, **headers: str) -> Answer:
         """Upload an update from an offset on; headers are changed by name, `_` for `-`."""
@@ -160,7 +160,7 @@ class SiloClient:
     def fail(self, task: str, body: bytes) -> Answer:
         return self.request("POST", f"{self.base}/failures/{task}", body=body)
 
-    def update(self, given: Given, **changes: Any) -> bytes:
+    def update(self, given: FetchedTask, **changes: Any) -> bytes:
         """An honest update, or one with some arguments of `write_update` changed."""
         task = given.task
         arguments: dict[str, Any] = {
@@ -180,7 +180,7 @@ class SiloClient:
             write_update(path, **(arguments | changes))
             return path.read_bytes()
 
-    def answer(self, given: Given) -> None:
+    def answer(self, given: FetchedTask) -> None:
         """Do what an honest silo does."""
         answer = self.patch(given.task.task, self.update(given))
         assert answer.status == 201, answer

@@ -27,7 +27,7 @@ class Job:
         assert answer.code == code, (answer.status, answer.body)
         self.refused[code] += 1
 
-    def assert_all_refusals_were_told(self) -> None:
+    def assert_all_refusals_were_reported(self) -> None:
         """Whoever watches the job sees each refusal: counted in its status, and a line of its log."""
         until(
             lambda: self.site.status().get("refused") == dict(self.refused),

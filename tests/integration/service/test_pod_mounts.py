@@ -135,7 +135,7 @@ def test_a_trainer_may_write_to_its_own_places_only(site: Site) -> None:
 
 
 @pytest.mark.parametrize("role", ["guard", "trainer"])
-def test_a_volume_that_may_not_be_written_is_said(site: Site, role: str) -> None:
+def test_a_volume_that_may_not_be_written_is_reported(site: Site, role: str) -> None:
     volume = site.workdir.volume("north")
     volume.drop.chmod(0o700)
     process = {"guard": guard, "trainer": trainer}[role](site, "north")

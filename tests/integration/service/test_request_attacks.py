@@ -183,7 +183,7 @@ def test_nothing_that_a_stranger_sends_becomes_a_line_of_the_log(job: Job) -> No
     assert not [line for line in job.site.log().splitlines() if line.endswith("WARNING forged")]
 
 
-def test_every_refusal_was_told_and_the_job_goes_on_to_its_model(job: Job) -> None:
-    job.assert_all_refusals_were_told()
+def test_every_refusal_was_reported_and_the_job_reaches_its_model(job: Job) -> None:
+    job.assert_all_refusals_were_reported()
     assert finish_job(job.north, job.south) == [True, True]
     assert job.aggregator.exit_code() == 0

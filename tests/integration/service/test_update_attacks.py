@@ -13,7 +13,7 @@ import pytest
 
 from fedsilo.wire import Contract, ExpectedBlock
 from tests.integration.service.client import (
-    Given,
+    FetchedTask,
     contents_of,
     decode_signed,
     forge,
@@ -31,7 +31,7 @@ class Target:
     """
 
     job: Job
-    given: Given
+    given: FetchedTask
     honest: bytes
     first: bytes
     first_task: str
@@ -190,9 +190,9 @@ def test_the_first_durable_update_of_a_task_wins(target: Target) -> None:
     target.job.expect("already-accepted", north.head(task))
 
 
-def test_every_refusal_was_told_and_the_job_goes_on_to_its_model(target: Target) -> None:
+def test_every_refusal_was_reported_and_the_job_reaches_its_model(target: Target) -> None:
     job = target.job
-    job.assert_all_refusals_were_told()
+    job.assert_all_refusals_were_reported()
     job.south.answer(job.south.given())
     late = job.north.task(after=target.given.task.task)
     assert late.step == "evaluate"

@@ -77,7 +77,7 @@ async def test_an_aggregator_that_is_away_for_an_hour_is_found_again(
     assert 50 < len(caplog.records) <= 61, "said once a minute"
 
 
-async def test_another_reason_is_said_at_once(
+async def test_another_reason_is_reported_at_once(
     clock: Clock, client: AggregatorClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     reasons = iter(["no route", "no route", "refused", "refused"])

@@ -119,7 +119,7 @@ def test_the_cluster_has_longer_to_close_than_silence_has_to_last() -> None:
     assert PATIENCE_SECONDS > 10 * QUIET_SECONDS
 
 
-def test_the_targets_are_those_that_every_pod_is_told(tmp_path: Path) -> None:
+def test_the_targets_are_those_that_every_pod_is_reported(tmp_path: Path) -> None:
     resolver = tmp_path / "resolv.conf"
     resolver.write_text(RESOLVER)
     told = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}

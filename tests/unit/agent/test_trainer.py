@@ -72,19 +72,19 @@ def test_numbers_of_numpy_are_numbers(volume: Volume) -> None:
     )
 
 
-def test_a_blob_that_holds_no_tensors_is_said(volume: Volume) -> None:
+def test_a_blob_that_holds_no_tensors_is_reported(volume: Volume) -> None:
     (volume.blobs / "junk").write_bytes(b"junk")
     name, said = answer(volume, Reply(), "junk")
     assert (name, said["reason"]) == ("failed.json", "ProtocolProblem")
 
 
-def test_a_round_that_the_job_does_not_have_is_said(volume: Volume) -> None:
+def test_a_round_that_the_job_does_not_have_is_reported(volume: Volume) -> None:
     name, said = answer(volume, Reply(), round=9)
     assert (name, said["reason"]) == ("failed.json", "MethodError")
 
 
 @pytest.mark.parametrize("reply", [Reply(samples="many"), ZeroDivisionError("nothing to divide")])  # type: ignore[arg-type]
-def test_a_defect_of_the_method_is_said(volume: Volume, reply: Reply | Exception) -> None:
+def test_a_defect_of_the_method_is_reported(volume: Volume, reply: Reply | Exception) -> None:
     name, said = answer(volume, reply)
     assert (name, said["reason"]) == ("failed.json", "TrainerError")
 
@@ -93,7 +93,7 @@ def test_a_defect_of_the_method_is_said(volume: Volume, reply: Reply | Exception
     ("method", "path", "reason"),
     [("new", "there.npz", "ManifestInvalid"), ("fedavg", "gone.npz", "DataInvalid")],
 )
-def test_what_no_task_could_mend_is_said_before_the_guard_is_there(
+def test_what_no_task_could_mend_is_reported_before_the_guard_is_there(
     tmp_path: Path, method: str, path: str, reason: str
 ) -> None:
     """Whatever an earlier trainer said, and although there is no inbox yet."""

@@ -163,7 +163,7 @@ def test_at_the_end_the_status_says_where_the_model_is() -> None:
     FederatedJobStatus.model_validate(applied)
 
 
-async def test_the_latest_word_is_written_at_most_once_a_second() -> None:
+async def test_the_latest_report_is_written_at_most_once_a_second() -> None:
     job = Job()
     report = Report(job, None, job.sleep)
     async with report.running():
@@ -204,7 +204,7 @@ async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -
         assert most / 2 <= pause <= most
 
 
-async def test_a_word_that_changes_while_it_is_written_is_followed_by_the_new_one() -> None:
+async def test_a_report_that_changes_while_it_is_written_is_followed_by_the_new_one() -> None:
     job = Job()
     report = Report(job, None, job.sleep)
     job.meanwhile = lambda: report.publish(after(2)) if len(job.tried) == 1 else None
@@ -239,7 +239,7 @@ outcomes = st.lists(st.sampled_from(["made", "refused", "lost answer"]), max_siz
 
 
 @given(outcomes, st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=12))
-def test_in_the_end_the_last_word_is_there(outcomes: list[str], said: list[tuple[int, int]]) -> None:
+def test_in_the_end_the_last_report_is_there(outcomes: list[str], said: list[tuple[int, int]]) -> None:
     """Whatever the API server did, and although an answer that was lost leaves open what is there."""
     job = Job(outcomes)
     report = Report(job, None, job.sleep)

@@ -44,7 +44,7 @@ def test_a_directory_that_was_left_can_be_had_again(tmp_path: Path) -> None:
             assert (tmp_path / "job" / "lock").read_text().startswith("process ")
 
 
-def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(FedsiloError, match=r"cannot be written .+; give user"),

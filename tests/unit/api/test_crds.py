@@ -171,7 +171,7 @@ def test_columns_name_fields_that_there_are() -> None:
             assert path in known or path.rpartition(".")[0] == ".status.metrics"
 
 
-def test_what_cannot_be_said_is_an_error() -> None:
+def test_what_cannot_be_expressed_is_an_error() -> None:
     with pytest.raises(KeyError):
         structural({"$ref": "#/$defs/Unknown"}, {})
 

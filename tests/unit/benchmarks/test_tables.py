@@ -187,7 +187,7 @@ def test_a_mean_is_run_as_its_columns_are() -> None:
     assert [cell.column for cell in cells(chosen, 1)] == ["mnist", "cifar10"]
 
 
-def test_a_mean_of_what_silos_lack_says_so() -> None:
+def test_a_mean_of_what_silos_lack_reports_it() -> None:
     """And one of runs that have no seed in common."""
     chosen = table()
     mean = chosen.table.columns["mean"].model_copy(update={"measure": "personal"})
@@ -205,8 +205,8 @@ def test_a_mean_of_what_silos_lack_says_so() -> None:
     own = [dataclasses.replace(synthetic(chosen, cell, [0.5]), personal=0.6) for cell in (one, other)]
     assert "| FedAvg | 60.0 | 1 | 67.3 | -7.3 |" in mean_of(own)
     places = [("FedAvg", "cifar10", 1), ("Ours", "mnist", 0), ("Ours", "cifar10", 0)]
-    apart = [own[0], *(synthetic(chosen, some[place], [0.5]) for place in places)]
-    assert "| FedAvg | no seed that all have |" in mean_of(apart)
+    unmatched = [own[0], *(synthetic(chosen, some[place], [0.5]) for place in places)]
+    assert "| FedAvg | no seed that all have |" in mean_of(unmatched)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_mean_that_cannot_be_is_refused(column: dict[str, object], fault: str)
         Table.model_validate({"title": "A table", "columns": columns, "reduced": {"note": "Two rounds."}})
 
 
-def test_what_keeps_a_run_from_being_is_said_in_every_column_that_it_is_of(tmp_path: Path) -> None:
+def test_what_prevents_a_run_is_reported_in_every_column_that_it_belongs_to(tmp_path: Path) -> None:
     columns = ["mnist-lenet", "mnist-lenet-own"]
     chosen = definition.choose("map-3", "reduced", ["FedAvg"], columns)
     place = Place(tmp_path, "cpu", 0, "command")

@@ -143,7 +143,7 @@ def test_nothing_waits_where_no_person_is_asked(
     assert capsys.readouterr().out == "no job waits for a decision in this namespace\n"
 
 
-def test_what_is_decided_on_is_shown_in_words() -> None:
+def test_what_is_decided_on_is_described() -> None:
     shown = [describe(found, frozen_spec(found)) for found in (NORTH, agent("north", spec=CCVR))]
     unknown = agent("north", spec={"method": {"name": "theirs", "config": {}}})
     shown.append(describe(unknown, frozen_spec(unknown)))

@@ -90,7 +90,7 @@ def test_every_method_can_be_described(name: str, capsys: pytest.CaptureFixture[
         assert f"  {info.alias or field}: " in shown
 
 
-def test_a_declaration_is_told_in_full() -> None:
+def test_a_declaration_is_reported_in_full() -> None:
     shown = words(describe(Statistics))
     for told in (
         "statistics: Class statistics\n\nA. Author. A paper. 2024.\n",

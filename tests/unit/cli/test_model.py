@@ -324,7 +324,7 @@ def test_without_the_right_to_make_a_pod_the_right_is_named(
     assert "may not create pods in namespace research" in capsys.readouterr().err
 
 
-def test_a_pod_that_stays_is_told_and_hides_no_error(
+def test_a_pod_that_stays_is_reported_and_hides_no_error(
     kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl.refuse("delete .*", "Unable to connect to the server: EOF")

@@ -63,7 +63,7 @@ def test_the_output_is_that_of_the_golden_file(name: str, shown: str) -> None:
     assert shown == (GOLDEN / f"{name}.txt").read_text().rstrip("\n")
 
 
-def test_the_accuracy_of_silos_own_models_has_a_column_where_it_is_told() -> None:
+def test_the_accuracy_of_silos_own_models_has_a_column_where_it_is_reported() -> None:
     silos = [entry("north", phase="Running", personalAccuracy=0.9123), entry("south")]
     head, north, south = page(job(phase="Running", silos=silos), NOW).split("\n\n")[1].splitlines()[:3]
     assert "own model" in head
@@ -95,7 +95,7 @@ def test_a_name_and_all_namespaces_contradict_each_other(
     assert kubectl.calls == []
 
 
-def test_no_job_is_said(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_job_is_reported(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
     kubectl.items("get .*")
     assert main(["status"]) == 0
     assert main(["status", "-A"]) == 0

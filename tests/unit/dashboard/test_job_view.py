@@ -142,7 +142,7 @@ def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManif
     assert found["events"][0]["message"] == "aggregator: ended with exit code 1; see the log"
 
 
-def test_an_interrupted_run_says_so(federation: JobManifest, tmp_path: Path) -> None:
+def test_an_interrupted_run_reports_it(federation: JobManifest, tmp_path: Path) -> None:
     progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     view.end(progress, stopped=True)

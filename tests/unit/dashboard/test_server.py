@@ -91,7 +91,7 @@ async def test_whoever_has_the_document_waits_for_the_next(here: Site) -> None:
     assert (await response.json())["place"] == "machine"
 
 
-async def test_whoever_waits_in_vain_is_told_so(here: Site) -> None:
+async def test_whoever_waits_in_vain_gets_an_answer(here: Site) -> None:
     tag = (await here.get("/api/jobs")).headers["ETag"]
     assert (await here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=1"})).status == 304
     assert here.feed.watchers == 0

@@ -174,7 +174,7 @@ def test_a_sentence_names_some_of_many_silos() -> None:
     assert listed([f"s{place}" for place in range(1000)], MAX_NAMES) == "s0, s1, s2, s3, s4 and 995 more"
 
 
-def test_the_contract_of_each_method_in_words() -> None:
+def test_the_contract_of_each_method_as_text() -> None:
     sentences = {
         "fedavg": "This job receives: models of 62,006 parameters.",
         "ccvr": "This job receives: models of 62,006 parameters; class means for 10 classes; class covariances for 10"

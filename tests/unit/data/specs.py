@@ -1,4 +1,4 @@
-"""Short ways to write the manifests that the tests of this folder need."""
+"""Short ways to write the manifests that the tests of this package need."""
 
 from __future__ import annotations
 

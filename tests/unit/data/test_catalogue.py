@@ -111,7 +111,7 @@ def test_a_dataset_may_have_several_findings_and_loading_refuses_them_by_name() 
 
 
 def test_catalogue_and_partitions_import_nothing_heavy() -> None:
-    rooms = "fedsilo.data.catalogue, fedsilo.data.partitions, fedsilo.data.split"
-    code = f"import sys, {rooms}; print({{'torch', 'sklearn', 'PIL'}} & set(sys.modules))"
+    modules = "fedsilo.data.catalogue, fedsilo.data.partitions, fedsilo.data.split"
+    code = f"import sys, {modules}; print({{'torch', 'sklearn', 'PIL'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""The silos' own models: scored where they are, told in mean and spread, by silo only where all permit it."""
+"""The silos' own models: scored where they are, reported in mean and spread, by silo only where all permit it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSES = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
 VALIDATION = {"dataset": "data", "classes": 4, "inputShape": [6], "validationFraction": 0.25}
 
 
-class Told:
+class ScalarUpdates:
     """Updates that hold scalars alone."""
 
     def __init__(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
@@ -42,14 +42,14 @@ class Told:
         return self._metrics[silo]
 
 
-def told(*values: float, **named: float) -> Any:
-    """Updates of silos that let their accuracy be told in the mean, and of some that let it be told by name."""
+def scalar_updates(*values: float, **named: float) -> Any:
+    """Updates of silos that let their accuracy be reported in the mean, and of some that let it be reported by name."""
     some = {f"s{n}": {PERSONAL_ACCURACY: value} for n, value in enumerate(values)}
-    return Told(some | {silo: {NAMED_PERSONAL_ACCURACY: value} for silo, value in named.items()})
+    return ScalarUpdates(some | {silo: {NAMED_PERSONAL_ACCURACY: value} for silo, value in named.items()})
 
 
 def test_mean_and_spread_are_over_silos() -> None:
-    metrics, by_silo = personal_accuracy(told(0.5, 0.7, 0.9))
+    metrics, by_silo = personal_accuracy(scalar_updates(0.5, 0.7, 0.9))
     assert metrics == {
         PERSONAL_ACCURACY: pytest.approx(0.7),
         "personal_accuracy_spread": pytest.approx(np.std([0.5, 0.7, 0.9])),
@@ -59,14 +59,14 @@ def test_mean_and_spread_are_over_silos() -> None:
 
 
 def test_by_silo_only_if_every_one_permits_it() -> None:
-    assert personal_accuracy(told(a=0.5, b=1.0))[1] == {"a": 0.5, "b": 1.0}
-    metrics, by_silo = personal_accuracy(told(0.6, a=0.5, b=1.0))
+    assert personal_accuracy(scalar_updates(a=0.5, b=1.0))[1] == {"a": 0.5, "b": 1.0}
+    metrics, by_silo = personal_accuracy(scalar_updates(0.6, a=0.5, b=1.0))
     assert metrics[PERSONAL_ACCURACY] == pytest.approx(0.7)
     assert by_silo == {}
 
 
-def test_without_a_model_nothing_is_told() -> None:
-    assert personal_accuracy(Told({"a": {"accuracy": 0.5}, "b": {}})) == ({}, {})  # type: ignore[arg-type]
+def test_without_a_model_nothing_is_reported() -> None:
+    assert personal_accuracy(ScalarUpdates({"a": {"accuracy": 0.5}, "b": {}})) == ({}, {})  # type: ignore[arg-type]
 
 
 @given(
@@ -86,7 +86,7 @@ def test_the_policy_and_not_the_trainer_says_how_far_a_figure_goes(
     assert {name: value for name, value in leaving.items() if name not in others} == wanted
 
 
-def test_by_default_a_figure_is_told_in_the_mean_alone() -> None:
+def test_by_default_a_figure_is_reported_in_the_mean_alone() -> None:
     assert SiloPolicy().personal_accuracy == "Mean"
 
 

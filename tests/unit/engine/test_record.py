@@ -69,7 +69,7 @@ def test_receipts_name_the_silo_even_where_one_name_ends_in_another() -> None:
     ]
 
 
-def test_a_round_in_words() -> None:
+def test_a_round_as_a_log_line() -> None:
     line = {
         "round": 8,
         "phase": "train",

@@ -47,7 +47,7 @@ class RoundMachine(RuleBasedStateMachine):
         self.elapsed += seconds
 
     @invariant()
-    def a_verdict_is_final(self) -> None:
+    def an_outcome_is_final(self) -> None:
         if self.outcome is not RoundOutcome.OPEN:
             assert self.round.outcome is self.outcome
         self.outcome = self.round.outcome

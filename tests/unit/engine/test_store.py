@@ -68,7 +68,7 @@ def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, un
         assert not list(crash.rglob("*.tmp"))
 
 
-def room_for(flushes: int) -> Callable[[], None]:
+def space_for(flushes: int) -> Callable[[], None]:
     """A disk on which so many flushes succeed, and no more."""
     left = iter(range(flushes))
 
@@ -88,8 +88,8 @@ def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
     while not engine.ended:
         for silo in silos:
             silo.answer(engine)
-        for room in range(50):  # each try gets one step further
-            with at_every_flush_below(directory, room_for(room)), suppress(OSError):
+        for flushes_left in range(50):  # each try gets one step further
+            with at_every_flush_below(directory, space_for(flushes_left)), suppress(OSError):
                 engine.settle()
                 break
             refused += 1

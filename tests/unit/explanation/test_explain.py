@@ -41,7 +41,7 @@ def test_a_job_is_in_its_round_although_an_agent_is_down() -> None:
     assert (found.unmet.condition, found.unmet.reason) == ("SilosReady", "OutOfMemory")
 
 
-def test_a_change_that_the_operator_has_not_seen_is_told() -> None:
+def test_a_change_that_the_operator_has_not_seen_is_reported() -> None:
     assert explain(job(metadata={"generation": 2})).unseen_change
     assert not explain(job()).unseen_change
     assert not explain(job(observedGeneration=None)).unseen_change

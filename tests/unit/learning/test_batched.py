@@ -92,7 +92,7 @@ def test_parameters_that_share_a_gradient_each_keep_their_own_step(changes: dict
             assert np.abs(found[name] - array).max() < 1e-12, name
 
 
-def test_too_few_examples_and_divergence_are_said() -> None:
+def test_too_few_examples_and_divergence_are_reported() -> None:
     with pytest.raises(DataInvalid, match="not enough for one step"):
         fit_batched(network(), clients(LocalTraining(lr=0.1), (4, 0)))
     with pytest.raises(MethodError, match="training diverged"):

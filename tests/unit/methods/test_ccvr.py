@@ -109,10 +109,10 @@ def test_pooled_covariance_is_that_of_the_pooled_features(
     # A rank below the width makes every covariance singular.
     mixing = rng.normal(size=(rank, width))
     parts = [rng.normal(size=(size, rank)) @ mixing + shift * rng.normal(size=width) for size in sizes]
-    together = np.concatenate(parts)
+    all_features = np.concatenate(parts)
     wanted = (
-        np.cov(together, rowvar=False).reshape(width, width)
-        if len(together) > 1
+        np.cov(all_features, rowvar=False).reshape(width, width)
+        if len(all_features) > 1
         else np.zeros((width, width))
     )
     scale = max(np.abs(wanted).max(), 1.0)

@@ -100,7 +100,7 @@ def test_settings_cannot_widen_the_contract() -> None:
     assert method.dimensions(signature, {})["stacked"] == 10
 
 
-def test_a_manifest_is_told_what_does_not_add_up() -> None:
+def test_a_manifest_is_reported_what_does_not_add_up() -> None:
     config = {"clusters": 3, "encoderRounds": 2, "classifierRounds": 2}
     faults = bound("fedconcat", 2, 5, config=config).check()
     assert [(path, problem) for path, _, problem, _ in faults] == [

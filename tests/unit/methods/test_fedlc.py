@@ -16,7 +16,7 @@ from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed
 
 
-class Given(Model):
+class FixedLogits(Model):
     """Answers with the logits that it is asked about."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ def test_loss_and_gradient_are_those_of_the_released_codes(
     config = FedLCConfig.model_validate({"variant": variant, "tau": float(npz[f"{recorded}_tau"])})
     logits = torch.tensor(npz["logits"], requires_grad=True)
     loss = shifted_loss(silo.context, -margins(npz["counts"], config))
-    value = loss(Given(), logits, torch.tensor(npz["y"]))
+    value = loss(FixedLogits(), logits, torch.tensor(npz["y"]))
     value.backward()  # type: ignore[no-untyped-call]
     assert value.item() == pytest.approx(float(npz[f"{recorded}_loss"]), rel=2e-5)
     assert logits.grad is not None

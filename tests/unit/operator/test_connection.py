@@ -51,7 +51,7 @@ HOOK = {
         (429, {"message": "too many requests"}, Unavailable),
     ],
 )
-def test_an_answer_is_sorted_by_what_to_do_about_it(
+def test_errors_are_sorted_by_what_to_do_about_them(
     status: int, said: dict[str, Any], meant: type[ClusterError]
 ) -> None:
     error = error_of("PATCH /x", status, json.dumps(said).encode())

@@ -140,7 +140,7 @@ def test_what_may_mend_itself_is_tried_again_soon(error: type[ClusterError]) -> 
     assert not operating(body, error("1"), error("2"), error("3")).objects(EVENT)
 
 
-def test_what_goes_on_failing_is_told_once() -> None:
+def test_what_goes_on_failing_is_reported_once() -> None:
     """A field that another manager holds, a namespace that is gone: nothing waits in silence."""
     stuck = 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports'
 
@@ -161,7 +161,7 @@ def test_success_makes_the_next_failure_the_first() -> None:
     operating(body, Conflict("1"), Conflict("2"), 100.0, Conflict("3"))
 
 
-def test_what_is_refused_is_said_once_and_tried_again_late() -> None:
+def test_what_is_refused_is_reported_once_and_tried_again_late() -> None:
     async def body(cluster: FakeCluster, script: Script) -> None:
         await asyncio.sleep(500)
         times = script.times()
@@ -220,7 +220,7 @@ def test_workers_share_keys_and_never_one_key() -> None:
     operating(body)
 
 
-def test_a_dead_part_ends_the_whole() -> None:
+def test_a_dead_task_ends_the_operator() -> None:
     cluster = FakeCluster()
 
     def broken(verb: str, kind: object) -> None:

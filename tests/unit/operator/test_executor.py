@@ -112,7 +112,7 @@ def refusing(cluster: FakeCluster, name: str, error: ClusterError | None = None)
     cluster.refuses = lambda obj: (error or Refused("quota")) if obj["metadata"]["name"] == name else None
 
 
-async def test_what_is_refused_ends_all_that_needs_it_and_is_told(
+async def test_what_is_refused_ends_all_that_needs_it_and_is_reported(
     cluster: FakeCluster, about: Object
 ) -> None:
     refusing(cluster, "a")
@@ -139,7 +139,7 @@ async def test_what_is_refused_ends_all_that_needs_it_and_is_told(
 @pytest.mark.parametrize(
     "error", [Refused("no"), FieldConflict("a field is another's"), NotFound("namespace")]
 )
-async def test_a_refusal_ends_its_strand_and_no_other(
+async def test_a_rejection_ends_its_failure_group_and_no_other(
     cluster: FakeCluster, about: Object, error: ClusterError
 ) -> None:
     refusing(cluster, "a", error)

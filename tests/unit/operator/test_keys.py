@@ -26,7 +26,7 @@ NAMES = ["digits-aggregator.federation.svc", "10.96.0.7", "fd00::7"]
 
 masters = st.binary(min_size=32, max_size=32)
 uids = st.uuids().map(str)
-moments = st.datetimes(
+times = st.datetimes(
     datetime(2024, 1, 1),
     datetime(2040, 1, 1),
     timezones=st.just(UTC),
@@ -34,7 +34,7 @@ moments = st.datetimes(
 
 
 @settings(max_examples=50)
-@given(master=masters, uid=uids, created=moments)
+@given(master=masters, uid=uids, created=times)
 def test_the_same_bytes_every_time(master: bytes, uid: str, created: datetime) -> None:
     assert job_keys(master, uid, created, NAMES) == job_keys(master, uid, created, NAMES)
 

@@ -38,7 +38,7 @@ POD: Object = {
 }
 
 
-def test_a_pod_keeps_what_tells_its_trouble() -> None:
+def test_a_pod_keeps_what_explains_its_failure() -> None:
     before = copy.deepcopy(POD)
     kept = lean(POD)
     assert before == POD, "a copy"
@@ -74,6 +74,6 @@ def test_other_kinds_keep_everything() -> None:
     assert lean(found) == found
 
 
-def test_words_are_kept_once() -> None:
+def test_strings_are_kept_once() -> None:
     one, two = (lean(json.loads(json.dumps(POD))) for _ in range(2))
     assert one["spec"]["containers"][0]["image"] is two["spec"]["containers"][0]["image"]

@@ -23,7 +23,7 @@ from tests.metrics_page import documented
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
 from tests.scraping import Scrape
-from tests.unit.operator.job.scene import (
+from tests.unit.operator.job.harness import (
     JOB_REF,
     NORTH,
     SETTINGS,
@@ -135,7 +135,7 @@ def test_who_stands_by_says_nothing_of_jobs() -> None:
     run(main())
 
 
-def test_trouble_is_counted() -> None:
+def test_failures_are_counted() -> None:
     errors: dict[tuple[str, str], ClusterError] = {
         ("apply", "Service"): Refused("403"),
         ("get", "Secret"): Unavailable("500"),
@@ -164,7 +164,7 @@ def test_trouble_is_counted() -> None:
     run(main())
 
 
-def test_what_an_aggregator_reports_is_told_and_nonsense_left_out() -> None:
+def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
     def told(status: dict[str, object]) -> Scrape:
         job: Object = manifest() | {"status": status}
         job["metadata"] |= {"uid": "u"}

@@ -147,7 +147,7 @@ def test_a_change_need_not_wait_for_the_retry() -> None:
     virtual.run(body())
 
 
-def test_the_time_that_a_key_waits_for_a_worker_is_told() -> None:
+def test_the_time_that_a_key_waits_for_a_worker_is_reported() -> None:
     async def body() -> None:
         queue = Queue()
         queue.add_after(KEYS[0], 5)

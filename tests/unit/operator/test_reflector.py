@@ -199,7 +199,7 @@ def labelled(namespace: str, name: str, version: int, **labels: str) -> Object:
     return config_map(namespace, name, **metadata)
 
 
-def test_a_store_selects_over_all_its_shelves() -> None:
+def test_a_store_selects_over_all_its_indexers() -> None:
     store = Store()
     one, two = store.indexer(CONFIG_MAP, "x=1"), store.indexer(CONFIG_MAP, "x=2")
     one.put(labelled("n", "a", 1, **{"x": "1", JOB_UID: "u"}))

@@ -76,7 +76,7 @@ def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str,
         ({}, Execution(batch=2, workers=2), ManifestInvalid, "exclude each other"),
     ],
 )
-def test_what_cannot_be_batched_says_so(
+def test_what_cannot_be_batched_reports_it(
     tmp_path: Path, spec: dict[str, Any], execution: Execution, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):

@@ -91,7 +91,7 @@ def test_what_a_method_raises_is_a_failure_of_the_silo(tmp_path: Path) -> None:
     assert checked(tmp_path, KeyError("w")) == SimulatedFailure("TrainerError", "KeyError: 'w'")
 
 
-def test_a_policy_forbids_here_in_the_words_of_a_guard(tmp_path: Path) -> None:
+def test_a_policy_forbids_here_with_the_message_of_a_guard(tmp_path: Path) -> None:
     silos = sharing(2, "iid")
     silos[1]["spec"]["policy"]["methods"] = ["fedprox"]
     with pytest.raises(

@@ -76,7 +76,7 @@ def check(data: bytes, *sizes: int, expected: Expected = EXPECTED) -> AcceptedUp
     return checker.finish()
 
 
-def verdict(data: bytes, *sizes: int) -> str:
+def outcome(data: bytes, *sizes: int) -> str:
     """The code with which the bytes are refused, or the digest under which they are accepted."""
     try:
         return check(data, *sizes).digest

@@ -26,9 +26,9 @@ from tests.unit.wire.examples import (
     contents_of,
     forge,
     forge_signed,
+    outcome,
     payloads,
     refusal,
-    verdict,
     write,
 )
 
@@ -54,24 +54,24 @@ def test_an_update_without_blocks_ends_after_the_signature(tmp_path: Path) -> No
 def test_any_chunking_gives_the_same_verdict(data: bytes, cuts: list[int]) -> None:
     flipped = bytearray(data)
     flipped[-1] ^= 1
-    assert verdict(data, *cuts) == hashlib.sha256(data).hexdigest()
-    assert verdict(bytes(flipped), *cuts) == "digest-mismatch"
-    assert verdict(data + b"\xc0", *cuts) == "too-long"
+    assert outcome(data, *cuts) == hashlib.sha256(data).hexdigest()
+    assert outcome(bytes(flipped), *cuts) == "digest-mismatch"
+    assert outcome(data + b"\xc0", *cuts) == "too-long"
 
 
 def test_byte_by_byte_is_accepted(data: bytes) -> None:
-    assert verdict(data, *[1] * len(data)) == hashlib.sha256(data).hexdigest()
+    assert outcome(data, *[1] * len(data)) == hashlib.sha256(data).hexdigest()
 
 
 def test_every_flipped_byte_is_refused(data: bytes) -> None:
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 1 << (position % 8)
-        assert re.fullmatch(r"[a-z-]+", verdict(bytes(damaged))), position
+        assert re.fullmatch(r"[a-z-]+", outcome(bytes(damaged))), position
 
 
 def test_every_truncation_is_refused(data: bytes) -> None:
-    assert {verdict(data[:length]) for length in range(len(data))} == {"truncated"}
+    assert {outcome(data[:length]) for length in range(len(data))} == {"truncated"}
 
 
 @settings(max_examples=200)
@@ -79,14 +79,14 @@ def test_every_truncation_is_refused(data: bytes) -> None:
 def test_noise_raises_nothing_but_problems(data: bytes, noise: bytes, at: int, keep: bool) -> None:
     mixed = data[:at] + noise + (data[at:] if keep else b"")
     if mixed != data:
-        assert "-" in verdict(mixed) or verdict(mixed) in ("malformed", "truncated")
+        assert "-" in outcome(mixed) or outcome(mixed) in ("malformed", "truncated")
 
 
 @settings(max_examples=200)
 @given(noise=st.binary(max_size=200))
 def test_signed_noise_raises_nothing_but_problems(noise: bytes) -> None:
     signed = pack(noise) + b"\xc4\x40" + KEY.sign(UPDATE, noise)
-    assert verdict(signed) == "malformed"
+    assert outcome(signed) == "malformed"
 
 
 def test_a_refusal_is_final(data: bytes) -> None:
@@ -123,7 +123,7 @@ def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
 )
 def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, changes: dict[str, Any]) -> None:
     header = check(data).header
-    assert verdict(forge(changed(header, **changes), contents_of(data, header))) == code
+    assert outcome(forge(changed(header, **changes), contents_of(data, header))) == code
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, chang
 def test_fields_are_read_strictly(data: bytes, code: str, field: str, value: object) -> None:
     header = check(data).header
     fields = unpack_map("test", encode_header(header)) | {field: value}
-    assert verdict(forge_signed(pack(fields), header, contents_of(data, header))) == code
+    assert outcome(forge_signed(pack(fields), header, contents_of(data, header))) == code
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_block_entries_are_read_strictly(data: bytes, code: str, field: str, val
     header = check(data).header
     fields = unpack_map("test", encode_header(header))
     fields["blocks"][0][field] = value
-    assert verdict(forge_signed(pack(fields), header, contents_of(data, header))) == code
+    assert outcome(forge_signed(pack(fields), header, contents_of(data, header))) == code
 
 
 def test_a_header_has_one_encoding_only(data: bytes) -> None:
@@ -186,7 +186,7 @@ def test_a_header_has_one_encoding_only(data: bytes) -> None:
     extended = pack(fields | {"note": 1})
     shortened = pack({key: value for key, value in fields.items() if key != "samples"})
     for forged in (reordered, longer, extended, shortened):
-        assert verdict(forge_signed(forged, header, contents_of(data, header))) == "malformed"
+        assert outcome(forge_signed(forged, header, contents_of(data, header))) == "malformed"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -205,7 +205,7 @@ def test_values_that_are_not_finite_are_refused_on_both_sides(
         for entry, content in zip(header.blocks, contents, strict=True)
     )
     forged = forge(changed(header, blocks=entries), contents)
-    assert verdict(forged) == verdict(forged, *[3] * (len(forged) // 3)) == "not-finite"
+    assert outcome(forged) == outcome(forged, *[3] * (len(forged) // 3)) == "not-finite"
 
 
 def test_padding_carries_nothing(data: bytes) -> None:
@@ -213,4 +213,4 @@ def test_padding_carries_nothing(data: bytes) -> None:
     gap_end = len(data) - header.length + header.blocks[1].offset - 5
     assert data[gap_end - 1 : gap_end] == b"\xc0"
     hidden = data[: gap_end - 1] + b"\x2a" + data[gap_end:]
-    assert verdict(hidden) == "malformed"
+    assert outcome(hidden) == "malformed"

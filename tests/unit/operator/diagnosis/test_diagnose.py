@@ -329,7 +329,7 @@ FINE: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", DIAGNOSES)
-def test_diagnoses_are_told_in_the_words_of_the_golden_file(case: str) -> None:
+def test_diagnoses_are_reported_in_the_words_of_the_golden_file(case: str) -> None:
     observed = DIAGNOSES[case]
     found = diagnose(observed.job, observed.pods, observed.events)
     assert found is not None
@@ -372,6 +372,6 @@ def test_the_golden_file_has_just_the_cases() -> None:
     assert list(sentences("diagnoses")) == list(DIAGNOSES)
 
 
-def test_every_reason_told_is_one_of_the_table() -> None:
+def test_every_reason_reported_is_one_of_the_table() -> None:
     known = {str(reason) for reason in Reason}
     assert {case.reason for case in DIAGNOSES.values()} <= known

@@ -103,7 +103,7 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize("case", OUTCOMES)
-def test_outcomes_are_told_in_the_words_of_the_golden_file(case: str) -> None:
+def test_outcomes_have_the_messages_of_the_golden_file(case: str) -> None:
     observed = OUTCOMES[case]
     found = outcome(observed.job, observed.pods)
     assert found is not None
@@ -115,8 +115,8 @@ def test_the_golden_file_has_just_the_cases() -> None:
     assert list(sentences("outcomes")) == list(OUTCOMES)
 
 
-def test_the_last_words_of_a_pod_are_waited_for() -> None:
-    """Caches of Jobs and pods are of different moments."""
+def test_the_termination_message_of_a_pod_is_waited_for() -> None:
+    """Caches of Jobs and pods may be of different age."""
     over = job(end=failed("PodFailurePolicy", POLICY))
     assert outcome(over, [pod(**runs())]) is None
     assert outcome(over, []) is not None
@@ -136,7 +136,7 @@ CODES = st.integers(0, 255)
 
 
 @given(LEFT, CODES)
-def test_of_what_a_trainer_leaves_only_a_known_reason_is_told(left: str, code: int) -> None:
+def test_of_what_a_trainer_leaves_only_a_known_reason_is_reported(left: str, code: int) -> None:
     """The words would pass the guard and its audit log."""
     silent = words("DataInvalid", "")
     job_failed = job(end=failed("PodFailurePolicy"))
@@ -148,7 +148,7 @@ def test_of_what_a_trainer_leaves_only_a_known_reason_is_told(left: str, code: i
 
 
 @given(st.sampled_from(("guard", "aggregator")), LEFT, CODES)
-def test_whatever_a_process_leaves_is_told_in_one_short_line_under_a_known_reason(
+def test_whatever_a_process_leaves_is_reported_in_one_short_line_under_a_known_reason(
     component: str, left: str, code: int
 ) -> None:
     found = outcome(job(component, end=failed("PodFailurePolicy")), [pod(component, **ended(code, left))])

@@ -14,23 +14,23 @@ import pytest
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.job.state import Stage
-from tests.unit.operator.job.scene import NORTH, SOUTH, Scene, manifest, state_of
+from tests.unit.operator.job.harness import NORTH, SOUTH, JobHarness, manifest, state_of
 
 
-def admitting() -> Scene:
-    scene = Scene()
-    scene.settle()
-    return scene
+def admitting() -> JobHarness:
+    harness = JobHarness()
+    harness.settle()
+    return harness
 
 
-def complete() -> Scene:
-    scene = Scene().running()
-    scene.pod("Succeeded", terminated={"exitCode": 0})
-    scene.end("Complete")
-    return scene
+def complete() -> JobHarness:
+    harness = JobHarness().running()
+    harness.pod("Succeeded", terminated={"exitCode": 0})
+    harness.end("Complete")
+    return harness
 
 
-def readers(seen: JobObservation, scene: Scene) -> list[str]:
+def readers(seen: JobObservation, harness: JobHarness) -> list[str]:
     """The files whose functions are given the observation, in order; its own properties are no interpretation."""
     files: list[str] = []
 
@@ -40,18 +40,20 @@ def readers(seen: JobObservation, scene: Scene) -> list[str]:
 
     sys.setprofile(called)
     try:
-        reconcile(seen, scene.now, scene.settings)
+        reconcile(seen, harness.now, harness.settings)
     finally:
         sys.setprofile(None)
     return [name for name, _ in groupby(name for name in files if name != "observe.py")]
 
 
-@pytest.mark.parametrize("make", [admitting, lambda: Scene().started(), lambda: Scene().running(), complete])
-def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callable[[], Scene]) -> None:
-    scene = make()
-    seen = scene.seen()
+@pytest.mark.parametrize(
+    "make", [admitting, lambda: JobHarness().started(), lambda: JobHarness().running(), complete]
+)
+def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callable[[], JobHarness]) -> None:
+    harness = make()
+    seen = harness.seen()
     assert seen is not None
-    first, *rest = readers(seen, scene)
+    first, *rest = readers(seen, harness)
     assert first == "reconcile.py"
     parts = [name for name in rest if name != "assess.py"]
     assert len(parts) == len(set(parts)), rest
@@ -59,26 +61,26 @@ def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callabl
 
 
 def test_a_job_goes_through_its_stages() -> None:
-    scene = Scene(manifest(ttlSecondsAfterFinished=3600))
-    assert state_of(scene).stage is Stage.ADMITTING
-    scene.settle()
-    scene.admit(NORTH, SOUTH)
-    assert state_of(scene).stage is Stage.STARTING
-    scene.step()
-    assert state_of(scene).stage is Stage.STARTED
-    scene.running()
-    scene.pod("Succeeded", terminated={"exitCode": 0})
-    scene.end("Complete")
-    assert state_of(scene).stage is Stage.ENDING
-    scene.settle()
-    assert state_of(scene).stage is Stage.FINISHED
+    harness = JobHarness(manifest(ttlSecondsAfterFinished=3600))
+    assert state_of(harness).stage is Stage.ADMITTING
+    harness.settle()
+    harness.admit(NORTH, SOUTH)
+    assert state_of(harness).stage is Stage.STARTING
+    harness.step()
+    assert state_of(harness).stage is Stage.STARTED
+    harness.running()
+    harness.pod("Succeeded", terminated={"exitCode": 0})
+    harness.end("Complete")
+    assert state_of(harness).stage is Stage.ENDING
+    harness.settle()
+    assert state_of(harness).stage is Stage.FINISHED
 
 
 def test_a_suspended_job_does_not_start_though_it_could() -> None:
-    scene = Scene(manifest(suspend=True))
-    scene.settle()
-    scene.admit(NORTH, SOUTH)
-    state = state_of(scene)
+    harness = JobHarness(manifest(suspend=True))
+    harness.settle()
+    harness.admit(NORTH, SOUTH)
+    state = state_of(harness)
     assert state.stage is Stage.ADMITTING
     assert [silo.ref for silo in state.starters] == [NORTH, SOUTH]
     assert not state.active

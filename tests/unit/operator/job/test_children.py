@@ -19,7 +19,7 @@ from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, SECRET, satisfies
 from fedsilo_operator.workloads import aggregator
-from tests.unit.operator.job.scene import NORTH, SETTINGS, SOUTH, Scene, manifest, public_key
+from tests.unit.operator.job.harness import NORTH, SETTINGS, SOUTH, JobHarness, manifest, public_key
 
 GOLDEN = Path(__file__).with_name("golden")
 VOLUMES = [
@@ -45,15 +45,15 @@ AGGREGATOR = {
 
 
 @pytest.fixture(scope="module")
-def scene() -> Scene:
-    scene = Scene(manifest(aggregator=AGGREGATOR, backoffLimit=3)).started()
-    scene.run(NORTH, SOUTH)
-    scene.settle()
-    return scene
+def harness() -> JobHarness:
+    harness = JobHarness(manifest(aggregator=AGGREGATOR, backoffLimit=3)).started()
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    return harness
 
 
-def the(scene: Scene, kind: Any) -> Object:
-    (found,) = scene.cluster.objects(kind)
+def the(harness: JobHarness, kind: Any) -> Object:
+    (found,) = harness.cluster.objects(kind)
     return found
 
 
@@ -73,16 +73,16 @@ def reviewed(obj: Object) -> Object:
     return content
 
 
-def test_golden(scene: Scene) -> None:
+def test_golden(harness: JobHarness) -> None:
     kinds = ["ServiceAccount", "Role", "RoleBinding", "Service", "NetworkPolicy", "ConfigMap", "Secret"]
     kinds += ["PersistentVolumeClaim", "Job"]
-    by_name = {kind.name: objects for kind, objects in scene.everything().items()}
+    by_name = {kind.name: objects for kind, objects in harness.everything().items()}
     found = yaml.safe_dump_all([reviewed(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100)
     assert found == (GOLDEN / "aggregator.yaml").read_text()
 
 
-def test_an_aggregator_serves_metrics_only_where_they_are_wanted(scene: Scene) -> None:
-    seen = scene.seen()
+def test_an_aggregator_serves_metrics_only_where_they_are_wanted(harness: JobHarness) -> None:
+    seen = harness.seen()
     assert seen is not None
     job, parsed = seen.job, FederatedJob.model_validate(seen.job)
     for wanted in ({"team": "watch"}, None):
@@ -97,19 +97,19 @@ def test_an_aggregator_serves_metrics_only_where_they_are_wanted(scene: Scene) -
         )
 
 
-def test_the_aggregator_understands_its_configuration(scene: Scene) -> None:
-    config = AggregatorConfig.model_validate_json(the(scene, CONFIG_MAP)["data"]["config.json"])
-    assert config.job.metadata.uid == scene.uid
+def test_the_aggregator_understands_its_configuration(harness: JobHarness) -> None:
+    config = AggregatorConfig.model_validate_json(the(harness, CONFIG_MAP)["data"]["config.json"])
+    assert config.job.metadata.uid == harness.uid
     assert {name: key.to_text() for name, key in config.keys().items()} == {
         str(ref): public_key(ref) for ref in (NORTH, SOUTH)
     }
-    frozen = SiloAgent.model_validate(scene.agent(NORTH)).spec.job.spec
+    frozen = SiloAgent.model_validate(harness.agent(NORTH)).spec.job.spec
     assert config.job.spec == frozen
 
 
-def test_the_keys_are_those_that_the_agents_know(scene: Scene) -> None:
-    entries = {name: base64.b64decode(text) for name, text in the(scene, SECRET)["data"].items()}
-    trust = scene.agent(NORTH)["spec"]["trust"]
+def test_the_keys_are_those_that_the_agents_know(harness: JobHarness) -> None:
+    entries = {name: base64.b64decode(text) for name, text in the(harness, SECRET)["data"].items()}
+    trust = harness.agent(NORTH)["spec"]["trust"]
     key = SigningKey.from_pem(entries["task-key.pem"], "task key")
     assert key.verify_key.to_text() == trust["taskKey"]
     certificate = x509.load_pem_x509_certificate(entries["tls.crt"])
@@ -124,23 +124,23 @@ def test_the_keys_are_those_that_the_agents_know(scene: Scene) -> None:
 
 
 def test_a_certificate_is_for_the_host_of_the_job_s_own_address_too() -> None:
-    scene = Scene(manifest(aggregator={"url": "https://federation.example:8443"})).started()
-    scene.run(NORTH, SOUTH)
-    scene.settle()
-    text = base64.b64decode(the(scene, SECRET)["data"]["tls.crt"])
+    harness = JobHarness(manifest(aggregator={"url": "https://federation.example:8443"})).started()
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    text = base64.b64decode(the(harness, SECRET)["data"]["tls.crt"])
     certificate = x509.load_pem_x509_certificate(text)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "federation.example" in [name.value for name in names]
-    assert "from" not in the(scene, NETWORK_POLICY)["spec"]["ingress"][0]
+    assert "from" not in the(harness, NETWORK_POLICY)["spec"]["ingress"][0]
 
 
-def test_nobody_owns_the_volume(scene: Scene) -> None:
-    assert "ownerReferences" not in the(scene, CLAIM)["metadata"]
+def test_nobody_owns_the_volume(harness: JobHarness) -> None:
+    assert "ownerReferences" not in the(harness, CLAIM)["metadata"]
 
 
-def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
+def test_the_pod_is_under_the_restricted_level(harness: JobHarness) -> None:
     """As https://kubernetes.io/docs/concepts/security/pod-security-standards/ says."""
-    pod = the(scene, JOB)["spec"]["template"]["spec"]
+    pod = the(harness, JOB)["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert satisfies(
         pod["securityContext"], {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -160,14 +160,14 @@ def test_the_pod_is_under_the_restricted_level(scene: Scene) -> None:
     assert writable == {"/var/lib/fedsilo", "/tmp"}
 
 
-def test_only_the_aggregator_has_a_token(scene: Scene) -> None:
-    pod = the(scene, JOB)["spec"]["template"]["spec"]
+def test_only_the_aggregator_has_a_token(harness: JobHarness) -> None:
+    pod = the(harness, JOB)["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert pod["serviceAccountName"] == "digits-aggregator"
 
 
-def test_the_aggregator_reaches_the_ports_that_the_operator_was_told() -> None:
-    scene = Scene()
-    scene.settings = replace(SETTINGS, api_server_ports=(16443,))
-    scene.settle()
-    assert the(scene, NETWORK_POLICY)["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 16443}]}]
+def test_the_aggregator_reaches_the_ports_that_the_operator_was_given() -> None:
+    harness = JobHarness()
+    harness.settings = replace(SETTINGS, api_server_ports=(16443,))
+    harness.settle()
+    assert the(harness, NETWORK_POLICY)["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 16443}]}]

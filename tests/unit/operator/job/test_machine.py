@@ -23,7 +23,7 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.plan import Delete
-from tests.unit.operator.job.scene import EAST, NORTH, SOUTH, Scene, manifest, silo
+from tests.unit.operator.job.harness import EAST, NORTH, SOUTH, JobHarness, manifest, silo
 
 SILOS = (NORTH, SOUTH, EAST)
 LABELS = {"study": "lung"}
@@ -44,69 +44,69 @@ class Job(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         job = manifest(silos={"selector": {"matchLabels": LABELS}}, participation={"minSilos": 2})
-        self.scene = Scene(job, [silo(ref, labels=LABELS) for ref in SILOS])
+        self.harness = JobHarness(job, [silo(ref, labels=LABELS) for ref in SILOS])
         self.last: Object | None = None
         self.end: Any = None
         self.start: tuple[str, list[str]] | None = None
 
     @property
     def agents(self) -> list[Any]:
-        names = self.scene.agents()
+        names = self.harness.agents()
         return [ref for ref in SILOS if ref.name in names]
 
-    @rule(ref=st.sampled_from(SILOS), says=st.sampled_from(("admit", "refuse", "run", "run", "fail")))
-    def an_agent_speaks(self, ref: Any, says: str) -> None:
+    @rule(ref=st.sampled_from(SILOS), report=st.sampled_from(("admit", "refuse", "run", "run", "fail")))
+    def an_agent_reports(self, ref: Any, report: str) -> None:
         if ref in self.agents:
-            getattr(self.scene, says)(ref)
+            getattr(self.harness, report)(ref)
 
     @rule()
     def all_admit(self) -> None:
-        self.scene.admit(*self.agents)
+        self.harness.admit(*self.agents)
 
     @rule()
     def all_run(self) -> None:
-        self.scene.run(*self.agents)
+        self.harness.run(*self.agents)
 
-    @precondition(lambda self: self.scene.cluster.objects(JOB))
+    @precondition(lambda self: self.harness.cluster.objects(JOB))
     @rule(phase=st.sampled_from(("Pending", "Running", "Running", "Failed")))
     def the_aggregator_s_pod_changes(self, phase: str) -> None:
         states: dict[str, Any] = {"Running": {"running": {}}, "Failed": {"terminated": {"exitCode": 1}}}
-        self.scene.pod(phase, **states.get(phase, {}))
+        self.harness.pod(phase, **states.get(phase, {}))
 
-    @precondition(lambda self: self.scene.cluster.objects(JOB))
+    @precondition(lambda self: self.harness.cluster.objects(JOB))
     @rule(end=st.sampled_from((("Complete", ""), ("Failed", "BackoffLimitExceeded"))))
     def the_aggregator_ends(self, end: tuple[str, str]) -> None:
-        self.scene.end(*end)
+        self.harness.end(*end)
 
     @rule(suspend=st.booleans())
     def a_person_suspends(self, suspend: bool) -> None:
-        self.scene.change(suspend=suspend)
+        self.harness.change(suspend=suspend)
 
     @rule(ref=st.sampled_from(SILOS), key=st.booleans(), labelled=st.booleans())
     def a_silo_changes(self, ref: Any, key: bool, labelled: bool) -> None:
-        self.scene.cluster.put(silo(ref, key=key, labels=LABELS if labelled else {}))
+        self.harness.cluster.put(silo(ref, key=key, labels=LABELS if labelled else {}))
 
     @rule(kind=st.sampled_from((CONFIG_MAP, JOB, NETWORK_POLICY, POD, ROLE, SERVICE, SILO_AGENT, CLAIM)))
     def somebody_deletes(self, kind: Kind) -> None:
-        for obj in self.scene.cluster.objects(kind)[:1]:
-            self.scene.cluster.remove(kind, ref_of(obj))
-        self.scene.cluster.collect_garbage()
+        for obj in self.harness.cluster.objects(kind)[:1]:
+            self.harness.cluster.remove(kind, ref_of(obj))
+        self.harness.cluster.collect_garbage()
 
     @rule(steps=st.integers(1, 2))
     def the_operator_is_half_way(self, steps: int) -> None:
         for _ in range(steps):
-            self.scene.step()
+            self.harness.step()
 
     @rule()
     def the_operator_settles(self) -> None:
-        self.scene.settle()
-        before = self.scene.job["status"]
-        assert self.scene.step().settled
-        assert self.scene.job["status"] == before
+        self.harness.settle()
+        before = self.harness.job["status"]
+        assert self.harness.step().settled
+        assert self.harness.job["status"] == before
 
     @invariant()
     def phase_and_conditions_agree(self) -> None:
-        status = self.scene.job.get("status")
+        status = self.harness.job.get("status")
         if status is None:
             return
         held = {item["type"] for item in status["conditions"] if item["status"] == "True"}
@@ -116,7 +116,7 @@ class Job(RuleBasedStateMachine):
 
     @invariant()
     def an_end_is_an_end(self) -> None:
-        status = self.scene.job.get("status", {})
+        status = self.harness.job.get("status", {})
         if "completionTime" in status:
             said = (status["phase"], status["completionTime"], status["conditions"])
             assert self.end in (None, said)
@@ -124,18 +124,18 @@ class Job(RuleBasedStateMachine):
 
     @invariant()
     def the_start_is_never_taken_back(self) -> None:
-        status = self.scene.job.get("status", {})
+        status = self.harness.job.get("status", {})
         if "startTime" in status:
             taking_part = sorted(e["name"] for e in status.get("silos", ()) if e["phase"] != "LeftOut")
             assert self.start in (None, (status["startTime"], taking_part))
             self.start = status["startTime"], taking_part
-            admitted = self.scene.condition("Admitted")
+            admitted = self.harness.condition("Admitted")
             assert admitted is not None and admitted[0] == "True"
 
     @invariant()
     def without_a_change_no_condition_changes(self) -> None:
         """Planned twice over the same facts, the same is said; the time alone changes nothing."""
-        one, other = self.scene.plan(), self.scene.plan()
+        one, other = self.harness.plan(), self.harness.plan()
         assert one == other
         assert not any(isinstance(action, Delete) and action.kind == FEDERATED_JOB for action in one.actions)
 

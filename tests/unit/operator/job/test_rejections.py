@@ -8,31 +8,31 @@ from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import FieldConflict, Refused
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of
-from tests.unit.operator.job.scene import JOB_REF, NORTH, SOUTH, Scene
+from tests.unit.operator.job.harness import JOB_REF, NORTH, SOUTH, JobHarness
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 QUOTA = Refused('siloagents.fedsilo.io "x" is forbidden: exceeded quota: agents')
 
 
 def test_a_silo_that_takes_no_agent_holds_up_no_other_and_is_named() -> None:
-    scene = Scene()
-    scene.refuse_writes(QUOTA, SILO_AGENT, NORTH.namespace)
-    scene.settle()
-    assert scene.agents() == ["south"]
-    status, reason, message = scene.condition("Admitted") or ("", "", "")
+    harness = JobHarness()
+    harness.refuse_writes(QUOTA, SILO_AGENT, NORTH.namespace)
+    harness.settle()
+    assert harness.agents() == ["south"]
+    status, reason, message = harness.condition("Admitted") or ("", "", "")
     assert (status, reason) == ("False", "ApiRefused")
     assert message.startswith("Silo north: The API server refuses SiloAgent silo-north/digits-north-")
     assert "exceeded quota: agents. Change what it names" in message
-    entries = {entry["name"]: entry["message"] for entry in scene.job["status"]["silos"]}
+    entries = {entry["name"]: entry["message"] for entry in harness.job["status"]["silos"]}
     assert "exceeded quota" in entries["north"]
     assert entries["south"] == ""
-    assert scene.events()[-1] == ("Warning", "ApiRefused")
-    scene.admit(SOUTH)
-    scene.settle()
-    assert scene.agent(SOUTH)["spec"]["suspend"] is True, "not without the other one"
-    scene.refuse_writes(QUOTA, SILO_AGENT)
-    scene.settle()
-    assert scene.condition("Admitted") == (
+    assert harness.events()[-1] == ("Warning", "ApiRefused")
+    harness.admit(SOUTH)
+    harness.settle()
+    assert harness.agent(SOUTH)["spec"]["suspend"] is True, "not without the other one"
+    harness.refuse_writes(QUOTA, SILO_AGENT)
+    harness.settle()
+    assert harness.condition("Admitted") == (
         "False",
         "Admitting",
         "Waiting for the decision of silo-north/north.",
@@ -40,77 +40,79 @@ def test_a_silo_that_takes_no_agent_holds_up_no_other_and_is_named() -> None:
 
 
 def test_an_agent_that_may_not_be_resumed_holds_up_no_other() -> None:
-    scene = Scene()
-    scene.settle()
+    harness = JobHarness()
+    harness.settle()
     held = FieldConflict('Apply failed with 1 conflict: conflict with "kubectl-edit": .spec.suspend')
-    scene.refuse_writes(held, SILO_AGENT, NORTH.namespace)
-    scene.admit(NORTH, SOUTH)
-    scene.settle()
-    assert [scene.agent(ref)["spec"]["suspend"] for ref in (NORTH, SOUTH)] == [True, False]
-    status, reason, message = scene.condition("SilosReady") or ("", "", "")
+    harness.refuse_writes(held, SILO_AGENT, NORTH.namespace)
+    harness.admit(NORTH, SOUTH)
+    harness.settle()
+    assert [harness.agent(ref)["spec"]["suspend"] for ref in (NORTH, SOUTH)] == [True, False]
+    status, reason, message = harness.condition("SilosReady") or ("", "", "")
     assert (status, reason) == ("False", "ApiRefused")
     assert 'conflict with "kubectl-edit": .spec.suspend. Undo what that manager has changed' in message
-    scene.refuse_writes(held, SILO_AGENT)
-    scene.run(NORTH, SOUTH)
-    scene.settle()
-    assert ref_of(scene.batch()) == AGGREGATOR
+    harness.refuse_writes(held, SILO_AGENT)
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    assert ref_of(harness.batch()) == AGGREGATOR
 
 
 @pytest.mark.parametrize("kind", [SERVICE, NETWORK_POLICY, CONFIG_MAP])
 def test_nothing_starts_without_what_the_job_itself_needs(kind: object) -> None:
-    scene = Scene()
+    harness = JobHarness()
     if kind == CONFIG_MAP:
-        scene.settle()
-        scene.admit(NORTH, SOUTH)
-    scene.refuse_writes(QUOTA, kind, JOB_REF.namespace)  # type: ignore[arg-type]
-    scene.settle()
-    status, reason, message = scene.condition("Accepted") or ("", "", "")
+        harness.settle()
+        harness.admit(NORTH, SOUTH)
+    harness.refuse_writes(QUOTA, kind, JOB_REF.namespace)  # type: ignore[arg-type]
+    harness.settle()
+    status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("False", "ApiRefused")
     assert f"The API server refuses {kind} {AGGREGATOR}: " in message
-    assert "startTime" not in scene.job["status"]
-    assert all(agent["spec"]["suspend"] for agent in scene.cluster.objects(SILO_AGENT))
-    scene.refuse_writes(QUOTA, kind)  # type: ignore[arg-type]
-    scene.started()
-    assert scene.condition("Accepted") == ("True", "Accepted", "The specification can be run.")
+    assert "startTime" not in harness.job["status"]
+    assert all(agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT))
+    harness.refuse_writes(QUOTA, kind)  # type: ignore[arg-type]
+    harness.started()
+    assert harness.condition("Accepted") == ("True", "Accepted", "The specification can be run.")
 
 
 def test_what_is_refused_after_the_start_stops_no_silo_and_no_suspension() -> None:
-    scene = Scene().running()
-    scene.refuse_writes(QUOTA, NETWORK_POLICY, JOB_REF.namespace)
-    scene.cluster.remove(NETWORK_POLICY, AGGREGATOR)
-    scene.settle()
-    status, reason, _ = scene.condition("Running") or ("", "", "")
+    harness = JobHarness().running()
+    harness.refuse_writes(QUOTA, NETWORK_POLICY, JOB_REF.namespace)
+    harness.cluster.remove(NETWORK_POLICY, AGGREGATOR)
+    harness.settle()
+    status, reason, _ = harness.condition("Running") or ("", "", "")
     assert (status, reason) == ("True", "ApiRefused")
-    scene.change(suspend=True)
-    scene.settle()
-    assert scene.batch()["spec"]["suspend"] is True
-    assert all(agent["spec"]["suspend"] for agent in scene.cluster.objects(SILO_AGENT))
-    scene.refuse_writes(QUOTA, NETWORK_POLICY)
-    scene.change(suspend=False)
-    scene.settle()
-    assert scene.cluster.peek(NETWORK_POLICY, AGGREGATOR)
+    harness.change(suspend=True)
+    harness.settle()
+    assert harness.batch()["spec"]["suspend"] is True
+    assert all(agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT))
+    harness.refuse_writes(QUOTA, NETWORK_POLICY)
+    harness.change(suspend=False)
+    harness.settle()
+    assert harness.cluster.peek(NETWORK_POLICY, AGGREGATOR)
 
 
 def test_what_another_made_under_the_job_s_names_is_left_alone_and_named() -> None:
-    scene = Scene()
+    harness = JobHarness()
     theirs = {"name": AGGREGATOR.name, "namespace": AGGREGATOR.namespace}
-    made = scene.cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": theirs, "spec": {"x": "y"}})
-    scene.refusing = SERVICE
-    scene.settle()
-    assert scene.cluster.peek(SERVICE, AGGREGATOR) == made
-    status, reason, message = scene.condition("Accepted") or ("", "", "")
+    made = harness.cluster.put(
+        {"apiVersion": "v1", "kind": "Service", "metadata": theirs, "spec": {"x": "y"}}
+    )
+    harness.refusing = SERVICE
+    harness.settle()
+    assert harness.cluster.peek(SERVICE, AGGREGATOR) == made
+    status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("False", "NameTaken")
     assert message.startswith(f"Service {AGGREGATOR} is there already and is not one that the operator made")
-    scene.cluster.remove(SERVICE, AGGREGATOR)
-    scene.refusing = None
-    scene.running()
-    assert scene.phase() == "Running"
+    harness.cluster.remove(SERVICE, AGGREGATOR)
+    harness.refusing = None
+    harness.running()
+    assert harness.phase() == "Running"
 
 
 def test_a_label_makes_nothing_the_job_s() -> None:
     """Whoever may make a Job in the job's namespace must not end the job with it."""
-    scene = Scene().started()
-    labels = scene.cluster.peek(SERVICE, AGGREGATOR)["metadata"]["labels"]
+    harness = JobHarness().started()
+    labels = harness.cluster.peek(SERVICE, AGGREGATOR)["metadata"]["labels"]
     forged = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -118,10 +120,10 @@ def test_a_label_makes_nothing_the_job_s() -> None:
         "spec": {"backoffLimit": 0, "template": {}},
         "status": {"conditions": [{"type": "Complete", "status": "True"}]},
     }
-    scene.cluster.put(forged)
-    scene.run(NORTH, SOUTH)
-    scene.refusing = JOB
-    scene.settle()
-    assert not holds(scene.job, "Complete")
-    assert scene.condition("Running")[1] == "NameTaken"  # type: ignore[index]
-    assert scene.batch()["spec"] == forged["spec"]
+    harness.cluster.put(forged)
+    harness.run(NORTH, SOUTH)
+    harness.refusing = JOB
+    harness.settle()
+    assert not holds(harness.job, "Complete")
+    assert harness.condition("Running")[1] == "NameTaken"  # type: ignore[index]
+    assert harness.batch()["spec"] == forged["spec"]

@@ -8,114 +8,114 @@ import pytest
 
 from fedsilo_operator.objects import FEDERATED_JOB
 from fedsilo_operator.plan import Plan
-from tests.unit.operator.job.scene import EAST, JOB_REF, NORTH, SOUTH, Scene, manifest, silo
+from tests.unit.operator.job.harness import EAST, JOB_REF, NORTH, SOUTH, JobHarness, manifest, silo
 
 LABELS = {"study": "lung"}
 SELECTOR = {"selector": {"matchLabels": LABELS}}
 
 
-def admitting() -> Scene:
-    scene = Scene()
-    scene.settle()
-    return scene
+def admitting() -> JobHarness:
+    harness = JobHarness()
+    harness.settle()
+    return harness
 
 
-def refused() -> Scene:
-    scene = admitting()
-    scene.refuse(NORTH)
-    return scene
+def refused() -> JobHarness:
+    harness = admitting()
+    harness.refuse(NORTH)
+    return harness
 
 
-def starting() -> Scene:
-    return Scene().started()
+def starting() -> JobHarness:
+    return JobHarness().started()
 
 
-def left_out() -> Scene:
+def left_out() -> JobHarness:
     silos = [silo(ref, labels=LABELS) for ref in (NORTH, SOUTH, EAST)]
-    scene = Scene(manifest(silos=SELECTOR, participation={"minSilos": 2}), silos)
-    scene.settle()
-    scene.refuse(EAST)
-    scene.admit(NORTH, SOUTH)
-    return scene
+    harness = JobHarness(manifest(silos=SELECTOR, participation={"minSilos": 2}), silos)
+    harness.settle()
+    harness.refuse(EAST)
+    harness.admit(NORTH, SOUTH)
+    return harness
 
 
-def pending() -> Scene:
-    scene = Scene().started()
-    scene.run(NORTH, SOUTH)
-    scene.settle()
-    scene.pod("Pending", waiting={"reason": "ErrImagePull", "message": "manifest unknown"})
-    return scene
+def pending() -> JobHarness:
+    harness = JobHarness().started()
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    harness.pod("Pending", waiting={"reason": "ErrImagePull", "message": "manifest unknown"})
+    return harness
 
 
-def suspended() -> Scene:
-    scene = Scene().running()
-    scene.change(suspend=True)
-    return scene
+def suspended() -> JobHarness:
+    harness = JobHarness().running()
+    harness.change(suspend=True)
+    return harness
 
 
-def complete() -> Scene:
-    scene = Scene(manifest(ttlSecondsAfterFinished=3600)).running()
-    scene.pod("Succeeded", terminated={"exitCode": 0})
-    scene.end("Complete")
-    return scene
+def complete() -> JobHarness:
+    harness = JobHarness(manifest(ttlSecondsAfterFinished=3600)).running()
+    harness.pod("Succeeded", terminated={"exitCode": 0})
+    harness.end("Complete")
+    return harness
 
 
-def failed() -> Scene:
-    scene = Scene().running()
-    scene.fail(NORTH)
-    return scene
+def failed() -> JobHarness:
+    harness = JobHarness().running()
+    harness.fail(NORTH)
+    return harness
 
 
-def terminating() -> Scene:
-    scene = Scene().running()
-    for agent in (scene.agent(NORTH), scene.agent(SOUTH)):
+def terminating() -> JobHarness:
+    harness = JobHarness().running()
+    for agent in (harness.agent(NORTH), harness.agent(SOUTH)):
         agent["metadata"]["finalizers"] = ["foregroundDeletion"]
-        scene.cluster.put(agent)
-    scene.cluster.remove(FEDERATED_JOB, JOB_REF)
-    return scene
+        harness.cluster.put(agent)
+    harness.cluster.remove(FEDERATED_JOB, JOB_REF)
+    return harness
 
 
-PHASES: list[tuple[Callable[[], Scene], str]] = [
-    (lambda: Scene(silos=[silo(NORTH)]), "Pending"),
+PHASES: list[tuple[Callable[[], JobHarness], str]] = [
+    (lambda: JobHarness(silos=[silo(NORTH)]), "Pending"),
     (admitting, "Admitting"),
     (refused, "Admitting"),
     (starting, "Starting"),
     (left_out, "Starting"),
     (pending, "Starting"),
-    (lambda: Scene().running(), "Running"),
+    (lambda: JobHarness().running(), "Running"),
     (suspended, "Suspended"),
     (complete, "Complete"),
     (failed, "Failed"),
-    (lambda: Scene(manifest(training={"rounds": 0})), "Failed"),
+    (lambda: JobHarness(manifest(training={"rounds": 0})), "Failed"),
     (terminating, "Terminating"),
 ]
 
 
 @pytest.mark.parametrize(("make", "phase"), PHASES)
-def test_the_second_reconcile_plans_nothing(make: Callable[[], Scene], phase: str) -> None:
-    scene = make()
-    scene.settle()
-    assert scene.phase() == phase
-    writes = len(scene.cluster.writes)
+def test_the_second_reconcile_plans_nothing(make: Callable[[], JobHarness], phase: str) -> None:
+    harness = make()
+    harness.settle()
+    assert harness.phase() == phase
+    writes = len(harness.cluster.writes)
     for _ in range(3):
-        plan = scene.step()
+        plan = harness.step()
         assert plan.settled
         assert Plan(requeue_after=plan.requeue_after) == plan
-    assert len(scene.cluster.writes) == writes
+    assert len(harness.cluster.writes) == writes
 
 
 @pytest.mark.parametrize(("make", "phase"), PHASES)
 def test_a_person_s_notes_and_an_aggregator_s_fields_change_nothing(
-    make: Callable[[], Scene], phase: str
+    make: Callable[[], JobHarness], phase: str
 ) -> None:
-    scene = make()
-    scene.settle()
-    job = scene.job
+    harness = make()
+    harness.settle()
+    job = harness.job
     entry = {"state": "Reported", "lastRound": 3, "samples": 100}
     silos = [item | entry for item in job["status"].get("silos", ())]
     report = {"round": 3, "progress": "3/3", "metrics": {"accuracy": 0.9}} | (
         {"silos": silos} if silos else {}
     )
     job["metadata"]["annotations"] = {"note": "x"}
-    scene.cluster.put(job | {"status": job["status"] | report}, "fedsilo-aggregator")
-    assert scene.plan().settled
+    harness.cluster.put(job | {"status": job["status"] | report}, "fedsilo-aggregator")
+    assert harness.plan().settled

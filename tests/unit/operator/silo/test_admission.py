@@ -8,7 +8,7 @@ import pytest
 
 from fedsilo_operator.objects import CONFIG_MAP, JOB, SILO_KIND, ref_of
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.scene import (
+from tests.unit.operator.silo.harness import (
     AGENT_REF,
     OTHER_KEY,
     SETTINGS,

@@ -13,7 +13,7 @@ from fedsilo_operator.silo.assess import assess
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.scene import AGENT_REF, SETTINGS, SILO_REF, World, agent, silo, started, world
+from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, World, agent, silo, started, world
 
 RESUME, STOP = {TRAINER: False, GUARD: False}, {TRAINER: True, GUARD: True}
 KEEP: dict[str, bool] = {}

@@ -22,7 +22,7 @@ from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
-from tests.unit.operator.silo.scene import SETTINGS, World, agent, job_spec, silo
+from tests.unit.operator.silo.harness import SETTINGS, World, agent, job_spec, silo
 
 GOLDEN = Path(__file__).with_name("golden") / "children.yaml"
 

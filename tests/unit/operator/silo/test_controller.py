@@ -34,7 +34,7 @@ from fedsilo_operator.silo.controller import SiloController
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
-from tests.unit.operator.silo.scene import (
+from tests.unit.operator.silo.harness import (
     AGENT_REF,
     NAME,
     RUNNING,

@@ -13,10 +13,10 @@ from fedsilo.api.observed import Object, holds
 from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, ref_of
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.scene import RUNNING, SILO_REF, World, agent, ended, silo
+from tests.unit.operator.silo.harness import RUNNING, SILO_REF, World, agent, ended, silo
 
 COMPONENTS = st.sampled_from((TRAINER, GUARD))
-TROUBLES: list[dict[str, Any]] = [
+NOT_RUNNING: list[dict[str, Any]] = [
     {"phase": "Pending"},
     {
         "phase": "Pending",
@@ -73,7 +73,7 @@ class Agent(RuleBasedStateMachine):
         )
         self.world.pod(component, phase="Pending")
 
-    @rule(component=COMPONENTS, status=st.sampled_from([RUNNING, *TROUBLES]))
+    @rule(component=COMPONENTS, status=st.sampled_from([RUNNING, *NOT_RUNNING]))
     def pod_changes(self, component: str, status: dict[str, Any]) -> None:
         self._pod(component)["status"] = copy.deepcopy(status)
 

@@ -7,7 +7,7 @@ import pytest
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, POD, SILO_KIND, Kind, Ref, kind_of, ref_of
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads.agent import TRAINER
-from tests.unit.operator.silo.scene import (
+from tests.unit.operator.silo.harness import (
     AGENT_REF,
     CHILDREN,
     NAME,

@@ -16,7 +16,7 @@ from fedsilo.api.silo import Silo
 from fedsilo_operator.reasons import Diagnosis
 from fedsilo_operator.silo.objections import admission_note, objections
 from tests.unit.operator.golden import sentences
-from tests.unit.operator.silo.scene import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
+from tests.unit.operator.silo.harness import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
 
 DIGEST = "sha256:" + "1" * 64
 OTHER = "sha256:" + "2" * 64
@@ -183,10 +183,10 @@ def test_each_objection_names_the_silo_and_a_remedy() -> None:
 @given(st.sets(st.sampled_from(sorted(CASES))))
 def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[str]) -> None:
     edits = tuple(edit for case in sorted(chosen) for edit in CASES[case])
-    together = found(edits)
-    assert together == found(edits)
-    assert bool(together) >= bool({"rounds", "method", "job namespace"} & chosen)
-    reasons = [objection.reason for objection in together]
+    objections_found = found(edits)
+    assert objections_found == found(edits)
+    assert bool(objections_found) >= bool({"rounds", "method", "job namespace"} & chosen)
+    reasons = [objection.reason for objection in objections_found]
     order = ["TrustBroken", "ManifestInvalid", "PolicyRefused", "DatasetMissing", "DataInvalid"]
     ranks = [order.index(reason) if reason in order else len(order) for reason in reasons]
     assert ranks == sorted(ranks)
@@ -207,5 +207,5 @@ def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[st
         ),
     ],
 )
-def test_an_admission_says_what_holds(edits: tuple[Edit, ...], words: str) -> None:
+def test_an_admission_states_what_holds(edits: tuple[Edit, ...], words: str) -> None:
     assert words in admission_note(*parsed(edits))

@@ -8,11 +8,11 @@ from fedsilo.api.observed import condition
 from fedsilo_operator.objects import POD, SILO_AGENT
 from fedsilo_operator.silo.component import TRAINER_EXIT_SECONDS
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.scene import ended, recorded, started, suspended
+from tests.unit.operator.silo.harness import ended, recorded, started, suspended
 
 
 @pytest.mark.parametrize("component", [TRAINER, GUARD])
-def test_a_job_that_failed_fails_the_agent_in_its_own_words(component: str) -> None:
+def test_a_job_that_failed_fails_the_agent_with_its_own_message(component: str) -> None:
     scene = started()
     job = scene.job(component)
     assert job is not None

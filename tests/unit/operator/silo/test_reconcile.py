@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsilo_operator.objects import KINDS, POD
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.scene import (
+from tests.unit.operator.silo.harness import (
     CHILDREN,
     RUNNING,
     World,

@@ -9,7 +9,7 @@ from fedsilo.api.observed import Object, condition
 from fedsilo.wire import SigningKey
 from fedsilo_operator.plan import Create, Plan
 from fedsilo_operator.silo.signing_key import KeyObservation, reconcile, secret
-from tests.unit.operator.silo.scene import START, silo
+from tests.unit.operator.silo.harness import START, silo
 
 KEY, OTHER = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)
 PUBLIC = KEY.verify_key.to_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.integration.local.manifest import python, silo, silos, write
-from tests.integration.local.runs import living, run
+from tests.integration.local.runs import run, running_processes
 
 
 def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path:
     assert "east trainer: ended with exit code 9; see " in ended.err
     assert "silo-east/east failed: TrainerLost: " in ended.err
     assert "closed without silo-south/south" in ended.err
-    assert living(tmp_path) == {}
+    assert running_processes(tmp_path) == {}
 
 
 def test_where_all_are_needed_a_crashing_trainer_fails_the_job(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_at_the_deadline_without_quorum_the_job_fails_and_can_be_resumed(tmp_pat
         assert ended.document["message"] == (
             "0 of 1 silos answered, quorum is 1; still awaited after 1 s: silo-north/north"
         )
-    assert living(tmp_path) == {}
+    assert running_processes(tmp_path) == {}
 
 
 def test_a_policy_that_forbids_the_method_is_named(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class View:
         ]
 
 
-class Scene:
+class JobHarness:
     """One job in a cluster; the test plays everybody but the job controller."""
 
     def __init__(self, job: Object | None = None, silos: Iterable[Object] | None = None) -> None:
@@ -307,14 +307,14 @@ class Scene:
             "kubelet",
         )
 
-    def started(self) -> Scene:
+    def started(self) -> JobHarness:
         """Up to the resumption of the agents."""
         self.settle()
         self.admit(*(Ref(f"silo-{name}", name) for name in self.agents()))
         self.settle()
         return self
 
-    def running(self) -> Scene:
+    def running(self) -> JobHarness:
         """Up to a running aggregator."""
         self.started()
         self.run(*(Ref(f"silo-{name}", name) for name in self.agents()))
@@ -344,19 +344,19 @@ class Scene:
         return [(event["type"], event["reason"]) for event in found]
 
 
-def state_of(scene: Scene) -> JobState:
+def state_of(harness: JobHarness) -> JobState:
     """What the operator makes of the cluster as it is."""
-    seen = scene.seen()
+    seen = harness.seen()
     assert seen is not None
-    return assess(seen, scene.settings)
+    return assess(seen, harness.settings)
 
 
-def complete(scene: Scene) -> Scene:
+def complete(harness: JobHarness) -> JobHarness:
     """The aggregator of this job has ended well, and the operator has seen it."""
-    scene.pod("Succeeded", terminated={"exitCode": 0})
-    scene.end("Complete")
-    scene.settle()
-    return scene
+    harness.pod("Succeeded", terminated={"exitCode": 0})
+    harness.end("Complete")
+    harness.settle()
+    return harness
 
 
 def signing_secret(ref: Ref) -> Object:

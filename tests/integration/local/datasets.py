@@ -1,4 +1,4 @@
-"""Datasets that institutions' own code might give, with every trouble that it can bring; run in trainers."""
+"""Datasets that institutions' own code might give, with every fault that it can have; run in trainers."""
 
 from __future__ import annotations
 
