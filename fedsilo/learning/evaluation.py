@@ -35,7 +35,7 @@ def evaluate(model: nn.Module, examples: Examples, batch_size: int = 512) -> Eva
     Correct answers and losses are summed over samples, so that a short last batch weighs what it should.
 
     :raises DataInvalid: there is nothing to score.
-    :raises MethodError: what the model says are no numbers any more.
+    :raises MethodError: the model's outputs are no longer finite.
     """
     if len(examples) == 0:
         raise DataInvalid(

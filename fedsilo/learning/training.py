@@ -277,7 +277,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def diverged(lr: float) -> str:
-    """What to say when training ends in NaN or infinity, and the remedy."""
+    """The message for training that ends in NaN or infinity, with the remedy."""
     return (
         f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
         "spec.training.gradientClip"

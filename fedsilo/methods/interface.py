@@ -37,10 +37,10 @@ PERSONAL = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 
 PERSONAL_ACCURACY = "personal_accuracy"
-"""Accuracy of the silo's own model on its validation examples, to be told in mean and spread over the silos only."""
+"""Accuracy of the silo's own model on its validation examples, reported as mean and spread over the silos only."""
 
 NAMED_PERSONAL_ACCURACY = "named_personal_accuracy"
-"""The same where the silo's policy lets it be told with the silo's name; only its guard may call it so."""
+"""The same where the silo's policy lets it be reported with the silo's name; only its guard may call it so."""
 
 
 class MethodConfig(BaseModel):

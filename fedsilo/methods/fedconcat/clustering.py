@@ -57,8 +57,8 @@ def cluster(rows: np.ndarray, clusters: int, seed: int, cap: int | None = None) 
     fitted = _fit(rows, clusters, seed)
     if cap is None:
         return renumber(np.asarray(fitted.labels_))
-    room = -(-len(rows) // clusters)
-    return renumber(cap_sizes(rows, fitted.cluster_centers_, max(cap, room)))
+    least = -(-len(rows) // clusters)
+    return renumber(cap_sizes(rows, fitted.cluster_centers_, max(cap, least)))
 
 
 def elbow(rows: np.ndarray, largest: int, seed: int) -> int:
@@ -83,7 +83,7 @@ def cap_sizes(rows: np.ndarray, centroids: np.ndarray, cap: int, rounds: int = 1
     """Assignment to the nearest centroid in which no cluster holds more than `cap` rows.
 
     Lloyd's rounds in which each over-full cluster gives its farthest rows away, every one to its nearest cluster
-    that has room, in row order; centroids follow. The size limit that FedConcat's released code uses for data with
+    that has space, in row order; centroids follow. The size limit that FedConcat's released code uses for data with
     many classes.
 
     :param centroids: (K, C) to start from; K * cap must be at least the number of rows.
@@ -117,8 +117,8 @@ def _capped(distances: np.ndarray, cap: int) -> np.ndarray:
             farthest = members[np.argsort(-distances[members, number], kind="stable")]
             labels[farthest[: len(members) - cap]] = -1
     for row in np.flatnonzero(labels == -1):
-        room = np.bincount(labels[labels >= 0], minlength=distances.shape[1]) < cap
-        labels[row] = np.where(room, distances[row], np.inf).argmin()
+        has_space = np.bincount(labels[labels >= 0], minlength=distances.shape[1]) < cap
+        labels[row] = np.where(has_space, distances[row], np.inf).argmin()
     return labels
 
 

@@ -28,11 +28,13 @@ def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     """Samples of each class, as one block per class; a class below the minimum is left out."""
     del task, private
     counts = np.bincount(silo.train.labels.cpu().numpy(), minlength=silo.signature.classes)
-    shown = {label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class}
+    disclosed = {
+        label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class
+    }
     return Reply(
-        tensors={f"count/{label}": np.array(count, np.int64) for label, count in shown.items()},
+        tensors={f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()},
         samples=len(silo.train),
-        support={f"count/{label}": count for label, count in shown.items()},
+        support={f"count/{label}": count for label, count in disclosed.items()},
     )
 
 
