@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedsilo.api.conditions import ConditionType, SiloState
+from fedsilo.api.conditions import AgentPhase, ConditionType, SiloState
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.api.quorum import quorum
 
@@ -146,7 +146,11 @@ def open_round(job: Object) -> RoundStatus | None:
     status = status_of(job)
     if (begin := status.get("roundStartTime")) is None:
         return None
-    silos = [silo for silo in status.get("silos") or () if silo.get("state") in ASKED]
+    silos = [
+        silo
+        for silo in status.get("silos") or ()
+        if silo.get("state") in ASKED and silo.get("phase") != AgentPhase.LEFT_OUT
+    ]
     by_state = {state: tuple(silo["name"] for silo in silos if silo["state"] == state) for state in ASKED}
     return RoundStatus(
         number=(status.get("round") or 0) + 1,

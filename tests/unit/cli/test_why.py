@@ -14,8 +14,8 @@ from fedsilo.cli.cluster.paragraph import paragraph
 from fedsilo.cli.main import main
 from fedsilo.cli.why import wrapped
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
-from tests.unit.cli.objects import NOW, UID, agent, condition, job
-from tests.unit.cli.waiting_cases import CASES, PENDING, not_admitted
+from tests.unit.cli.objects import NOW, UID, agent, condition, entry, job
+from tests.unit.cli.waiting_cases import CASES, PENDING, not_admitted, running
 
 GOLDEN = Path(__file__).with_name("golden") / "why.txt"
 EXPECTED = dict(block.split("\n", 1) for block in GOLDEN.read_text().split("# ")[1:])
@@ -36,6 +36,15 @@ def test_the_order_of_agents_does_not_hide_one() -> None:
     agents = [agent(name, PENDING) for name in ("west", "north")]
     told = paragraph(not_admitted(), agents, NOW)
     assert told.count("kubectl fedsilo approve") == 2
+
+
+@pytest.mark.parametrize("state", ["Awaited", "Failed"])
+def test_a_silo_that_was_left_out_is_not_named_whatever_its_state_says(state: str) -> None:
+    left_out = entry("north", phase="LeftOut", state=state)
+    awaited = entry("east", phase="Running", state="Awaited")
+    told = paragraph(running("AAAA", silos=[left_out, awaited]), [], NOW)
+    assert "waits for silo-east/east" in told
+    assert "north" not in told
 
 
 def test_the_command_asks_for_the_job_and_all_its_agents(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.explanation.explain import WaitState, explain, open_round
-from tests.unit.cli.objects import condition, conditions_until, job
+from tests.unit.cli.objects import condition, conditions_until, entry, job
 from tests.unit.cli.waiting_cases import CASES, running
 
 
@@ -30,6 +30,15 @@ def test_an_open_round_counts_the_silos_that_were_asked(
     assert (found.number, found.rounds, found.asked) == (8, 50, 4 - states.count("I"))
     assert (found.needed, found.has_quorum) == (needed, has_quorum)
     assert (found.awaited, found.failed) == (awaited, failed)
+
+
+@pytest.mark.parametrize("state", ["Awaited", "Reported", "Failed"])
+def test_a_silo_that_was_left_out_is_not_asked_whatever_its_state_says(state: str) -> None:
+    left_out = entry("north", phase="LeftOut", state=state)
+    found = open_round(running("AAAA", silos=[left_out, entry("east", phase="Running", state="Awaited")]))
+    assert found is not None
+    assert (found.awaited, found.failed, found.answered) == (("east",), (), 0)
+    assert (found.asked, found.needed) == (1, 1)
 
 
 def test_a_job_is_in_its_round_although_an_agent_is_down() -> None:
