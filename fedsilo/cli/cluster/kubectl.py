@@ -51,7 +51,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 class Kubectl:
     """A kubectl and the login that it uses.
 
-    :param program: reason of the command, `kubectl` or such as `microk8s kubectl`.
+    :param program: words of the command, `kubectl` or such as `microk8s kubectl`.
     :param login: options that choose cluster and user.
     :param namespace: where to look; None for the context's own.
     """
@@ -66,17 +66,17 @@ class Kubectl:
 
         :raises ManifestInvalid: when there is none.
         """
-        reason = shlex.split(os.environ.get("KUBECTL", "")) or ["kubectl"]
-        if shutil.which(reason[0]) is None:
+        words = shlex.split(os.environ.get("KUBECTL", "")) or ["kubectl"]
+        if shutil.which(words[0]) is None:
             raise ManifestInvalid(
-                f"{reason[0]}: there is no such program on PATH; install kubectl, or name it in KUBECTL"
+                f"{words[0]}: there is no such program on PATH; install kubectl, or name it in KUBECTL"
             )
         given = (("--context", args.context), ("--kubeconfig", args.kubeconfig))
         login = tuple(word for option, value in given if value for word in (option, value))
-        return cls(tuple(reason), login, args.namespace)
+        return cls(tuple(words), login, args.namespace)
 
     def command(self, *arguments: str) -> list[str]:
-        """The reason of a call."""
+        """The words of a call."""
         return [*self.program, *self.login, *arguments]
 
     def get(self, resource: str, *arguments: str, namespace: str | None = None) -> Any:
