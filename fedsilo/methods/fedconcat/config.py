@@ -1,4 +1,4 @@
-"""Settings of FedConcat, and names that its halves share."""
+"""Settings of FedConcat."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.interface import MethodConfig, Payload, Step
-
-CLASSIFY = Step(
-    (
-        Payload("model", "classifier.weight", ("classes", "stacked")),
-        Payload("model", "classifier.bias", ("classes",)),
-    ),
-    ("loss",),
-)
-"""The classifier on all features, (C, K d) and (C,)."""
+from fedsilo.methods.interface import MethodConfig
 
 
 class FedConcatConfig(MethodConfig):
