@@ -38,16 +38,21 @@ TITLE_PADDING = " " * 4096
 """A padding argument, over which forked processes write their own command lines."""
 
 
+class StartFailed(FedsiloError):
+    """A process could not be forked; trying again may help."""
+
+
 class ForkServerClient:
     """The warmed process of `fedsilo.local.fork_server`, seen from the run; several jobs may share one.
 
     It warms up while the caller does other things. One that dies takes all processes with it, which counts as a
-    crash of each of them; they are started again from a new one.
+    crash of each of them, or of the one that it was to start; they are started again from a new one.
 
     :param label: what `ps` shows beside its name.
     """
 
     _ready: bool
+    _closed: bool
     _process: subprocess.Popen[bytes]
     _requests: IO[bytes]
     _answers: IO[bytes]
@@ -73,10 +78,12 @@ class ForkServerClient:
         return self._process.pid
 
     def is_ready(self, seconds: float = 0.0) -> bool:
-        """Whether processes can be started, waiting at most so long for it.
+        """Whether processes can be started, waiting at most so long for it; one that has died is replaced.
 
         :raises FedsiloError: when it ended before it was ready.
         """
+        if self._closed:
+            self._warm()
         if not self._ready and select.select([self._answers], [], [], seconds)[0]:
             if not self._answers.readline():
                 raise FedsiloError(f"the process that starts all others ended: {self._last_line()}")
@@ -87,23 +94,28 @@ class ForkServerClient:
         """Fork a process that runs `program.main(arguments)`; its id.
 
         :param program: name of a module.
+        :raises StartFailed: when the system permits no more processes, or the server has died.
         """
         request = {"program": program, "arguments": list(arguments), "log": str(log_file)}
-        pid: int | None = self._ask(request)
-        if pid is None:
-            raise FedsiloError(f"{program} could not be started: {self._last_line()}")
+        answer: dict[str, Any] | None = self._ask(request)
+        if answer is None:
+            reason = self._last_line()
+            self.close()
+            raise StartFailed(f"{program} could not be started: {reason}")
+        if "error" in answer:
+            raise StartFailed(f"{program} could not be started: {answer['error']}")
+        pid: int = answer["pid"]
         self._ended.pop(pid, None)
         self._running.add(pid)
         return pid
 
     def poll(self) -> None:
         """Take note of processes that have ended since the last call; until then each keeps its id."""
-        if not self._running:
+        if self._closed or (not self._running and self._process.poll() is None):
             return
         ended: dict[str, int] | None = self._ask({})
         if ended is None:
             self.close()
-            self._warm()
         else:
             self._ended |= {int(pid): code for pid, code in ended.items()}
             self._running -= self._ended.keys()
@@ -113,7 +125,10 @@ class ForkServerClient:
         return self._ended.get(pid)
 
     def close(self) -> None:
-        """End it, and with it whatever it has started."""
+        """End it, and with it whatever it has started; `is_ready` begins another."""
+        if self._closed:
+            return
+        self._closed = True
         self._process.kill()
         self._process.wait()
         # It is not its process any more, but nobody else gets its id so soon.
@@ -127,7 +142,7 @@ class ForkServerClient:
                 stream.close()
 
     def _warm(self) -> None:
-        self._ready = False
+        self._ready = self._closed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the server has died)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedsilo.local.fork_server", self._label, TITLE_PADDING],
@@ -199,7 +214,12 @@ class ChildProcess:
             if time.monotonic() >= self._not_before and self.server.is_ready():
                 # It ends by itself when this process does, since it watches its standard input.
                 arguments = [*self.arguments, "--exit-with-parent"]
-                self.pid = self.server.start(self.program, arguments, self.log_file)
+                try:
+                    self.pid = self.server.start(self.program, arguments, self.log_file)
+                except StartFailed as error:
+                    with self.log_file.open("a", encoding="utf-8") as log:
+                        print(f"{error.reason}: {error}", file=log)
+                    self._note_crash(FedsiloError.exit_code)
             return
         code = self.server.exit_code(self.pid)
         if code is None:
@@ -208,6 +228,9 @@ class ChildProcess:
         if code in FINAL_EXIT_CODES:
             self.exit_code = code
             return
+        self._note_crash(code)
+
+    def _note_crash(self, code: int) -> None:
         self.crashes += 1
         if self.crashes > self.backoff_limit:
             self.exit_code = code

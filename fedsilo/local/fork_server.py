@@ -10,8 +10,8 @@ each child has a random state and a CUDA context of its own.
 
 Requests and answers are lines of JSON on standard input and output; `fedsilo.local.child_processes` is the other
 side. First comes an empty answer: ready. A request `{program, arguments, log}` starts `program.main(arguments)` in a
-child, the answer is its process id. `{}` asks who has ended since: process id -> exit code. Until then a child that
-has ended keeps its process id, so that a signal to it never reaches an unrelated process.
+child, the answer is `{pid}`, or `{error}` where there is none. `{}` asks who has ended since: process id -> exit code.
+Until then a child that has ended keeps its process id, so that a signal to it never reaches an unrelated process.
 
 Each child's standard input is a pipe whose other end this process holds. It closes with this process, which ends as
 soon as its own input is closed, so that no process outlives the run, however that dies (`exit_with_parent`).
@@ -68,14 +68,23 @@ def main() -> None:
     # The collector writes into what it looks at, and a page that is written to is shared no longer.
     gc.collect()
     gc.freeze()
+    if threads := _threads() - 1:
+        raise SystemExit(
+            f"{threads} more threads run in the process that is to be forked; leave out what starts them: a "
+            "sitecustomize, a .pth file or another plug-in of this Python"
+        )
     parents: dict[int, int] = {}
     print(json.dumps({}), file=answers)
     while line := sys.stdin.buffer.readline():
         request = json.loads(line)
         if request:
-            pid, parent = _start(**request)
-            parents[pid] = parent
-            print(pid, file=answers)
+            try:
+                pid, parents_end = _start(**request)
+            except OSError as error:  # the system permits no more processes or descriptors
+                print(json.dumps({"error": str(error)}), file=answers)
+            else:
+                parents[pid] = parents_end
+                print(json.dumps({"pid": pid}), file=answers)
         else:
             ended = _ended(parents)
             for pid in ended:
@@ -91,10 +100,13 @@ def _ended(running: Iterable[int]) -> dict[int, int]:
 
 def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:
     """Fork a child; its process id, and our end of its standard input."""
-    if threads := _threads() - 1:
-        raise RuntimeError(f"{threads} more threads run in the process that is forked")
     theirs, ours = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(theirs)
+        os.close(ours)
+        raise
     if pid == 0:
         code = 1
         try:

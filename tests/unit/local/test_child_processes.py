@@ -15,7 +15,7 @@ import pytest
 
 from fedsilo.errors import FedsiloError
 from fedsilo.local import child_processes
-from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, StartFailed, end_all
 
 PROGRAM = "tests.unit.local.programs"
 PATIENCE = 60.0
@@ -157,4 +157,47 @@ def test_an_installation_that_cannot_be_imported_is_named(
         ForkServerClient("tests") as server,
         pytest.raises(FedsiloError, match=r"exit code 1, .*broken on purpose"),
     ):
+        server.is_ready(PATIENCE)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_server_that_dies_before_a_start_is_replaced(noticed: bool, tmp_path: Path) -> None:
+    with ForkServerClient("tests") as server:
+        assert server.is_ready(PATIENCE)
+        before = server.pid
+        os.kill(before, signal.SIGKILL)
+        os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+        process = ChildProcess(server, "child", PROGRAM, ["exit", "0"], tmp_path / "log", 1)
+        if noticed:
+            server.poll()
+        assert to_its_end(process) == 0
+        assert server.pid != before
+
+
+def test_a_start_that_the_system_refuses_is_a_crash_of_that_process_alone(
+    server: ForkServerClient,
+    child: Callable[..., ChildProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = ChildProcess(server, "child", PROGRAM, ["exit", "0"], tmp_path / "log", 0)
+    monkeypatch.setattr(server, "start", _refuse)
+    refused.supervise()
+    monkeypatch.undo()
+    assert (refused.crashes, refused.exit_code) == (1, 1)
+    assert "the server" in refused.log_file.read_text()
+    assert to_its_end(child("exit", "0")) == 0
+
+
+def _refuse(*_arguments: object) -> int:
+    raise StartFailed("the server has no more processes")
+
+
+def test_a_thread_that_the_interpreter_brings_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["import threading", "threading.Thread(target=threading.Event().wait, daemon=True).start()"]
+    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with ForkServerClient("tests") as server, pytest.raises(FedsiloError, match="sitecustomize"):
         server.is_ready(PATIENCE)
