@@ -111,7 +111,7 @@ class ForkServerClient:
 
     def poll(self) -> None:
         """Take note of processes that have ended since the last call; until then each keeps its id."""
-        if self._closed or (not self._running and self._process.poll() is None):
+        if not self._ready or (not self._running and self._process.poll() is None):
             return
         ended: dict[str, int] | None = self._ask({})
         if ended is None:
@@ -128,7 +128,7 @@ class ForkServerClient:
         """End it, and with it whatever it has started; `is_ready` begins another."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._ready = True, False
         self._process.kill()
         self._process.wait()
         # It is not its process any more, but nobody else gets its id so soon.

@@ -200,4 +200,4 @@ def test_a_thread_that_the_interpreter_brings_is_named(
     (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with ForkServerClient("tests") as server, pytest.raises(FedsiloError, match="sitecustomize"):
-        server.is_ready(PATIENCE)
+        to_its_end(ChildProcess(server, "child", PROGRAM, ["exit", "0"], tmp_path / "log", 1))
