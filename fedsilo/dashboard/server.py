@@ -44,7 +44,7 @@ SECURITY_HEADERS = {
     "Vary": "Authorization",
 }
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Access(Protocol):
@@ -174,7 +174,7 @@ def _patience(request: web.Request) -> float:
     )
 
 
-def _static() -> list[tuple[str, Answer]]:
+def _static() -> list[tuple[str, Handler]]:
     """The page's files, read once."""
     found = []
     for file in sorted(files("fedsilo.dashboard").joinpath("static").iterdir(), key=lambda file: file.name):
@@ -185,7 +185,7 @@ def _static() -> list[tuple[str, Answer]]:
     return found
 
 
-def _file(content: bytes, kind: str) -> Answer:
+def _file(content: bytes, kind: str) -> Handler:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=content, content_type=kind, charset="utf-8")
 
@@ -193,7 +193,7 @@ def _file(content: bytes, kind: str) -> Answer:
 
 
 @web.middleware
-async def _hardened(request: web.Request, handler: Answer) -> web.StreamResponse:
+async def _hardened(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every answer, a refusal too, with the headers that keep a page to itself."""
     try:
         response = await handler(request)
