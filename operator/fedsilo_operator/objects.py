@@ -42,6 +42,9 @@ class Kind:
         return self.name
 
 
+Child = tuple[Kind, str]
+"""Kind and name of an object in its owner's namespace."""
+
 FEDERATED_JOB = Kind("fedsilo.io/v1alpha1", "FederatedJob", "federatedjobs")
 SILO_KIND = Kind("fedsilo.io/v1alpha1", "Silo", "silos")
 SILO_AGENT = Kind("fedsilo.io/v1alpha1", "SiloAgent", "siloagents")

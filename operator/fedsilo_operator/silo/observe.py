@@ -21,7 +21,7 @@ from fedsilo_operator.objects import (
     POD,
     SILO_AGENT,
     SILO_KIND,
-    Kind,
+    Child,
     Ref,
     is_namesakes,
     labels_of,
@@ -31,9 +31,6 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-
-Child = tuple[Kind, str]
-"""Kind and name of a child; all are in the agent's namespace."""
 
 
 @dataclass(frozen=True)
