@@ -14,7 +14,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 
 Status = Literal["True", "False", "Unknown"]
 
-MAX_MESSAGE = 32768
+MAX_CONDITION_MESSAGE_CHARACTERS = 32768
 """Characters of a message, as meta/v1 allows."""
 
 
@@ -51,7 +51,7 @@ def _as_dict(
         "type": str(condition.type),
         "status": condition.status,
         "reason": str(condition.reason),
-        "message": condition.message[:MAX_MESSAGE],
+        "message": condition.message[:MAX_CONDITION_MESSAGE_CHARACTERS],
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else timestamp(now),
     }

@@ -25,7 +25,7 @@ from fedsilo_operator.cluster.interface import Cluster, Conflict, NotFound
 from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import COMPONENT, MANAGED_BY, MANAGER, SECRET, Ref
 
-MASTER_SIZE = 32
+MASTER_KEY_BYTES = 32
 ENTRY = "master"
 """Entry of the Secret that holds the master key."""
 
@@ -116,11 +116,11 @@ def _master_in(secret: Object) -> bytes:
         master = base64.b64decode(text, validate=True)
     except binascii.Error:
         master = b""
-    if len(master) != MASTER_SIZE:
+    if len(master) != MASTER_KEY_BYTES:
         namespace, name = secret["metadata"]["namespace"], secret["metadata"]["name"]
         raise ManifestInvalid(
-            f"Secret {namespace}/{name}: data.{ENTRY} has not {MASTER_SIZE} bytes; restore it from a backup, or delete"
-            " the Secret while no job runs"
+            f"Secret {namespace}/{name}: data.{ENTRY} has not {MASTER_KEY_BYTES} bytes; restore it from a backup, or "
+            "delete the Secret while no job runs"
         )
     return master
 
@@ -135,5 +135,5 @@ def _master_secret(ref: Ref) -> Object:
             "labels": {MANAGED_BY: MANAGER, COMPONENT: "operator"},
         },
         "type": "Opaque",
-        "data": {ENTRY: base64.b64encode(secrets.token_bytes(MASTER_SIZE)).decode()},
+        "data": {ENTRY: base64.b64encode(secrets.token_bytes(MASTER_KEY_BYTES)).decode()},
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MAX_LINES, MAX_LINE = 20, 1000
+MAX_LINES, MAX_LINE_CHARACTERS = 20, 1000
 """Lines of a message that lists silos or rejections, and characters of each."""
 
 
 def joined(lines: Sequence[str], separator: str = "\n") -> str:
     """The first lines, and how many more there are."""
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
-    return separator.join([*(line[:MAX_LINE] for line in lines[:MAX_LINES]), *more])
+    return separator.join([*(line[:MAX_LINE_CHARACTERS] for line in lines[:MAX_LINES]), *more])

@@ -11,7 +11,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import MANAGER, Ref, ref_of
 
-MAX_MESSAGE = 1024
+MAX_EVENT_MESSAGE_CHARACTERS = 1024
 """Characters of an event's message, as events.k8s.io/v1 allows."""
 
 MAX_REMEMBERED = 4096
@@ -42,7 +42,7 @@ def event_object(event: Event, now: datetime, reporter: str) -> Object:
         },
         "type": event.type,
         "reason": str(event.reason),
-        "message": event.message[:MAX_MESSAGE],
+        "message": event.message[:MAX_EVENT_MESSAGE_CHARACTERS],
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "reportingInstance": reporter,

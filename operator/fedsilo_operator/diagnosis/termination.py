@@ -28,7 +28,7 @@ CODES = {
 }
 """Reason of a process that left none, by its exit code; see `fedsilo.errors`."""
 
-MAX_MESSAGE = 1024
+MAX_PROCESS_MESSAGE_CHARACTERS = 1024
 """Characters of a process's message that are passed on."""
 
 _UNFORESEEN = errors.FedsiloError.reason
@@ -148,7 +148,7 @@ def _read_message(text: str) -> tuple[str, str]:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())[:MAX_MESSAGE]
+    line = " ".join(text.split())[:MAX_PROCESS_MESSAGE_CHARACTERS]
     return line if line.endswith(".") else f"{line}."
 
 

@@ -19,7 +19,7 @@ from fedsilo_operator.reasons import ALARMING, HARMLESS, Reason
 ORDER = tuple(ConditionType)
 """Conditions in the order in which a job comes to them."""
 
-MAX_MESSAGE, MAX_MESSAGES = 1024, 200_000
+MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the full text."""
 
@@ -108,7 +108,7 @@ def refreshed(state: JobState) -> Entries:
 
 
 def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
-    longest = min(MAX_MESSAGE, MAX_MESSAGES // max(1, len(entries)))
+    longest = min(MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS // max(1, len(entries)))
     return [entry | {"message": entry["message"][:longest]} for entry in entries]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import MAX_MESSAGE, Condition, as_status
+from fedsilo_operator.conditions import MAX_CONDITION_MESSAGE_CHARACTERS, Condition, as_status
 from fedsilo_operator.objects import satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.silo.state import AgentState
@@ -44,7 +44,7 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
     status = {
         "observedGeneration": state.agent["metadata"].get("generation", 0),
         "phase": str(state.phase),
-        "message": state.message[:MAX_MESSAGE],
+        "message": state.message[:MAX_CONDITION_MESSAGE_CHARACTERS],
         "conditions": as_status(conditions(state), state.agent, now),
         **({"configuration": state.configuration} if state.configuration else {}),
     }
