@@ -27,7 +27,7 @@ View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Client:
+class BatchedClient:
     """One client's part.
 
     :param tree: its initial weights.
@@ -51,7 +51,7 @@ def require_independent(model: nn.Module) -> None:
         )
 
 
-def fit_batched(model: Model, clients: Sequence[Client]) -> list[tuple[Tree, TrainingReport]]:
+def fit_batched(model: Model, clients: Sequence[BatchedClient]) -> list[tuple[Tree, TrainingReport]]:
     """Train every client from its own weights by SGD on the cross-entropy; returns weights and report of each.
 
     Plans may differ in their seeds only.
@@ -80,7 +80,7 @@ def fit_batched(model: Model, clients: Sequence[Client]) -> list[tuple[Tree, Tra
     return [result for result in results if result is not None]
 
 
-def _stack(model: Model, clients: Sequence[Client]) -> Stack:
+def _stack(model: Model, clients: Sequence[BatchedClient]) -> Stack:
     rows: list[Stack] = []
     for client in clients:
         load_tree(model, client.tree)
@@ -89,7 +89,7 @@ def _stack(model: Model, clients: Sequence[Client]) -> Stack:
 
 
 def _train(
-    model: Model, stack: Stack, clients: Sequence[Client], steps: Sequence[int]
+    model: Model, stack: Stack, clients: Sequence[BatchedClient], steps: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Train the stack in place; losses and batch sizes, (clients, steps)."""
     plan, device = clients[0].plan, clients[0].examples.labels.device
@@ -130,14 +130,14 @@ def _train(
     return losses.cpu().numpy(), sizes
 
 
-def _order(client: Client) -> Iterator[Tensor]:
+def _order(client: BatchedClient) -> Iterator[Tensor]:
     plan, device = client.plan, client.examples.labels.device
     n = len(client.examples)
     return batches(n, plan.batch_size, plan.seed, plan.shuffle, plan.drop_last, device=device)
 
 
 def _batch(
-    clients: Sequence[Client], views: Sequence[View], index: Sequence[Tensor]
+    clients: Sequence[BatchedClient], views: Sequence[View], index: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Features, labels and mask, (clients, largest batch, ...): short batches are padded."""
     longest = max(len(rows) for rows in index)

@@ -45,10 +45,10 @@ class PlainTraining:
 
     def batched(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
         """w_k of every silo, equal to that of each by itself up to rounding."""
-        from fedsilo.learning.batched import Client, fit_batched
+        from fedsilo.learning.batched import BatchedClient, fit_batched
 
         clients = [
-            Client(task.trees["model"], silo.train, silo.local_training(task))
+            BatchedClient(task.trees["model"], silo.train, silo.local_training(task))
             for silo, task in zip(silos, tasks, strict=True)
         ]
         trained = fit_batched(silos[0].model(clients[0].tree), clients)

@@ -12,7 +12,7 @@ import torch
 from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.api.training import AugmentationSpec
 from fedsilo.errors import DataInvalid, MethodError
-from fedsilo.learning.batched import Client, fit_batched
+from fedsilo.learning.batched import BatchedClient, fit_batched
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.training import LocalTraining, fit
@@ -25,14 +25,14 @@ def network(name: str = "lenet", seed: int = 0) -> Model:
     return build_model(ModelSpec(name=name), DATA, seed).double()
 
 
-def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[Client]:
+def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[BatchedClient]:
     """Each with its own images, order and initial weights."""
     rng = np.random.default_rng(0)
     found = []
     for number, size in enumerate(sizes):
         images = torch.tensor(rng.standard_normal((size, 1, 16, 16)))
         examples = Examples(images, torch.tensor(rng.integers(0, 3, size)))
-        found.append(Client(to_tree(network(seed=number)), examples, replace(plan, seed=number)))
+        found.append(BatchedClient(to_tree(network(seed=number)), examples, replace(plan, seed=number)))
     return found
 
 
