@@ -22,6 +22,13 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
 
 
+UNVERIFIED = "Unverified"
+"""Reason of `Accepted` when the operator cannot check the job's method: the aggregator's image decides."""
+
+UNREADABLE = "Unreadable"
+"""Reason of `Accepted` or `Admitted` when the operator cannot read what another version of it created or started."""
+
+
 class JobPhase(StrEnum):
     """One word that sums up the conditions of a FederatedJob, for people; nothing is decided by it."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedsilo.api.faults import Finding
+from fedsilo.api.text import counted
 
 if TYPE_CHECKING:
     from fedsilo.api.job import FederatedJob
@@ -26,7 +27,7 @@ def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
     if not silos or required is None or required <= sampled:
         return
     source = "spec.silos.refs" if job.spec.silos.refs else "spec.silos.selector"
-    problem = f"is more than the {silos} silo{'' if silos == 1 else 's'} of {source}"
+    problem = f"is more than the {counted(silos, 'silo')} of {source}"
     if required <= silos:
         problem = (
             f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"

@@ -1,4 +1,4 @@
-"""Text for people: how a sentence names many things, and sizes."""
+"""Text for people: how a sentence names many things, counts and sizes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ def listed(names: Sequence[str], limit: int, rest: str = "more") -> str:
 def comma_separated(names: Collection[str], count: int = 10) -> str:
     """So many names, and how many are left out: `a, b, 998 more`, or `none`."""
     return ", ".join(first_items(list(names), count)) or "none"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 silo`, `2 silos`.
+
+    :param noun: singular, with a regular plural.
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: float) -> str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples
 from fedsilo.api.reference import type_text
+from fedsilo.api.text import counted
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.methods import registry
@@ -128,7 +129,7 @@ def _phases(method: Method | None) -> Iterator[str]:
     rows = [
         (
             f"  {phase.name}",
-            f"{phase.rounds} round{'s' if phase.rounds > 1 else ''}",
+            counted(phase.rounds, "round"),
             f"of step {phase.step}",
             "all silos" if phase.everyone else "the silos drawn",
         )

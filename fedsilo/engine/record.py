@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsilo.api.status import CurvePoint
+from fedsilo.api.text import counted
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import EVALUATE, Exchange
 
@@ -54,7 +55,7 @@ def receipts(line: Record) -> list[tuple[str, str, str]]:
 def log_line(line: Record, rounds: int) -> str:
     """A completed round, for a log."""
     silos = {name for name, _, _ in receipts(line)}
-    facts = [f"{len(silos)} silo{'' if len(silos) == 1 else 's'} answered"]
+    facts = [f"{counted(len(silos), 'silo')} answered"]
     facts += [f"{silo} failed" for silo in sorted(line["failed"])]
     facts += [f"{silo} was not waited for any more" for silo in line["missing"]]
     facts += [f"{name} {value:.4g}" for name, value in line.get("metrics", {}).items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedsilo.api.conditions import AgentPhase, ConditionType, SiloState
+from fedsilo.api.conditions import UNVERIFIED, AgentPhase, ConditionType, SiloState
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.api.quorum import quorum
 
@@ -225,7 +225,7 @@ def _unmet(job: Object) -> Cause | None:
     for name in PATH:
         found = condition(job, name)
         # An unverified method is no hindrance: the aggregator's image decides.
-        if found is not None and found["status"] != "True" and found["reason"] != "Unverified":
+        if found is not None and found["status"] != "True" and found["reason"] != UNVERIFIED:
             return cause_of(job, name)
     if holds(job, ConditionType.RUNNING):
         return None

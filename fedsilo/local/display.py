@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
-from fedsilo.api.text import size
+from fedsilo.api.text import counted, size
 from fedsilo.local.progress import RunOutcome, RunProgress
 
 STYLES: Mapping[str, str] = {
@@ -172,8 +172,7 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
 
 def _headline(progress: RunProgress) -> str:
     spec = progress.federation.job.spec
-    count = len(progress.federation.silos)
-    silos = f"{count} silo{'s' if count > 1 else ''}"
+    silos = counted(len(progress.federation.silos), "silo")
     return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {silos}"
 
 

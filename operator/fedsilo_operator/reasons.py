@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from fedsilo.api import conditions
+
 
 class Reason(StrEnum):
     """CamelCase, stable: people and alerts match on them."""
 
     # The job as written
     ACCEPTED = "Accepted"
-    UNVERIFIED = "Unverified"
-    UNREADABLE = "Unreadable"
+    UNVERIFIED = conditions.UNVERIFIED
+    UNREADABLE = conditions.UNREADABLE
     MANIFEST_INVALID = "ManifestInvalid"
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"

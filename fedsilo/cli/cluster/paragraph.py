@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedsilo.api.conditions import ConditionType
+from fedsilo.api.conditions import UNREADABLE, UNVERIFIED, ConditionType
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.text import listed, shortened
 from fedsilo.cli.cluster.round_text import in_round
@@ -23,7 +23,7 @@ from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of,
 PROMPT_SECONDS = 30
 """Time in which an operator that runs has looked at a new job."""
 
-_DOUBTS = ("Unverified", "Unreadable")
+_DOUBTS = (UNVERIFIED, UNREADABLE)
 """Reasons for which the operator itself cannot tell whether a job can run."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, uid_of
+from fedsilo.api.text import counted
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
@@ -173,8 +174,7 @@ def _lost_quorum(job: FederatedJob, silos: Sequence[Participant]) -> Diagnosis |
     if not failed or left >= quorum:
         return None
     lines = [f"Silo {silo.ref} failed: {silo.failure}" for silo in failed]
-    all_silos = f"{len(silos)} silo{'' if len(silos) == 1 else 's'}"
-    text = f"{left} of {all_silos} left, the quorum is {quorum}. {joined(lines, ' ')}"
+    text = f"{left} of {counted(len(silos), 'silo')} left, the quorum is {quorum}. {joined(lines, ' ')}"
     return Diagnosis(Reason.QUORUM_LOST, text)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import condition
+from fedsilo.api.text import counted
 from fedsilo.process import version
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
@@ -90,7 +91,7 @@ def _admission(state: JobState) -> Condition:
 def _admitted(starters: Sequence[Participant], left_out: Sequence[Participant]) -> Condition:
     names = joined([str(silo.ref) for silo in left_out], ", ")
     without = f"; it starts without {names}" if names else ""
-    text = f"{_count(starters)} admitted the job{without}."
+    text = f"{counted(len(starters), 'silo')} admitted the job{without}."
     return Condition(ConditionType.ADMITTED, "True", Reason.ADMITTED, text)
 
 
@@ -102,7 +103,7 @@ def _silos_ready(state: JobState) -> Condition:
     failed = [f"Silo {silo.ref} failed: {silo.failure}" for silo in silos if silo.failure is not None]
     waiting = [silo.not_ready.about(f"Silo {silo.ref}") for silo in silos if silo.not_ready is not None]
     if not failed and not waiting:
-        text = f"The agents of {_count(silos)} run."
+        text = f"The agents of {counted(len(silos), 'silo')} run."
         return Condition(ConditionType.SILOS_READY, "True", Reason.RUNNING, text)
     problems = [found.reason for found in waiting if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
@@ -150,7 +151,3 @@ def _repeated(state: JobState, *names: ConditionType) -> Iterator[Condition]:
 def _earlier(state: JobState, name: ConditionType) -> Condition | None:
     found = condition(state.observed, name)
     return Condition(name, found["status"], found["reason"], found["message"]) if found else None
-
-
-def _count(silos: Sequence[Participant]) -> str:
-    return f"{len(silos)} silo{'' if len(silos) == 1 else 's'}"

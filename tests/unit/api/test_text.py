@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsilo.api.text import comma_separated, first_items, listed, shortened, size
+from fedsilo.api.text import comma_separated, counted, first_items, listed, shortened, size
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -30,3 +30,7 @@ def test_names_within_a_sentence() -> None:
 )
 def test_sizes_have_decimal_units(count: float, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    assert [counted(count, "silo") for count in (0, 1, 2)] == ["0 silos", "1 silo", "2 silos"]
