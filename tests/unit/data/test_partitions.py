@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.data.catalogue import MapPartitionConfig
-from fedsilo.data.counts import count_matrix, count_table
 from fedsilo.data.partitions import by_map, partition
 from fedsilo.errors import DataInvalid, ManifestInvalid
+from tests.unit.data.counts import count_matrix
 from tests.unit.data.specs import part
 
 BALANCED = np.repeat(np.arange(10), 60)
@@ -175,14 +175,3 @@ def test_dirichlet_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_configuration_is_the_manifests_fault() -> None:
     with pytest.raises(ManifestInvalid, match=r"partition 'dirichlet': config.beta: is missing; add it"):
         partition(BALANCED, part("dirichlet", 2))
-
-
-def test_count_table() -> None:
-    counts = count_matrix(np.array([0, 0, 1, 2]), [np.array([0, 2]), np.array([1])], 3)
-    assert counts.tolist() == [[1, 1, 0], [1, 0, 0]]
-    assert count_table(counts, ["north", "south"]).splitlines() == [
-        "silo   0  1  2  all",
-        "north  1  1  .    2",
-        "south  1  .  .    1",
-        "all    2  1  0    3",
-    ]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedsilo.data.catalogue import MapPartitionConfig
-from fedsilo.data.counts import count_matrix
 from fedsilo.data.partitions import by_map, partition
 from fedsilo.data.partitions.creff import long_tail_sizes
 from tests import reference_numbers
+from tests.unit.data.counts import count_matrix
 from tests.unit.data.specs import part
 
 
