@@ -40,12 +40,13 @@ def test_of_an_earlier_run(
     assert _contents(undisturbed.workdir) == before
 
 
-def test_used_by_another_run_at_the_same_time(steady: Path, tmp_path: Path, launch: Launch) -> None:
+def test_used_by_another_run_at_the_same_time(tmp_path: Path, launch: Launch) -> None:
+    manifest = write(tmp_path / "long.yaml", silos("north", "east"), training={"rounds": 1000})
     workdir = tmp_path / "run"
-    first = launch(steady, workdir)
+    first = launch(manifest, workdir)
     until(lambda: pids(workdir), "the first run's processes")
     for options in ([], ["--resume"]):
-        refused = run(steady, workdir, *options)
+        refused = run(manifest, workdir, *options)
         assert (refused.code, refused.out) == (6, "")
         assert (
             f"another run (process {first.pid}) is using it; wait for its end or name another" in refused.err
