@@ -27,7 +27,7 @@ test: setup  ## run the tests that need no cluster
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations 20
 
 test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --numprocesses 2 --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --numprocesses 3 --no-loadscope-reorder --durations 20
 
 lint: setup  ## style, types and layers
 	@$(BIN)/ruff format --check .

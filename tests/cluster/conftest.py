@@ -1,6 +1,6 @@
 """The cluster, the operator on it, a namespace of its own for each test, and its story when the test fails.
 
-The tests run in two workers (`make test-cluster`): a file as a whole in one of them, and so are files that share
+The tests run in three workers (`make test-cluster`): a file as a whole in one of them, and so are files that share
 something.
 """
 
@@ -34,7 +34,7 @@ LOCK_SECONDS = 900
 
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "the operator alone": ("test_consortium", "test_chaos", "test_rights"),
+    "the operator alone": ("test_consortium", "test_kills", "test_rights"),
     "names and ports that the pages name": ("test_quickstart", "test_kubectl", "test_dashboard"),
     "the node's GPUs": ("test_bad_jobs", "test_gpus"),
     "the host outside of the cluster": ("test_isolation", "test_network_policies"),
@@ -63,7 +63,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put groups into an order: first those that take the operator away.
 
-    The other worker begins with what needs none, so that it does not wait for them; then both share the operator.
+    The other workers begin with what needs none, so that they do not wait for them; then all share the operator. Of
+    equals, groups of several files are first, since they take longest.
     """
     turns: dict[str, int] = {}
     for item in items:
@@ -73,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         turns[group] = turn if turn != 1 else turns.get(group, 1)
         if turn != 1 and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LOCK_SECONDS))
-    items.sort(key=lambda item: turns[group_of(item.path)])
+    items.sort(key=lambda item: (turns[group_of(item.path)], group_of(item.path) not in GROUPS))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,14 +108,14 @@ def installed(kubectl: Kubectl) -> Namespace:
 
 @pytest.fixture(scope="module")
 def operator(installed: Namespace) -> Iterator[Namespace]:
-    """The operator, shared with the tests of the other worker; its namespace."""
+    """The operator, shared with the tests of the other workers; its namespace."""
     with _locked(OPERATOR_LOCK, fcntl.LOCK_SH):
         yield installed
 
 
 @pytest.fixture(scope="module")
 def own_operator(installed: Namespace) -> Iterator[Namespace]:
-    """The operator for tests that stop it or take it away; the other worker waits with those that need it."""
+    """The operator for tests that stop it or take it away; the other workers wait with those that need it."""
     with _locked(OPERATOR_LOCK, fcntl.LOCK_EX):
         yield installed
 
