@@ -18,10 +18,24 @@ from one to another, and a role may lack those that are not its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.errors import FedsiloError
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.002, 0.05
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between checks for a file that the other role writes: no notification works on every shared volume.
+
+    They begin short, so that a quick answer is noticed at once, and grow to what costs a waiting process nothing.
+    """
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(1.5 * pause, MAX_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True)

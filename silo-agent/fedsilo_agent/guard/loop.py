@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fedsilo.durable import read_json, write_json
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.logs import concerning
-from fedsilo.silo.volume import Volume
+from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task, task_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
@@ -26,9 +26,6 @@ from fedsilo_agent.guard.task_check import TaskCheck
 log = logging.getLogger("fedsilo.guard")
 
 T = TypeVar("T")
-
-POLL_SECONDS = 0.05
-"""Interval at which the trainer's drop is checked: no notification works on every shared volume."""
 
 LONG_POLL_SECONDS = 25.0
 """Longest time that the aggregator may hold a request for the next task."""
@@ -185,9 +182,10 @@ class Guard:
 
     async def _contract(self, task: Task) -> Contract:
         path = self._volume.drop / "signature.json"
+        pause = pauses()
         while not path.exists():
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(next(pause))
         document, isolation = read_signature(path)
         try:
             signature = ModelSignature.from_dict(document)
@@ -205,10 +203,11 @@ class Guard:
 
     async def _wait_for_drop(self, task: Task) -> Path:
         drop = self._volume.drop / task.task
+        pause = pauses()
         while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(next(pause))
         return drop
 
     @staticmethod

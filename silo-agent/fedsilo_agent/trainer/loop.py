@@ -9,12 +9,10 @@ from fedsilo.errors import FedsiloError
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.silo.volume import pauses
 from fedsilo_agent.trainer.mailbox import Mailbox
 
 log = logging.getLogger("fedsilo.trainer")
-
-POLL_SECONDS = 0.05
-"""Interval at which the inbox is checked: no notification works on every shared volume."""
 
 
 class Trainer:
@@ -30,13 +28,15 @@ class Trainer:
 
     def run(self) -> None:
         """Answer tasks until the job ends."""
+        pause = pauses()
         while not self._mailbox.is_finished():
             task = self._mailbox.pending()
             if task is None:
-                time.sleep(POLL_SECONDS)
+                time.sleep(next(pause))
             else:
                 self._personal.publish(self._mailbox.acknowledged_state())
                 self.answer(task)
+                pause = pauses()
         self._personal.publish(self._mailbox.acknowledged_state())
 
     def answer(self, task: str) -> None:
