@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,13 +78,15 @@ def _poll(run: Path, times: Times, now: float) -> None:
 
 
 def _trainers_megabytes(run: Path) -> float:
+    """Those that have answered may have ended already."""
     pids = json.loads((run / "processes.json").read_text())
     sizes = []
     for name, pid in pids.items():
         if name.endswith(" trainer") and pid is not None:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            sizes.append(next(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) / 1000)
-    return sum(sizes) / len(sizes)
+            with suppress(ProcessLookupError, FileNotFoundError):
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                sizes += [int(line.split()[1]) / 1000 for line in rollup if line.startswith("Pss:")]
+    return sum(sizes) / len(sizes) if sizes else float("nan")
 
 
 def _cpu_seconds() -> float:
