@@ -1,18 +1,28 @@
-"""Files that survive a crash whole: either the old content is there or the new one, never a part."""
+"""Files that survive a crash whole: either the old content is there or the new one, never a part.
+
+A disk may still lose or change what it was given: what is read again is checked, and a file that is not what was
+written is a `FileDamaged`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedsilo.errors import FileDamaged
+
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+RESTORE = "restore it from a backup, or begin anew in an empty directory"
+"""What a person can do about a damaged file that has no other remedy."""
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -32,12 +42,70 @@ def write_json(path: Path, document: Any) -> None:
     write_durably(path, json.dumps(document, sort_keys=True).encode())
 
 
-def read_json(path: Path) -> Any:
-    """Content of a JSON file, or None where there is no such file."""
+def read_json(path: Path, remedy: str = RESTORE) -> Any:
+    """Content of a JSON file, or None where there is no such file.
+
+    :param remedy: what a person can do about a damaged one.
+    :raises FileDamaged: when it is not whole JSON; the error names the place and quotes nothing of the file.
+    """
+    content = _content(path)
+    return None if content is None else _parsed(path, content, remedy)
+
+
+def write_with_digest(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace a JSON object durably; last in it comes `sha256`, the digest of the text before."""
+    text = json.dumps(document, sort_keys=True)[:-1] + (", " if document else "")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_durably(path, f'{text}"sha256": "{digest}"}}'.encode())
+
+
+def read_with_digest(path: Path, remedy: str = RESTORE) -> dict[str, Any] | None:
+    """The object of `write_with_digest`, or None where there is no such file.
+
+    :raises FileDamaged: when a single bit is not as it was written.
+    """
+    content = _content(path)
+    if content is None:
+        return None
+    document = _parsed(path, content, remedy)
+    text, _, end = content.rpartition(b'"sha256": ')
+    if end != f'"{hashlib.sha256(text).hexdigest()}"}}'.encode():
+        raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
+    return {name: value for name, value in document.items() if name != "sha256"}
+
+
+def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
+    """Return if the file has the content that is expected of it.
+
+    :param sha256: hexadecimal.
+    :raises FileDamaged: when it is missing or has other content.
+    """
     try:
-        return json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise FileDamaged(f"{path}: is missing; {remedy}") from None
+    if found != sha256:
+        raise FileDamaged(f"{path}: its SHA-256 is {found[:12]}, not {sha256[:12]}; {remedy}")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _parsed(path: Path, content: bytes, remedy: str) -> Any:
+    try:
+        return json.loads(content.decode())
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start} is not UTF-8"
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno} is not JSON" if content else "is empty"
+    except (ValueError, RecursionError):
+        place = "is nested too deeply, or holds a number that is too long"
+    raise FileDamaged(f"{path}: {place}; {remedy}")
 
 
 def append_durably(path: Path, line: str) -> None:

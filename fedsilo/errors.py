@@ -13,6 +13,7 @@ cluster alike.
     │   └── SiloFailed                   4   SiloFailed            a silo reported an error that no retry mends
     ├── PolicyRefused                    5   PolicyRefused         a silo's policy or contract forbids the task
     ├── WorkdirConflict                  6   WorkdirConflict       the directory belongs to another job or run
+    │   └── FileDamaged                  6   FileDamaged           a file of fedsilo is torn, changed or missing
     ├── MethodError                      7   MethodError           a method or model does not keep its declaration
     └── Problem                          8   (its code)            the peer refused or broke the protocol
 
@@ -81,6 +82,12 @@ class WorkdirConflict(FedsiloError):
 
     exit_code = 6
     reason = "WorkdirConflict"
+
+
+class FileDamaged(WorkdirConflict):
+    """A file that fedsilo wrote is torn, changed or missing; its message names file, place and remedy."""
+
+    reason = "FileDamaged"
 
 
 class MethodError(FedsiloError):

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     JOB_FAILED = "JobFailed"
     AUDIT_BROKEN = "AuditBroken"
     WORKDIR_CONFLICT = "WorkdirConflict"
+    FILE_DAMAGED = "FileDamaged"
     METHOD_ERROR = "MethodError"
     PROTOCOL_PROBLEM = "ProtocolProblem"
     INTERNAL_ERROR = "InternalError"

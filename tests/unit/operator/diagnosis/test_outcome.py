@@ -170,6 +170,7 @@ KNOWN = {
     "AuditBroken",
     "DataInvalid",
     "DeadlineExceeded",
+    "FileDamaged",
     "InternalError",
     "JobFailed",
     "ManifestInvalid",
