@@ -10,6 +10,7 @@ inspection copies, checks and signs what the method answered.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,6 +46,11 @@ MIN_SAMPLES = 1
 
 LIMITS = ReplyLimits(MIN_SAMPLES)
 """What a silo here lets go of what its trainer says."""
+
+
+def silo_key(reference: str) -> SigningKey:
+    """A silo's key, the same in every run: its updates still hold after a restart."""
+    return SigningKey.from_seed(hashlib.sha256(reference.encode()).digest())
 
 
 class Runner(Protocol):
@@ -138,7 +144,8 @@ def open_engine(
     bound = registry.bind(spec) if method is None else method(spec, method.Config())
     context = JobContext.of(bound, references(spec))
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
-    return RoundEngine(JobStore(directory), identity, Workflow(bound, context, evaluation), TASK_KEY)
+    keys = {silo: silo_key(silo).verify_key for silo in context.silos}
+    return RoundEngine(JobStore(directory), identity, Workflow(bound, context, evaluation), TASK_KEY, keys)
 
 
 class LocalSilo:
@@ -149,7 +156,7 @@ class LocalSilo:
 
     def __init__(self, directory: Path, reference: str, runner: Runner, limits: ReplyLimits = LIMITS) -> None:
         self.reference = reference
-        self.key = SigningKey.generate()
+        self.key = silo_key(reference)
         self.acknowledged: str | None = None
         self._runner = runner
         self._limits = limits

@@ -50,6 +50,7 @@ class AggregatorService:
         self.refused: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
         self._keys = keys
+        self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
         self._changed = asyncio.Event()
 
     def application(self) -> web.Application:
@@ -124,7 +125,9 @@ class AggregatorService:
         until = time.monotonic() + min(_number(request.query.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
         while True:
             task = self.engine.task(silo)
-            if task is not None and task.id != after:
+            if task is not None and (task.id != after or self._given.get(silo) != after):
+                # A task of before a restart is given again: its answer may be lost, or did not hold any more.
+                self._given[silo] = task.id
                 if task.id == FINISH:
                     self.finished.add(silo)
                 return web.Response(body=task.sealed, content_type="application/msgpack")

@@ -58,8 +58,14 @@ REJECTED = Series(
     (*JOB, "reason"),
     "Requests and updates that were refused, by problem code (docs/wire.md).",
 )
+DAMAGED = Series(
+    "federated_damaged_updates_total",
+    "counter",
+    JOB,
+    "Accepted updates of the open round that did not hold any more when this process began, and were asked for again.",
+)
 
-DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED)
+DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED, DAMAGED)
 
 
 def exposition(job: FederatedJob, service: AggregatorService, status: StatusSource) -> Exposition:
@@ -73,6 +79,7 @@ def exposition(job: FederatedJob, service: AggregatorService, status: StatusSour
         # All from the start: of a counter that begins with 1, Prometheus sees no increase.
         for reason in STATUS:
             yield Sample(REJECTED, (*labels, reason), service.refused[reason])
+        yield Sample(DAMAGED, labels, service.engine.damaged)
 
     return Exposition(DECLARED, read)
 

@@ -67,6 +67,7 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     :raises ManifestInvalid: when the job has no uid or its method configuration is wrong.
     :raises DataInvalid: when the test set cannot be read.
     :raises WorkdirConflict: when the directory belongs to another job.
+    :raises FileDamaged: when one of its files is not as it was written.
     """
     job, spec = config.job, config.job.spec
     if job.metadata.uid is None:
@@ -76,4 +77,4 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     silos = tuple(silo.reference for silo in config.silos)
     workflow = Workflow(method, JobContext.of(method, silos), GlobalEvaluation.of(spec, data_root))
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
-    return RoundEngine(JobStore(directory), identity, workflow, SigningKey.load(task_key))
+    return RoundEngine(JobStore(directory), identity, workflow, SigningKey.load(task_key), config.keys())

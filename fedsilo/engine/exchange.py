@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_json, sync_directory, write_json
+from fedsilo.durable import read_with_digest, sync_directory, write_with_digest
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
-from fedsilo.wire import AcceptedUpdate, Expected, open_update, task_digest
+from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey, task_digest
+
+log = logging.getLogger("fedsilo.engine")
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of an update that are checked at a time."""
 
 
 @dataclass
@@ -25,6 +30,7 @@ class OpenExchange:
 
     :param tasks: silo -> its task.
     :param broadcast: digests of the blobs that the tasks refer to.
+    :ivar damaged: silos whose accepted update was found damaged after a restart, and dropped.
     """
 
     job: str
@@ -35,15 +41,39 @@ class OpenExchange:
     round: OpenRound
     accepted: dict[str, str] = field(default_factory=dict)
     failure: SiloFailed | None = None
+    damaged: set[str] = field(default_factory=set)
+    _failures: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def recover(self) -> None:
-        """Load the updates, failures and serving time of before a restart."""
-        self.round = self.round.wait(read_json(self.directory / "elapsed.json") or 0.0)
+    def recover(self, keys: Mapping[str, VerifyKey]) -> None:
+        """Load the updates, failures and serving time of before a restart.
+
+        An update is checked as it was on arrival. One that does not hold any more is dropped, its silo is asked again,
+        whatever it reported before, and the round gets its full time.
+
+        :param keys: silo -> the key that signs its updates.
+        :raises FileDamaged: when failures or serving time cannot be read.
+        """
+        remedy = "remove it: the silos that failed are asked again"
+        self._failures = read_with_digest(self._failures_path, remedy) or {}
         for silo, task in self.tasks.items():
             path = self.update_path(task.id)
-            if path.exists():
-                self._count(silo, read_update(path))
-        for silo, failure in self._failures().items():
+            if not path.exists():
+                continue
+            try:
+                self._count(silo, check_update(path, self._expected(silo), keys[silo]))
+            except Problem as problem:
+                log.warning(
+                    "%s: the accepted update of %s does not hold any more and was dropped; the silo is asked again: %s",
+                    path,
+                    silo,
+                    problem,
+                )
+                self.damaged.add(silo)
+        if self.damaged:
+            self._drop_damaged()
+        elapsed = read_with_digest(self._elapsed_path, "remove it: the round gets its full time")
+        self.round = self.round.wait(elapsed["seconds"] if elapsed else 0.0)
+        for silo, failure in self._failures.items():
             self._apply_failure(silo, failure["reason"], failure["message"])
 
     def task(self, silo: str) -> SealedTask | None:
@@ -79,14 +109,7 @@ class OpenExchange:
             raise Problem(
                 "round-closed", f"round {exchange_id(self.exchange)} was closed before this update was whole"
             )
-        return Expected(
-            job=self.job,
-            task=task,
-            round=self.exchange.round,
-            sender=sender,
-            contract=given.contract,
-            task_digest=task_digest(given.sealed),
-        )
+        return self._expected(sender)
 
     def accept(self, silo: str, upload: Path, update: AcceptedUpdate) -> None:
         """Move the silo's checked update, which is on the disk, to `update_path`, and count the answer."""
@@ -96,8 +119,7 @@ class OpenExchange:
 
     def fail(self, silo: str, reason: str, message: str) -> None:
         """Record why the silo cannot answer; some reasons fail the job at once."""
-        failures = self._failures() | {silo: {"reason": reason, "message": message}}
-        write_json(self.directory / "failures.json", failures)
+        self._store_failures(self._failures | {silo: {"reason": reason, "message": message}})
         self._apply_failure(silo, reason, message)
 
     def wait(self, seconds: float) -> None:
@@ -105,19 +127,47 @@ class OpenExchange:
         before = int(self.round.elapsed)
         self.round = self.round.wait(seconds)
         if int(self.round.elapsed) != before:
-            write_json(self.directory / "elapsed.json", self.round.elapsed)
+            write_with_digest(self._elapsed_path, {"seconds": self.round.elapsed})
 
     def forget_failures(self) -> None:
         """Give the failed silos another try, and the round its full time, when the job is resumed."""
-        for name in ("failures.json", "elapsed.json"):
-            (self.directory / name).unlink(missing_ok=True)
+        for path in (self._failures_path, self._elapsed_path):
+            path.unlink(missing_ok=True)
+
+    @property
+    def _failures_path(self) -> Path:
+        return self.directory / "failures.json"
+
+    @property
+    def _elapsed_path(self) -> Path:
+        return self.directory / "elapsed.json"
+
+    def _expected(self, silo: str) -> Expected:
+        task = self.tasks[silo]
+        return Expected(
+            job=self.job,
+            task=task.id,
+            round=self.exchange.round,
+            sender=silo,
+            contract=task.contract,
+            task_digest=task_digest(task.sealed),
+        )
+
+    def _drop_damaged(self) -> None:
+        """Let go of damaged updates; they go last, so that an interruption repeats all of it."""
+        self._store_failures({silo: why for silo, why in self._failures.items() if silo not in self.damaged})
+        self._elapsed_path.unlink(missing_ok=True)
+        for silo in self.damaged:
+            self.update_path(self.tasks[silo].id).unlink()
+        sync_directory(self.directory)
 
     def _count(self, silo: str, update: AcceptedUpdate) -> None:
         self.accepted[update.header.task] = update.digest
         self.round = self.round.answer(silo)
 
-    def _failures(self) -> dict[str, dict[str, str]]:
-        return read_json(self.directory / "failures.json") or {}
+    def _store_failures(self, failures: dict[str, dict[str, str]]) -> None:
+        write_with_digest(self._failures_path, failures)
+        self._failures = failures
 
     def _apply_failure(self, silo: str, reason: str, message: str) -> None:
         self.round = self.round.fail(silo, f"{reason}: {message}")
@@ -125,9 +175,13 @@ class OpenExchange:
             self.failure = fatal_failure(silo, reason, message) or self.failure
 
 
-def read_update(path: Path) -> AcceptedUpdate:
-    """Header and digest of an update that was checked when it came in."""
+def check_update(path: Path, expected: Expected, key: VerifyKey) -> AcceptedUpdate:
+    """Check the file of an update as its bytes were checked on arrival.
+
+    :raises Problem: as `UpdateChecker`.
+    """
+    checker = UpdateChecker(expected, key)
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with open_update(path) as update:
-        return AcceptedUpdate(update.header, digest)
+        while piece := file.read(CHUNK_BYTES):
+            checker.feed(piece)
+    return checker.finish()

@@ -7,6 +7,7 @@ opened again over the same directory it gives the same silos the same tasks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id, task_id
 from fedsilo.methods.state import State
-from fedsilo.wire import AcceptedUpdate, Expected, SigningKey
+from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
 
 
 class RoundEngine:
     """One job's rounds, from the first task to the model.
 
     :param key: the job's task-signing key.
+    :param silo_keys: silo -> the key that signs its updates.
+    :ivar damaged: accepted updates that did not hold any more when the engine was opened again, and were dropped.
     :raises WorkdirConflict: when the store belongs to another job.
+    :raises FileDamaged: when a file of the store is not as it was written.
     :raises MethodError: when the method's server half fails.
     """
 
@@ -40,13 +44,16 @@ class RoundEngine:
         identity: JobIdentity,
         workflow: Workflow,
         key: SigningKey,
+        silo_keys: Mapping[str, VerifyKey],
     ) -> None:
         self.identity = identity
         self.result: Result | None = None
+        self.damaged = 0
         self._lost: FedsiloError | None = None
         self._current: OpenExchange | None = None
         self._store = store
         self._sealer = TaskSealer(identity, key)
+        self._silo_keys = silo_keys
         self._workflow = workflow
         self.rounds = workflow.rounds
         store.claim(identity.uid, identity.spec_digest)
@@ -226,7 +233,8 @@ class RoundEngine:
             return
         exchange = self._workflow.exchanges[progress.position]
         opened = self._open(exchange, progress.state)
-        opened.recover()
+        opened.recover(self._silo_keys)
+        self.damaged += len(opened.damaged)
         keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
         self._store.sweep(keep, exchange_id(exchange))
         self._current = opened

@@ -7,19 +7,29 @@
     history.jsonl            one line per completed round
 
 `state.json` is the only commit point: it names the blobs that count and how much of the history does, so that
-whatever a crash left beyond it is dropped when the directory is opened again.
+whatever a crash left beyond it is dropped when the directory is opened again. Before anything is,
+all that it refers to must be found as it was written: `state.json` by the digest in itself, the history and the blobs
+by those in `state.json`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably, read_json, write_json
-from fedsilo.errors import WorkdirConflict
+from fedsilo.durable import (
+    RESTORE,
+    append_durably,
+    read_with_digest,
+    require_content,
+    sync_directory,
+    write_with_digest,
+)
+from fedsilo.errors import FileDamaged, WorkdirConflict
 from fedsilo.methods.state import State
 
 
@@ -56,15 +66,18 @@ class JobStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.blobs = directory / "blobs"
+        self._state = directory / "state.json"
         self._open = directory / "open"
         self._history = directory / "history.jsonl"
         self._committed = 0  # bytes of the history that `state.json` vouches for
+        self._vouched = hashlib.sha256()  # over these bytes
         self._lines: list[dict[str, Any]] = []
 
     def claim(self, job: str, digest: str) -> None:
         """Make the directory this job's, or check that it is.
 
         :raises WorkdirConflict: when it belongs to another job or another specification.
+        :raises FileDamaged: when the file that says so is damaged, or missing beside a state.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         self.blobs.mkdir(exist_ok=True)
@@ -73,9 +86,11 @@ class JobStore:
             path.unlink()
         identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
-        found = read_json(path)
+        found = read_with_digest(path)
         if found is None:
-            write_json(path, identity)
+            if self._state.exists():
+                raise FileDamaged(f"{path}: is missing, although {self._state.name} is there; {RESTORE}")
+            write_with_digest(path, identity)
         elif found != identity:
             raise WorkdirConflict(
                 f"{self.directory}: belongs to job {found['job']} with specification {found['specDigest'][:12]}, "
@@ -83,19 +98,29 @@ class JobStore:
             )
 
     def load(self) -> JobProgress | None:
-        """The last complete state, with the history cut back to it; None before the first."""
-        document = read_json(self.directory / "state.json")
-        self._committed = document["historyBytes"] if document else 0
-        self._truncate_history()
+        """The last complete state, with the history cut back to it; None before the first.
+
+        Blobs that the state does not refer to are dropped: what the open exchange hands out is computed again, and
+        must not be taken from a file that nobody has checked.
+
+        :raises FileDamaged: when the state, its blobs or the history are missing or not as they were written;
+            nothing was dropped then.
+        """
+        document = read_with_digest(self._state)
         if document is None:
+            self._require_unused()
+            self._drop_blobs_except(set())
             return None
-        if self._history.exists():
-            self._lines = [
-                json.loads(line) for line in self._history.read_text(encoding="utf-8").splitlines()
-            ]
-        return JobProgress(
-            document["position"], State.from_json(document["state"], self.blobs), document["record"]
-        )
+        content = self._committed_history(document["historyBytes"], document["historySha256"])
+        state = State.from_json(document["state"], self.blobs)
+        digests = {ref.digest for ref in state.refs().values()}
+        for digest in sorted(digests):
+            require_content(self.blobs / digest, digest)
+        self._committed, self._vouched = len(content), hashlib.sha256(content)
+        self._lines = [json.loads(line) for line in content.splitlines()]
+        self._truncate_history()
+        self._drop_blobs_except(digests)
+        return JobProgress(document["position"], state, document["record"])
 
     def commit(self, progress: JobProgress, line: dict[str, Any] | None) -> JobProgress:
         """Store everything new, then move the commit point; the completed round's line goes into the history.
@@ -104,17 +129,22 @@ class JobStore:
         """
         stored = JobProgress(progress.position, progress.state.store(self.blobs), progress.record)
         self._truncate_history()
+        committed, vouched = self._committed, self._vouched.copy()
         if line is not None:
-            append_durably(self._history, json.dumps(line, sort_keys=True))
-        length = self._history.stat().st_size if self._history.exists() else 0
+            text = json.dumps(line, sort_keys=True)
+            append_durably(self._history, text)
+            added = f"{text}\n".encode()
+            committed += len(added)
+            vouched.update(added)
         document = {
             "position": stored.position,
             "state": stored.state.to_json(),
             "record": stored.record,
-            "historyBytes": length,
+            "historyBytes": committed,
+            "historySha256": vouched.hexdigest(),
         }
-        write_json(self.directory / "state.json", document)
-        self._committed = length
+        write_with_digest(self._state, document)
+        self._committed, self._vouched = committed, vouched
         if line is not None:
             self._lines.append(line)
         return stored
@@ -127,6 +157,7 @@ class JobStore:
         """Directory of the open exchange."""
         path = self._open / name
         path.mkdir(exist_ok=True)
+        sync_directory(self._open)
         return path
 
     def sweep(self, keep: set[str], exchange: str | None) -> None:
@@ -134,12 +165,37 @@ class JobStore:
         for path in self._open.iterdir():
             if path.name != exchange:
                 shutil.rmtree(path)
-        for path in self.blobs.iterdir():
-            if path.name not in keep:
-                path.unlink()
+        self._drop_blobs_except(keep)
 
     def _truncate_history(self) -> None:
         """Drop lines beyond the commit point, which a failed try has left."""
         if self._history.exists() and self._history.stat().st_size > self._committed:
             with self._history.open("r+b") as file:
                 file.truncate(self._committed)
+
+    def _require_unused(self) -> None:
+        """Check that a directory without a state has nothing that only follows one.
+
+        :raises FileDamaged: naming what is there.
+        """
+        for path in (self._history, *sorted(self._open.iterdir())):
+            if path.exists():
+                raise FileDamaged(f"{self._state}: is missing, although {path.name} is there; {RESTORE}")
+
+    def _committed_history(self, length: int, sha256: str) -> bytes:
+        """The history as far as the state vouches for it."""
+        content = self._history.read_bytes()[:length] if self._history.exists() else b""
+        if len(content) < length:
+            raise FileDamaged(
+                f"{self._history}: has {len(content)} of the {length} bytes that {self._state.name} counts; {RESTORE}"
+            )
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise FileDamaged(
+                f"{self._history}: its first {length} bytes are not those that {self._state.name} counts; {RESTORE}"
+            )
+        return content
+
+    def _drop_blobs_except(self, keep: set[str]) -> None:
+        for path in self.blobs.iterdir():
+            if path.name not in keep:
+                path.unlink()

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from fedsilo.durable import read_json
 from fedsilo_aggregator.http import MAX_WAIT_SECONDS
-from tests.integration.service.client import SiloClient
+from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.site import Process, Site, federation, until
+from tests.ports import free_port
+from tests.scraping import scrape
 
 
 @contextmanager
-def serving(site: Site) -> Iterator[tuple[Process, SiloClient, SiloClient]]:
-    aggregator = site.aggregator()
+def serving(site: Site, *more: str) -> Iterator[tuple[Process, SiloClient, SiloClient]]:
+    aggregator = site.aggregator(more=more)
     try:
         north, south = (SiloClient(site, silo) for silo in site.silos)
         yield aggregator, north, south
@@ -61,6 +63,27 @@ def test_a_lost_quorum_fails_the_job_and_names_the_silo_and_its_reason(tmp_path:
     assert not [line for line in site.log().splitlines() if line.startswith("2026-01-01 WARNING forged")]
 
 
+def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(tmp_path: Path) -> None:
+    site = Site(tmp_path / "job", federation())
+    with serving(site) as (_, north, south):
+        given = north.given()
+        north.answer(given)
+    path = site.workdir.aggregator / "open" / "r00001-train" / "r00001-train-north.update"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    port = free_port()
+    with serving(site, "--metrics-port", str(port)) as (aggregator, north, south):
+        # As its guard asks, which knows its answer to have been accepted.
+        assert north.sealed(after=given.task.task) == given.sealed
+        again = north.request("GET", f"{north.base}/task?after={given.task.task}&wait=0")
+        assert again.status == 204, "given once"
+        assert scrape(port).value("federated_damaged_updates_total", job_name="attacked") == 1
+        assert finish_job(north, south) == [True, True]
+        assert aggregator.exit_code() == 0
+    assert f"{path}: the accepted update of silo-north/north does not hold any more" in site.log()
+
+
 def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_silos_awaited(
     tmp_path: Path,
 ) -> None:
@@ -70,7 +93,10 @@ def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_si
         update = south.update(late)
         north.answer(north.given())
         elapsed = site.workdir.aggregator / "open" / "r00001-train" / "elapsed.json"
-        until(lambda: (read_json(elapsed) or 0) >= 1, "a second of serving time to be remembered")
+        until(
+            lambda: (read_json(elapsed) or {"seconds": 0})["seconds"] >= 1,
+            "a second of serving time to be remembered",
+        )
     killed = time.monotonic()
     until(lambda: time.monotonic() > killed + 2, "what was left until the deadline, without an aggregator")
     with serving(site) as (aggregator, north, south):
