@@ -176,9 +176,20 @@ class Guard:
             "round": task.round,
             "trees": {link.name: link.digest for link in task.blobs},
             "settings": dict(task.settings),
-            "acknowledged": self._acknowledged,
+            "acknowledged": self._acknowledged_before(task),
         }
         write_json(self._volume.task, document)
+
+    def _acknowledged_before(self, task: Task) -> str | None:
+        """The last acknowledged task other than this one.
+
+        An aggregator that has lost the answer to a task gives it again: if it must be computed again, then from the
+        same private state.
+        """
+        if self._acknowledged != task.task:
+            return self._acknowledged
+        given = read_json(self._volume.task)
+        return given["acknowledged"] if given and given["task"] == task.task else self._acknowledged
 
     async def _contract(self, task: Task) -> Contract:
         path = self._volume.drop / "signature.json"

@@ -86,6 +86,22 @@ def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: Scr
     silo.acknowledged("r00002-after")
 
 
+def test_a_task_that_is_given_again_after_its_acknowledgement_is_answered_with_the_same_bytes(
+    silo: ScriptedAggregator,
+) -> None:
+    """An aggregator that restarts may have lost the answer, or found it damaged."""
+    answer(silo, "r00001-before")
+    answer(silo, "r00002-lost")
+    kill_guard(silo)
+    silo.accepted.clear()
+    silo.guard = silo.site.guard()
+    first, second = until(lambda: silo.uploads["r00002-lost"][1:] and silo.uploads["r00002-lost"], "it again")
+    assert first == second
+    assert inbox(silo, "r00002-lost")["acknowledged"] == "r00001-before", (
+        "the state that it was computed from"
+    )
+
+
 def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
     """The answer to the upload is lost on the way, and the next task is there already."""
     silo.drop("r00004-overtaken")
