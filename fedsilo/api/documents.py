@@ -7,7 +7,6 @@ fault instead of a silent loss.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,67 +16,9 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from fedsilo.api.faults import ABSENT, Fault
+from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, TooLarge, UnfitValue, expanded
 
-_MAX_BYTES = 4 * 1024 * 1024
-_MAX_VALUES = 1_000_000
-_TAG = "tag:yaml.org,2002:"
-_JSON_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
-
-
-class _JsonLoader(yaml.SafeLoader):
-    """Constructs only what JSON has; faults that leave the rest readable are collected."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.collected: list[tuple[yaml.Mark, Any, str, str]] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == f"{_TAG}merge":
-                continue
-            if key.tag != f"{_TAG}str":
-                self._collect(key, "is not a string as a key", "put the key in quotes")
-            elif key.value in seen:
-                self._collect(key, "is given twice in one mapping", "keep one")
-            seen.add(key.value)
-        return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
-
-    def construct_text(self, node: yaml.ScalarNode) -> str:
-        # JSON escapes characters beyond the basic plane in two halves, which YAML would leave apart.
-        text: str = node.value
-        return text.encode("utf-16", "surrogatepass").decode("utf-16")
-
-    def _collect(self, node: yaml.ScalarNode, problem: str, remedy: str) -> None:
-        self.collected.append((node.start_mark, node.value, problem, remedy))
-
-
-_JsonLoader.yaml_constructors = {
-    tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*(f"{_TAG}{name}" for name in _JSON_TAGS), None)
-}
-_JsonLoader.add_constructor(f"{_TAG}str", _JsonLoader.construct_text)
-_JsonLoader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern) for tag, pattern in resolvers if tag.removeprefix(_TAG) in ("null", "bool", "merge")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_JsonLoader.add_implicit_resolver(
-    f"{_TAG}int",
-    re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$"),
-    list("-+0123456789"),
-)
-_JsonLoader.add_implicit_resolver(
-    f"{_TAG}float",
-    re.compile(
-        r"[-+]?(([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
-    ),
-    list("-+.0123456789"),
-)
-
-
-class _TooLarge(yaml.YAMLError):
-    """A document that aliases blow up."""
+_MAX_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -165,32 +106,24 @@ def _text_of(path: Path) -> tuple[str, Fault | None]:
         return fault(f"is not UTF-8 (byte {error.start})", "save the file as UTF-8")
 
 
-def _parsed(text: str) -> Iterator[tuple[Any, list[tuple[yaml.Mark, Any, str, str]]]]:
-    loader = _JsonLoader(text)
+def _parsed(text: str) -> Iterator[tuple[Any, list[Collected]]]:
+    loader = JsonLoader(text)
     try:
         while loader.check_node():
             loader.collected = []
             node = loader.get_node()
-            if _expanded(node, {}) > _MAX_VALUES:
-                raise _TooLarge
+            if expanded(node, {}) > MAX_VALUES:
+                problem = f"holds more than {MAX_VALUES} values once its aliases are written out"
+                raise TooLarge(problem, "write fewer aliases, and none that contains itself")
             yield loader.construct_document(node), loader.collected
     finally:
         loader.dispose()
 
 
-def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
-    """Values in a tree once every alias is written out: a short file can stand for more than memory holds."""
-    if id(node) not in known:
-        known[id(node)] = _MAX_VALUES  # what a node that contains itself counts
-        children = node.value if isinstance(node, yaml.CollectionNode) else ()
-        if isinstance(node, yaml.MappingNode):
-            children = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_expanded(child, known) for child in children)
-    return known[id(node)]
-
-
 def _syntax_fault(file: str, document: str, error: Exception) -> Fault:
     match error:
+        case UnfitValue():
+            return Fault(file, document, _place(error.mark), error.value, error.problem, error.remedy)
         case ConstructorError(problem_mark=yaml.Mark() as mark):
             problem, remedy = (
                 "has a value that JSON cannot hold",
@@ -205,11 +138,8 @@ def _syntax_fault(file: str, document: str, error: Exception) -> Fault:
         case yaml.reader.ReaderError():
             problem = f"has a character that YAML does not allow (U+{error.character:04X})"
             return Fault(file, "", f"character {error.position + 1}", ABSENT, problem, "remove it")
-        case _TooLarge():
-            problem = f"holds more than {_MAX_VALUES} values once its aliases are written out"
-            return Fault(
-                file, document, "", ABSENT, problem, "write fewer aliases, and none that contains itself"
-            )
+        case TooLarge():
+            return Fault(file, document, "", ABSENT, error.problem, error.remedy)
         case RecursionError():
             return Fault(file, document, "", ABSENT, "is nested too deeply", "write it with fewer levels")
         case _:

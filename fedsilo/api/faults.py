@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,6 +12,10 @@ from typing import Any
 from fedsilo.errors import ManifestInvalid
 
 _WIDTH = 60
+
+MAX_FAULTS = 100
+"""Faults that are listed at once: nobody corrects more in one go, and each of thousands would cost time."""
+
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -60,6 +64,17 @@ class ManifestFaults(ManifestInvalid):
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)
         super().__init__("\n".join(fault.line() for fault in self.faults))
+
+
+def first_faults(faults: Sequence[Fault]) -> list[Fault]:
+    """As many faults of a file as are listed, and that there are more."""
+    listed = list(faults[:MAX_FAULTS])
+    return listed if len(listed) == len(faults) else [*listed, further(faults[0].file)]
+
+
+def further(file: str) -> Fault:
+    """What stands for faults that are not listed."""
+    return Fault(file, "", "", ABSENT, "has more faults than these", "correct these first")
 
 
 def value_text(value: Any) -> str:

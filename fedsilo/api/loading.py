@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.common import API_VERSION, ObjectRef
 from fedsilo.api.documents import Contents, Document, read_documents
-from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
+from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults, first_faults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.quorum import quorum_findings
@@ -71,12 +71,12 @@ def load_document(path: Path, model: type[Model]) -> Model:
         faults.append(Fault(str(path), "", "", ABSENT, problem, f"give exactly one {model.__name__}"))
     found = [_parse(document, model, faults) for document in contents.documents[:1]]
     if faults or not found or found[0] is None:
-        raise ManifestFaults(faults)
+        raise ManifestFaults(first_faults(faults))
     return found[0]
 
 
 def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
-    """The federation as far as the file can be understood, and all its faults."""
+    """The federation as far as the file can be understood, and its faults."""
     contents = read_documents(path)
     faults = list(contents.faults)
     jobs: list[tuple[Document, FederatedJob]] = []
@@ -91,7 +91,7 @@ def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
     faults += _count_faults(path, contents)
     faults += _repeated_silos(silos)
     if len(jobs) != 1:
-        return None, faults
+        return None, first_faults(faults)
     where, job = jobs[0]
     chosen = _chosen(job, {str(silo): silo for _, silo in silos})
     if contents.complete:
@@ -99,7 +99,7 @@ def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
         named = {ref for document in contents.documents for ref in _silo_named(document)}
         faults += _job_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
-    return JobManifest(str(path), job, tuple(chosen), places), faults
+    return JobManifest(str(path), job, tuple(chosen), places), first_faults(faults)
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:

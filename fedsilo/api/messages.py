@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedsilo.api.common import FORMATS
-from fedsilo.api.faults import ABSENT, Fault, dotted
+from fedsilo.api.faults import ABSENT, MAX_FAULTS, Fault, dotted, further
 
 _NUMBER = ("is {given}, not a number", "write a number{unquoted}")
 _INTEGER = ("is {given}, not a whole number", "write a whole number{unquoted}")
@@ -67,13 +67,14 @@ def faults_of(
     document: str,
     under: Sequence[str | int] = (),
 ) -> list[Fault]:
-    """Each error of a validation as a fault.
+    """Each error of a validation as a fault; beyond `MAX_FAULTS` one that says that there are more.
 
     :param model: what was validated; its fields are offered where one is misspelt.
     :param under: where in the document the validated value lies.
     """
     faults = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details[:MAX_FAULTS]:
         if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
             continue  # pydantic counts valid entries only, and each invalid one has its own fault
         path = [*under, *(part for part in detail["loc"] if part != "[key]")]
@@ -85,6 +86,8 @@ def faults_of(
             value = ABSENT
         problem, remedy = message_of(detail, model)
         faults.append(Fault(file, document, dotted(path), value, problem, remedy))
+    if len(details) > MAX_FAULTS:
+        faults.append(further(file))
     return faults
 
 

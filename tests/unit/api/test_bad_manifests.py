@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+from fedsilo.api import json_yaml
+from fedsilo.api.common import MAX_SILOS
+from fedsilo.api.faults import MAX_FAULTS
 from fedsilo.api.loading import ManifestFaults, load, read
 from fedsilo.errors import ManifestInvalid
 from tests.unit.api.bad_manifests import CASES, JOB
@@ -79,7 +83,7 @@ def test_two_jobs() -> None:
 
 
 def test_too_large() -> None:
-    assert faults_in("#" * 5_000_000) == "bad.yaml: has 5000000 bytes; a manifest has at most 4194304"
+    assert faults_in("#" * 5_000_000) == "bad.yaml: has 5000000 bytes; a manifest has at most 2097152"
 
 
 def test_nested_too_deeply() -> None:
@@ -92,6 +96,59 @@ def test_aliases_that_multiply_are_refused_without_being_written_out() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "values once its aliases are written out" in faults_in("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + "x," * 2000 + "]",
+        "---\n" * 2000,
+        "%a\n" * 2000,
+        "- " * 2000,
+        "a:\n" * 2000,
+        "{a: [b], " * 500,
+        "? " * 2000,
+    ],
+    ids=["list", "documents", "directives", "nested", "keys", "open", "questions"],
+)
+def test_a_file_is_given_up_where_it_becomes_more_work_than_any_manifest(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = 0
+    fetch = yaml.SafeLoader.fetch_more_tokens
+
+    def counted(loader: yaml.SafeLoader) -> None:
+        nonlocal fetched
+        fetched += 1
+        fetch(loader)
+
+    monkeypatch.setattr(yaml.SafeLoader, "fetch_more_tokens", counted)
+    monkeypatch.setattr(json_yaml, "MAX_TOKENS", 100)
+    last = faults_in(text).splitlines()[-1]
+    assert last.endswith("holds more than 100 values, keys and punctuation marks; write a smaller file")
+    assert fetched == 100
+
+
+def test_a_federation_of_as_many_silos_as_there_may_be_is_far_from_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five of them, for a two-hundredth of the limit."""
+    monkeypatch.setattr(json_yaml, "MAX_TOKENS", json_yaml.MAX_TOKENS * 5 // MAX_SILOS)
+    silo = DIGITS[DIGITS.index("---") : DIGITS.index("---", DIGITS.index("kind: Silo"))]
+    assert "punctuation" not in faults_in(silo * 5)
+
+
+def test_of_very_many_faults_the_first_are_listed() -> None:
+    fields = "".join(f"    field{number}: 1\n" for number in range(500))
+    lines = faults_in(edited(("    localEpochs: 2\n", fields))).splitlines()
+    assert len(lines) == MAX_FAULTS + 1
+    assert lines[-1] == "bad.yaml: has more faults than these; correct these first"
+
+
+def test_of_very_many_documents_with_faults_the_first_are_listed() -> None:
+    lines = faults_in("--- 1\n" * 300).splitlines()
+    assert len(lines) == MAX_FAULTS + 1
+    assert lines[-1] == "bad.yaml: has more faults than these; correct these first"
 
 
 def test_all_faults_at_once() -> None:
