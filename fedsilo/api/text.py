@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+MAX_ERROR_CHARACTERS = 2000
+"""Of an error of foreign code, as a message quotes it."""
+
 
 def first_items(items: Sequence[str], count: int, rest: str = "more") -> list[str]:
     """So many items, and then how many are left out: `a`, `b`, `998 more`."""
@@ -42,3 +45,12 @@ def size(count: float) -> str:
         count /= 1000
         del units[0]
     return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line that an error of foreign code says of itself, cut; its type where it says nothing."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # its text comes from foreign code, too
+        lines = []
+    return next(filter(None, map(str.strip, lines)), type(error).__name__)[:MAX_ERROR_CHARACTERS]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid
 
 
@@ -52,8 +53,8 @@ def checked(features: object, labels: object, classes: int, input_shape: tuple[i
 def _plain(what: str, values: object) -> np.ndarray:
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DataInvalid(f"{what} are not an array ({error}); give a numeric array") from error
+    except (Exception, SystemExit) as error:  # an object's `__array__` may raise anything
+        raise DataInvalid(f"{what} are not an array ({first_line(error)}); give a numeric array") from error
     if array.dtype.kind not in "iuf":
         raise DataInvalid(f"{what} have dtype {array.dtype}; give a numeric array")
     return array

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from fedsilo.api.text import first_line
 from fedsilo.data.catalogue import ImageFolderConfig
 from fedsilo.errors import DataInvalid
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
 """Grey and colour images of 8 bits, by number of channels."""
+
+DEEP_RAW_MODES = (";16B", ";16L", ";16N")
+"""Ends of Pillow's names for the pixels of files with 16 bits per channel, of which it keeps 8 in colour."""
+
+LARGE_PIXELS = 1 << 24
+"""From so many pixels on, an image has the right shape before any is unpacked."""
 
 
 def read_imagefolder(
@@ -22,11 +31,17 @@ def read_imagefolder(
     Images become grey or colour as `input_shape` has one or three channels. Hidden files are passed over.
 
     :raises DataInvalid: a folder is missing, empty or one too many, or a file is no image of that shape
+    :raises OSError: a folder or a file may not be read
     """
     if len(input_shape) != 3 or input_shape[0] not in PILLOW_MODES:
         raise DataInvalid(
             f"an image folder gives 1 or 3 channels, but data.inputShape of the job is {list(input_shape)};"
             " use [1, height, width] or [3, height, width]"
+        )
+    if config.size is not None and config.size != tuple(input_shape[1:]):
+        raise DataInvalid(
+            f"config.size: {list(config.size)} is not the height and width of data.inputShape of the job, which is"
+            f" {list(input_shape)}; set it to {list(input_shape[1:])}, or correct the job"
         )
     files = _list_files(path, classes)
     features = np.empty((len(files), *input_shape), dtype=np.uint8)
@@ -48,35 +63,67 @@ def _list_files(path: Path, classes: int) -> list[tuple[Path, int]]:
         )
     files = []
     for label, folder in enumerate(folders):
-        images = sorted(f for f in folder.rglob("*") if f.is_file() and not f.name.startswith("."))
+        images = sorted(f for f in _entries(folder) if f.is_file() and not f.name.startswith("."))
         if not images:
             raise DataInvalid(f"class folder {folder.name!r} is empty; add images or correct config.path")
         files += [(image, label) for image in images]
     return files
 
 
+def _entries(folder: Path) -> Iterator[Path]:
+    """The files of a folder and of those in it; unlike `Path.rglob`, it does not pass over what may not be read."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for directory, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(directory, name) for name in names)
+
+
 def _decode(file: Path, path: Path, config: ImageFolderConfig, input_shape: tuple[int, ...]) -> np.ndarray:
     name = str(file.relative_to(path))
+    channels, height, width = input_shape
     try:
         with Image.open(file) as stored:
-            if stored.mode.startswith(("I", "F")):
+            if deep := _deep_mode(stored):
                 raise DataInvalid(
-                    f"{name!r} has more than 8 bits per pixel (mode {stored.mode}), which would be clipped;"
+                    f"{name!r} has more than 8 bits per pixel (mode {deep}), which would be clipped;"
                     " convert it, or give float32 through an npz loader"
                 )
-            image = stored.convert(PILLOW_MODES[input_shape[0]])
-    except DataInvalid:
+            if config.size is None and stored.width * stored.height > LARGE_PIXELS:
+                _require_size(name, stored.size, input_shape)
+            image = stored.convert(PILLOW_MODES[channels])
+            if config.size is not None:
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+            _require_size(name, image.size, input_shape)
+            pixels = np.asarray(image)
+    except (DataInvalid, PermissionError):
         raise
     except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
-        raise DataInvalid(f"{name!r} cannot be decoded as an image ({error}); repair or remove it") from error
-    if config.size is not None:
-        height, width = config.size
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    pixels = pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    if pixels.shape != tuple(input_shape):
         raise DataInvalid(
-            f"{name!r} has shape {list(pixels.shape)}, but data.inputShape of the job is {list(input_shape)};"
-            f" set config.size to {list(input_shape[1:])} to resize, or correct the job"
+            f"{name!r} cannot be decoded as an image ({first_line(error)}); repair or remove it"
+        ) from error
+    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:
+    channels, height, width = input_shape
+    if size != (width, height):
+        raise DataInvalid(
+            f"{name!r} has shape {[channels, size[1], size[0]]}, but data.inputShape of the job is"
+            f" {list(input_shape)}; set config.size to {[height, width]} to resize, or correct the job"
         )
-    return pixels
+
+
+def _deep_mode(image: Image.Image) -> str | None:
+    """How a file says that it has more than 8 bits per channel, which Pillow would clip or cut; None if it does not."""
+    if image.mode.startswith(("I", "F")):
+        return image.mode
+    for codec, _, _, arguments in getattr(image, "tile", ()):
+        values = arguments if isinstance(arguments, tuple) else (arguments,)
+        for value in values:
+            if isinstance(value, str) and value.endswith(DEEP_RAW_MODES):
+                return value
+            if codec.startswith("ppm") and isinstance(value, int) and value > 255:
+                return f"{image.mode}, values up to {value}"
+    return None

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
+from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Arrays, checked
 from fedsilo.data.catalogue import (
     DigitsConfig,
@@ -104,6 +103,16 @@ def _naming(dataset: DatasetSpec) -> Iterator[None]:
         yield
     except DataInvalid as error:
         raise DataInvalid(f"dataset {dataset.name!r}: {error}") from error
+    except OSError as error:
+        raise DataInvalid(
+            f"dataset {dataset.name!r}: {str(error.filename or 'a file')!r} cannot be read"
+            f" ({error.strerror or first_line(error)}); give this process the right to read it"
+        ) from error
+    except MemoryError as error:
+        raise DataInvalid(
+            f"dataset {dataset.name!r}: does not fit into memory ({first_line(error)});"
+            " give the trainer more, or use a smaller dataset"
+        ) from error
 
 
 def read_digits(config: DigitsConfig) -> Raw:
@@ -148,9 +157,12 @@ def read_npz(path: Path, config: NpzConfig) -> Raw:
                         f" use one of {', '.join(archive.files)}"
                     )
             return archive[config.features], archive[config.labels]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (DataInvalid, PermissionError):
+        raise
+    except Exception as error:  # what archives and decompressors raise on a broken file is not specified
         raise DataInvalid(
-            f"config.path: {str(path)!r} cannot be read ({error}); write numeric arrays with numpy.savez"
+            f"config.path: {str(path)!r} cannot be read ({first_line(error)});"
+            " write numeric arrays with numpy.savez"
         ) from error
 
 
@@ -172,33 +184,47 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
         raise DataInvalid(f"loader: torchvision's {name!r} has no train and test split; use a python: loader")
     try:
         items: Any = constructor(root=str(root), download=config.download, **chosen)
-    except (RuntimeError, OSError, TypeError, ValueError) as error:
+    except Exception as error:  # each dataset has its own way to fail
         raise DataInvalid(
-            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({_first_line(error)});"
+            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({first_line(error)});"
             " place the files there or set config.download to true"
         ) from error
     labels = getattr(items, "targets", getattr(items, "labels", None))
     if labels is not None and isinstance(getattr(items, "data", None), np.ndarray | torch.Tensor):
         return items.data, labels
-    pairs = [items[index] for index in range(len(items))]
+    try:
+        pairs = [items[index] for index in range(len(items))]
+    except Exception as error:
+        raise DataInvalid(
+            f"config.path: torchvision cannot read the items of {name!r} in {str(root)!r} ({first_line(error)});"
+            " place the files there again"
+        ) from error
     return [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
 
 
 def call_function(reference: str, arguments: dict[str, Any]) -> Raw:
-    """What `module:function` returns for the configuration as keyword arguments: (features, labels)."""
+    """What `module:function` returns for the configuration as keyword arguments: (features, labels).
+
+    The function is the institution's own code and may raise anything; one that ends the process would otherwise be a
+    trainer that has nothing more to do.
+    """
     module, _, name = reference.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise DataInvalid(
-            f"loader: python:{reference} cannot be imported ({error}); install it in the trainer's image"
+            f"loader: python:{reference} cannot be imported ({first_line(error)});"
+            " install it in the trainer's image"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise DataInvalid(
+            f"loader: python:{reference} cannot be imported ({_described(error)}); correct the module"
         ) from error
     try:
         result = function(**arguments)
-    except Exception as error:  # the function is the institution's own code and may raise anything
+    except (Exception, SystemExit) as error:
         raise DataInvalid(
-            f"loader: python:{reference} raised {type(error).__name__}: {_first_line(error)};"
-            " correct the function or its config"
+            f"loader: python:{reference} raised {_described(error)}; correct the function or its config"
         ) from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise DataInvalid(
@@ -207,5 +233,7 @@ def call_function(reference: str, arguments: dict[str, Any]) -> Raw:
     return result
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "no message")
+def _described(error: BaseException) -> str:
+    """An error of foreign code: its type, and what it says."""
+    kind, text = type(error).__name__, first_line(error)
+    return f"{kind}: {text}" if text != kind else f"{kind} without a message"
