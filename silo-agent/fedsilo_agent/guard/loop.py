@@ -81,7 +81,7 @@ class Guard:
                 verified = await next_task
                 if work is not None:
                     await _cancel(work)
-                finished = verified.task.step == FINISH
+                finished, before = verified.task.step == FINISH, self._acknowledged
                 # The next task may overtake the response to an upload, which must not count as lost then.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(OUTBOX_SECONDS if finished else None):
@@ -89,11 +89,14 @@ class Guard:
                 if finished:
                     self._finish(verified.task)
                     return
-                work = asyncio.create_task(self._answer(verified))
+                # An answer that was under way when its task was given again, as after a restart, has arrived by now.
+                arrived = self._acknowledged == verified.task.task != before
+                work = None if arrived else asyncio.create_task(self._answer(verified))
                 next_task = asyncio.ensure_future(self._next_task(after=verified.task.task))
                 # A newer task ends the wait for an older one: the round was closed without this silo.
-                done, _ = await asyncio.wait({work, next_task}, return_when=asyncio.FIRST_COMPLETED)
-                if work in done:
+                running = [task for task in (work, next_task) if task is not None]
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if work is not None and work.done():
                     await work
         finally:
             next_task.cancel()

@@ -46,6 +46,7 @@ class ScriptedAggregator:
     :ivar failures: task -> what the guard reported.
     :ivar requests: method and path of everything that was asked.
     :ivar outcomes: what becomes of the next uploads; without one, they are accepted.
+    :ivar again: whether the next request for a task is given the task that it has, as after a restart.
     :ivar redirect: where every request for a task is sent, if anywhere.
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
@@ -55,6 +56,7 @@ class ScriptedAggregator:
         self.failures: dict[str, dict[str, str]] = {}
         self.requests: list[str] = []
         self.outcomes: deque[str] = deque()
+        self.again = False
         self.redirect = ""
         self.log_before: dict[str, str] = {}
         self.accepted: set[str] = set()
@@ -108,6 +110,12 @@ class ScriptedAggregator:
     def offer(self, task: Task, key: SigningKey | None = None) -> None:
         """Make this the guard's task."""
         self.offer_bytes(task.task, seal_task(task, key or self.key))
+
+    def offer_again(self) -> None:
+        """Give the guard the task that it has, once."""
+        with self.news:
+            self.again = True
+            self.news.notify_all()
 
     def offer_bytes(self, name: str, sealed: bytes) -> None:
         with self.news:
@@ -167,8 +175,9 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
                 return
             after = self.path.partition("after=")[2].partition("&")[0]
             with aggregator.news:
-                aggregator.news.wait_for(lambda: aggregator.name not in ("", after), 5)
+                aggregator.news.wait_for(lambda: aggregator.again or aggregator.name not in ("", after), 5)
                 name, sealed = aggregator.name, aggregator.sealed
+                after, aggregator.again = ("", False) if aggregator.again else (after, False)
             if aggregator.redirect:
                 self._answer(307, b"", Location=aggregator.redirect)
             elif name in ("", after):

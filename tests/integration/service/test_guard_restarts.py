@@ -102,6 +102,20 @@ def test_a_task_that_is_given_again_after_its_acknowledgement_is_answered_with_t
     )
 
 
+def test_an_answer_under_way_when_its_task_is_given_again_departs_once(silo: ScriptedAggregator) -> None:
+    task = "r00001-under-way"
+    silo.drop(task)
+    silo.outcomes.append(LOST)
+    silo.offer(silo.task(task))
+    until(lambda: silo.uploads[task], "the first try")
+    silo.offer_again()
+    silo.acknowledged(task)
+    answer(silo, "r00002-next")
+    assert silo.events(task) == ["departure", "acknowledged"]
+    first, second = silo.uploads[task]
+    assert first == second
+
+
 def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
     """The answer to the upload is lost on the way, and the next task is there already."""
     silo.drop("r00004-overtaken")
