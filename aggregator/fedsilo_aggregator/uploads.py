@@ -4,13 +4,18 @@ A partial upload is a file beside the exchange's updates. Its bytes were checked
 file is fed to a fresh checker, and the silo continues from the offset that it is given. Whatever is refused is
 removed at once, so that nothing half-written stays.
 
-A task has one upload at a time. When the silo connects again, its connection before is dead, although this side
-may not have noticed: it is closed, so that a silo whose network was interrupted need not wait for a timeout.
+What a restart finds may be damaged: a power cut leaves zeros or a torn end. If it does not pass the checker, it is
+dropped and the upload starts from 0. What lies in a block that is not complete yet can only be judged later; a
+refusal then says nothing about the silo's update, so the silo is asked to send all of it again (`offset-mismatch`).
+
+A task has one upload at a time. When the silo connects again, its connections before are dead, although this side
+may not have noticed: all of them are closed, so that a silo whose network was interrupted need not wait for a timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +26,8 @@ from fedsilo.durable import is_disk_full
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
+
+log = logging.getLogger("fedsilo.aggregator")
 
 CHUNK_BYTES = 1 << 20
 """Amount that is hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
@@ -45,12 +52,29 @@ def _no_connection() -> None:
 
 @dataclass
 class _Partial:
-    task: str
+    """An upload that is not complete.
+
+    :ivar restored: whether some of its bytes were written by an earlier process.
+    :ivar hang_up: closes the newest connection, whether it sends or waits for the one before to end.
+    """
+
+    expected: Expected
+    key: VerifyKey
     path: Path
-    checker: UpdateChecker
     size: int = 0
+    restored: bool = False
+    loaded: bool = False
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     hang_up: Callable[[], None] = field(default=_no_connection)
+    checker: UpdateChecker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checker = UpdateChecker(self.expected, self.key)
+
+    @property
+    def task(self) -> str:
+        return self.expected.task
 
 
 class Uploads:
@@ -90,27 +114,41 @@ class Uploads:
         if self.is_accepted(task, part.digest):
             return True
         partial = await self._partial(self._engine.expected(task, sender))
+        # Also a connection that only waits for the one before it is dead by now: it must not get its turn first.
         partial.hang_up()
-        async with partial.lock:
-            # The previous holder of the lock may have finished or lost this upload, and the round may be over.
-            if self.is_accepted(task, part.digest):
-                return True
-            expected = self._engine.expected(task, sender)
-            if self._partials.get(task) is not partial or part.offset != partial.size:
-                raise Problem(
-                    "offset-mismatch",
-                    f"task {task}: bytes from {part.offset} do not follow; ask for the offset",
-                )
-            partial.hang_up = hang_up
-            try:
-                # A connection that breaks here leaves what has come so far: the silo goes on from there.
-                await self._append(partial, part, body)
-            finally:
+        partial.hang_up = hang_up
+        try:
+            async with partial.lock:
+                return await self._receive(partial, sender, part, body, hang_up)
+        finally:
+            if partial.hang_up is hang_up:
                 partial.hang_up = _no_connection
-            if partial.size < part.length:
-                return False
-            with self._dropping(partial):
-                await self._accept(partial, expected, part)
+
+    async def _receive(
+        self,
+        partial: _Partial,
+        sender: str,
+        part: UploadRange,
+        body: AsyncIterable[bytes],
+        hang_up: Callable[[], None],
+    ) -> bool:
+        """`receive` in its turn: the one before may have finished or lost the upload, and the round may be over."""
+        task = partial.task
+        if self.is_accepted(task, part.digest):
+            return True
+        expected = self._engine.expected(task, sender)
+        overtaken = partial.hang_up is not hang_up
+        if overtaken or self._partials.get(task) is not partial or part.offset != partial.size:
+            raise Problem(
+                "offset-mismatch",
+                f"task {task}: bytes from {part.offset} do not follow; ask for the offset",
+            )
+        # A connection that breaks here leaves what has come so far: the silo goes on from there.
+        await self._append(partial, part, body)
+        if partial.size < part.length:
+            return False
+        with self._dropping(partial):
+            await self._accept(partial, expected, part)
         return True
 
     def is_accepted(self, task: str, digest: str) -> bool:
@@ -136,10 +174,12 @@ class Uploads:
         partial = self._partials.get(expected.task)
         if partial is None:
             path = self._engine.partial_path(expected.task)
-            fresh = _Partial(expected.task, path, UpdateChecker(expected, self._keys[expected.sender]))
-            with self._dropping(fresh):
-                await asyncio.to_thread(_refeed, fresh)
-            partial = self._partials.setdefault(expected.task, fresh)
+            partial = _Partial(expected, self._keys[expected.sender], path)
+            self._partials[expected.task] = partial
+        async with partial.loading:
+            if not partial.loaded:
+                await asyncio.to_thread(_restore, partial)
+                partial.loaded = True
         return partial
 
     async def _append(self, partial: _Partial, part: UploadRange, body: AsyncIterable[bytes]) -> None:
@@ -180,9 +220,14 @@ class Uploads:
                 text = "the aggregator's disk is full; the update was dropped, send it again later"
                 raise Problem("storage-full", text) from error
             raise
-        except Problem:
+        except Problem as problem:
             self._drop(partial)
-            raise
+            if not partial.restored:
+                raise
+            text = (
+                f"task {partial.task}: what was received before a restart does not hold; send all of it again"
+            )
+            raise Problem("offset-mismatch", f"{text} ({problem})") from problem
 
     def _drop(self, partial: _Partial) -> None:
         if self._partials.get(partial.task) is partial:
@@ -190,13 +235,20 @@ class Uploads:
         partial.path.unlink(missing_ok=True)
 
 
-def _refeed(partial: _Partial) -> None:
-    if not partial.path.exists():
+def _restore(partial: _Partial) -> None:
+    """Take up what an earlier process has received, if it passes the check."""
+    try:
+        with partial.path.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                partial.checker.feed(piece)
+                partial.size += len(piece)
+        partial.restored = partial.size > 0
+    except FileNotFoundError:
         return
-    with partial.path.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
-            partial.checker.feed(piece)
-            partial.size += len(piece)
+    except (Problem, OSError) as error:
+        log.warning("%s does not hold (%s); dropped, the upload starts again from 0", partial.path, error)
+        partial.path.unlink(missing_ok=True)
+        partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
 
 
 def _check_and_write(partial: _Partial, buffer: bytearray) -> None:

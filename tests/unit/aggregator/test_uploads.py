@@ -1,0 +1,154 @@
+"""Partial uploads that a restart finds damaged start again, and connections that say nothing block nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.errors import Problem
+from fedsilo.wire import AcceptedUpdate, Expected
+from fedsilo_aggregator.uploads import UploadRange, Uploads
+from tests.unit.wire.examples import EXPECTED, KEY, write
+
+TASK, SENDER = EXPECTED.task, EXPECTED.sender
+
+
+class Exchange:
+    """What uploads need of the round engine: one open task."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.taken: list[AcceptedUpdate] = []
+
+    def expected(self, task: str, sender: str) -> Expected:
+        assert (task, sender) == (TASK, SENDER)
+        return EXPECTED
+
+    def partial_path(self, task: str) -> Path:
+        return self.directory / f"{task}.part"
+
+    def accepted(self, _task: str) -> str | None:
+        return self.taken[0].digest if self.taken else None
+
+    def accept(self, _silo: str, upload: Path, update: AcceptedUpdate) -> None:
+        upload.rename(self.directory / "update")
+        self.taken.append(update)
+
+
+@pytest.fixture
+def exchange(tmp_path: Path) -> Exchange:
+    return Exchange(tmp_path)
+
+
+@pytest.fixture
+def update(tmp_path: Path) -> bytes:
+    return write(tmp_path / "signed")
+
+
+def restarted(exchange: Exchange) -> Uploads:
+    """The uploads of a process that has just started."""
+    engine: Any = exchange
+    return Uploads(engine, {SENDER: KEY.verify_key}, lambda: None)
+
+
+async def arriving(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def whole(update: bytes, offset: int = 0) -> UploadRange:
+    return UploadRange(offset, len(update), hashlib.sha256(update).hexdigest())
+
+
+async def send(uploads: Uploads, update: bytes, offset: int = 0) -> bool:
+    return await uploads.receive(
+        TASK, SENDER, whole(update, offset), arriving(update[offset:]), hang_up=lambda: None
+    )
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "zeros": lambda update: bytes(len(update) // 2),
+    "a flipped bit in its header": lambda update: flipped(update[:-20], 30),
+    "a flipped bit in its signature": lambda update: flipped(update[:-20], 900),
+    "zeros where the payload began": lambda update: update[:-200] + bytes(180),
+    "more than all of it": lambda update: update + bytes(100),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_partial_upload_that_a_restart_finds_with(
+    damage: str, exchange: Exchange, update: bytes
+) -> None:
+    """It never costs the silo its update: the offset is 0 at once, or once the rest has shown the damage."""
+    exchange.partial_path(TASK).write_bytes(DAMAGE[damage](update))
+    uploads = restarted(exchange)
+    offset = await uploads.offset(TASK, SENDER)
+    if offset > 0:
+        with pytest.raises(Problem, match=r"offset-mismatch: .*before a restart does not hold"):
+            await send(uploads, update, offset)
+        assert await uploads.offset(TASK, SENDER) == 0
+    assert not exchange.partial_path(TASK).exists()
+    assert await send(uploads, update)
+    assert (exchange.directory / "update").read_bytes() == update
+
+
+async def test_damage_that_shows_with_the_last_byte_only(exchange: Exchange, update: bytes) -> None:
+    exchange.partial_path(TASK).write_bytes(flipped(update[:-1], len(update) - 3))
+    uploads = restarted(exchange)
+    offset = await uploads.offset(TASK, SENDER)
+    assert offset == len(update) - 1
+    with pytest.raises(Problem, match="offset-mismatch"):
+        await send(uploads, update, offset)
+    assert await send(uploads, update)
+
+
+async def test_a_partial_upload_that_holds_goes_on(exchange: Exchange, update: bytes) -> None:
+    exchange.partial_path(TASK).write_bytes(update[:500])
+    uploads = restarted(exchange)
+    assert await uploads.offset(TASK, SENDER) == 500
+    assert await send(uploads, update, 500)
+
+
+async def test_what_was_sent_as_a_whole_is_refused_for_what_it_is(exchange: Exchange, update: bytes) -> None:
+    uploads = restarted(exchange)
+    with pytest.raises(Problem, match="digest-mismatch"):
+        await send(uploads, flipped(update, len(update) - 3))
+
+
+async def test_500_connections_that_say_nothing_do_not_block_the_newest(
+    exchange: Exchange, update: bytes
+) -> None:
+    uploads, cut = restarted(exchange), []
+
+    async def hang(number: int) -> None:
+        broken = asyncio.Event()
+
+        async def silent() -> AsyncIterator[bytes]:
+            await broken.wait()
+            raise ConnectionResetError
+            yield b""
+
+        def hang_up() -> None:
+            cut.append(number)
+            broken.set()
+
+        await uploads.receive(TASK, SENDER, whole(update), silent(), hang_up)
+
+    hanging = [asyncio.create_task(hang(number)) for number in range(500)]
+    await uploads.offset(TASK, SENDER)
+    while len(cut) < 499:
+        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        assert await send(uploads, update)
+    ends = await asyncio.gather(*hanging, return_exceptions=True)
+    assert sorted(cut) == list(range(500)), "each is closed once, by the one after it"
+    assert sum(isinstance(end, ConnectionResetError) for end in ends) == 1, "only one ever had its turn"
+    assert {end.code for end in ends if isinstance(end, Problem)} == {"offset-mismatch"}
