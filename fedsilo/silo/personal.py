@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.durable import read_json, sync_directory, write_json
+from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import PERSONAL
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree
@@ -63,12 +64,13 @@ class PersonalModel:
         write_json(self.directory / DESCRIPTION, self._description(digest))
 
     def _is_there(self, digest: str) -> bool:
-        description = read_json(self.directory / DESCRIPTION)
-        return (
-            description is not None
-            and description["sha256"] == digest
-            and (self.directory / TENSORS).exists()
-        )
+        try:
+            description = read_json(self.directory / DESCRIPTION)
+        except FedsiloError as damage:
+            log.warning("%s; writing it again", damage)
+            return False
+        described = isinstance(description, dict) and description.get("sha256") == digest
+        return described and (self.directory / TENSORS).exists()
 
     def _link(self, stored: Path, path: Path) -> None:
         """Give a file a second name: it is as large as the model, and its content never changes."""

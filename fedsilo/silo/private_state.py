@@ -2,17 +2,23 @@
 
 State advances exactly when the aggregator has the update that belongs to it: a reply's state is stored under the name
 of its task, and the next task names the last one whose update was acknowledged.
+
+What an earlier process has stored is checked by its digests before it is used. There is no other copy, so damage is
+an error, and never a state that is silently another one.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_json, write_json
+from fedsilo.durable import read_with_digest, require_content, write_with_digest
+from fedsilo.errors import FileDamaged
 from fedsilo.methods.state import State, StoredTree
+
+REMEDY = "restore its directory from a backup, or remove the directory to let the silo go on without its private state"
 
 
 @dataclass(frozen=True)
@@ -23,20 +29,20 @@ class PrivateStates:
     """
 
     directory: Path
+    _checked: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Digests of the trees that this process wrote or has checked."""
 
     def load(self, acknowledged: str | None) -> State:
         """The state after the reply to this task; states after any other reply are dropped.
 
         :param acknowledged: the last task whose update the aggregator has accepted; None before the first.
+        :raises FileDamaged: when the state does not hold; nothing is dropped then.
         """
+        state = State() if acknowledged is None else self._read(self.directory / acknowledged)
         for path in self.directory.iterdir():
             if path.name != acknowledged and path.is_dir():
                 shutil.rmtree(path)
-        if acknowledged is None:
-            return State()
-        stored = self.directory / acknowledged
-        document = read_json(stored / "state.json")
-        return State() if document is None else State.from_json(document, stored)
+        return state
 
     def store(self, task: str, state: State) -> None:
         """Store the state that counts once the reply to this task is acknowledged."""
@@ -48,4 +54,18 @@ class PrivateStates:
             # What did not change lies in the directory of an earlier task, which will be dropped.
             if isinstance(tree, StoredTree) and not (stored / tree.path.name).exists():
                 os.link(tree.path, stored / tree.path.name)
-        write_json(stored / "state.json", state.store(stored).to_json())
+        kept = state.store(stored)
+        write_with_digest(stored / "state.json", kept.to_json())
+        self._checked.update(ref.digest for ref in kept.refs().values())
+
+    def _read(self, stored: Path) -> State:
+        if not stored.exists():
+            return State()
+        document = read_with_digest(stored / "state.json", REMEDY)
+        if document is None:
+            raise FileDamaged(f"{stored / 'state.json'}: is missing; {REMEDY}")
+        state = State.from_json(document, stored)
+        for digest in {ref.digest for ref in state.refs().values()} - self._checked:
+            require_content(stored / digest, digest, REMEDY)
+            self._checked.add(digest)
+        return state

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsilo.errors import FileDamaged
 from fedsilo.methods.state import State
 from fedsilo.silo.private_state import PrivateStates
 
@@ -51,3 +52,38 @@ def test_files_of_the_institution_beside_the_states_stay(states: PrivateStates) 
     (states.directory / "personal.json").write_text("{}")
     states.load(None)
     assert (states.directory / "personal.json").exists()
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["tree", "state.json"])
+def test_one_flipped_bit_is_an_error_that_names_the_file(name: str, states: PrivateStates) -> None:
+    states.store("r1", FIRST)
+    states.store("r2", FIRST)
+    stored = states.directory / "r1"
+    found = next(path for path in stored.iterdir() if (path.name == "state.json") == (name == "state.json"))
+    flip(found, -3)
+    with pytest.raises(FileDamaged, match=f"{found}: its .*restore its directory"):
+        PrivateStates(states.directory).load("r1")
+    assert (states.directory / "r2").exists(), "nothing is dropped while a person has to look"
+
+
+def test_a_file_that_is_missing_is_no_empty_state(states: PrivateStates) -> None:
+    states.store("r1", FIRST)
+    (states.directory / "r1" / "state.json").unlink()
+    with pytest.raises(FileDamaged, match=r"state\.json: is missing"):
+        states.load("r1")
+
+
+def test_what_this_process_has_stored_is_not_read_again(
+    states: PrivateStates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states.store("r1", FIRST)
+    read: list[object] = []
+    monkeypatch.setattr("hashlib.file_digest", lambda *_: read.append(1))
+    assert states.load("r1").values == {"rounds": 1}
+    assert read == []
