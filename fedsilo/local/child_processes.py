@@ -125,16 +125,20 @@ class ForkServerClient:
         return self._ended.get(pid)
 
     def close(self) -> None:
-        """End it, and with it whatever it has started; `is_ready` begins another."""
+        """End it, and with it whatever it has started and what that has started; `is_ready` begins another."""
         if self._closed:
             return
+        if self._ready:
+            # The end of its input: it kills everything below it. Before it is ready, there is nothing.
+            with contextlib.suppress(BrokenPipeError):
+                self._requests.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
         self._closed, self._ready = True, False
         self._process.kill()
         self._process.wait()
-        # It is not its process any more, but nobody else gets its id so soon.
         for pid in self._running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _kill_orphan(pid)
         self._ended |= dict.fromkeys(self._running, -signal.SIGKILL)
         self._running.clear()
         for stream in (self._requests, self._answers, self._errors):
@@ -180,6 +184,13 @@ class ForkServerClient:
         lines = self._errors.read().decode(errors="replace").split("\n")
         said = next(filter(None, reversed(lines)), "it said nothing")
         return f"exit code {self._process.wait()}, {said}"
+
+
+def _kill_orphan(pid: int) -> None:
+    """Kill a process whose parent has died, and its group; nobody else gets its id so soon."""
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
 
 
 @dataclass

@@ -13,20 +13,27 @@ side. First comes an empty answer: ready. A request `{program, arguments, log}` 
 child, the answer is `{pid}`, or `{error}` where there is none. `{}` asks who has ended since: process id -> exit code.
 Until then a child that has ended keeps its process id, so that a signal to it never reaches an unrelated process.
 
-Each child's standard input is a pipe whose other end this process holds. It closes with this process, which ends as
-soon as its own input is closed, so that no process outlives the run, however that dies (`exit_with_parent`).
+A child leads a session and group of its own. What it has started there, such as a loader's server, is killed when the
+child has ended; what has left its group becomes a child of this process, as a subreaper (prctl(2), Linux), and is
+killed at the latest when none of the run's own processes is left.
+
+Each child's standard input is a pipe whose other end this process holds. It closes with this process, which kills
+everything below it and ends as soon as its own input is closed, so that no process outlives the run, however that dies
+(`exit_with_parent`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -55,6 +62,8 @@ PRELOADED = (
 )
 """What the programs import, early or late; given by name, because these packages depend on this one."""
 
+PR_SET_CHILD_SUBREAPER = 36
+
 
 def main() -> None:
     """Answer requests until standard input is closed."""
@@ -73,6 +82,7 @@ def main() -> None:
             f"{threads} more threads run in the process that is to be forked; leave out what starts them: a "
             "sitecustomize, a .pth file or another plug-in of this Python"
         )
+    _adopt_orphans()
     parents: dict[int, int] = {}
     print(json.dumps({}), file=answers)
     while line := sys.stdin.buffer.readline():
@@ -90,12 +100,58 @@ def main() -> None:
             for pid in ended:
                 os.close(parents.pop(pid))
             print(json.dumps(ended), file=answers)
+    _end_descendants()
+    # Tidying the interpreter up takes longer than the system does to take everything back.
+    os._exit(0)
 
 
-def _ended(running: Iterable[int]) -> dict[int, int]:
-    """Exit codes of the children that have ended, as `subprocess` says them."""
-    waited = (os.waitpid(pid, os.WNOHANG) for pid in list(running))
-    return {pid: os.waitstatus_to_exitcode(status) for pid, status in waited if pid}
+def _ended(running: Collection[int]) -> dict[int, int]:
+    """Exit codes of the children that have ended, as `subprocess` says them; what they have left behind is killed."""
+    ended: dict[int, int] = {}
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            if pid in running:
+                _kill(pid)  # its group, for nobody else gets its id so soon
+                ended[pid] = os.waitstatus_to_exitcode(status)
+    if ended and len(ended) == len(running):
+        _end_descendants()
+    return ended
+
+
+def _end_descendants() -> None:
+    """Kill every process below this one: those that it has started, and those that they have started and left."""
+    while killed := [pid for pid in _children() if _kill(pid)]:
+        for pid in killed:
+            os.waitpid(pid, 0)
+
+
+def _kill(pid: int) -> bool:
+    """Kill a process and the group that it leads; whether the system permits it."""
+    for kill in (os.kill, os.killpg):
+        try:
+            kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            return False
+    return True
+
+
+def _children() -> list[int]:
+    """Every process whose parent this is, orphans of its own children included; only where the system lists them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(int(path.parent.name))
+    return found
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of processes that those below this one leave behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:

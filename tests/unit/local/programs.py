@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -33,9 +34,23 @@ def main(arguments: list[str]) -> int:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             Path(values[0]).touch()
             time.sleep(600)
+        case "begin":
+            _begin_others(Path(values[0]))
+            if values[1:] == ["stay"]:
+                os.read(0, 1)
         case "describe":
             Path(values[0]).write_text(json.dumps(_description()))
     return 0
+
+
+def _begin_others(pids: Path) -> None:
+    """Start processes that nobody ends: in this group, in a session of their own, and orphans in one."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    found = [subprocess.Popen(sleep, start_new_session=session).pid for session in (False, True)]
+    orphan = f"import subprocess; print(subprocess.Popen({sleep}, start_new_session=True, stdout=-3).pid)"
+    found.append(int(subprocess.check_output([sys.executable, "-c", orphan])))
+    pids.with_suffix(".new").write_text(json.dumps(found))
+    pids.with_suffix(".new").rename(pids)
 
 
 def _description() -> dict[str, object]:

@@ -148,6 +148,38 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
             time.sleep(0.01)
 
 
+def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Path) -> None:
+    with ForkServerClient("tests") as server:
+        assert server.is_ready(PATIENCE)
+        for name, end in (("ended", "go"), ("ending", "stay")):
+            pids = tmp_path / name
+            process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), end], tmp_path / "log", 0)
+            if end == "stay":
+                supervised(process, pids.exists)
+            else:
+                assert to_its_end(process) == 0
+                assert all_gone(pids), "nothing is left when the last child has ended"
+    assert all_gone(tmp_path / "ending"), "nothing is left when the server has ended"
+
+
+def test_a_run_that_is_killed_leaves_nothing_of_what_its_children_have_started(tmp_path: Path) -> None:
+    server = ForkServerClient("tests")
+    assert server.is_ready(PATIENCE)
+    pids = tmp_path / "pids"
+    process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), "stay"], tmp_path / "log", 0)
+    supervised(process, pids.exists)
+    server._requests.close()  # all that the end of a process does to its fork server
+    limit = time.monotonic() + PATIENCE
+    while not all_gone(pids):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    server.close()
+
+
+def all_gone(pids: Path) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in json.loads(pids.read_text()))
+
+
 def test_an_installation_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
