@@ -112,7 +112,7 @@ class SimulatedSilo:
         try:
             self._require_permitted(task.contract)
             return self._checked(task, compute())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return failure_of(error, task.id)
 
     def _require_permitted(self, contract: Contract) -> None:
@@ -161,7 +161,7 @@ def open_silos(
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
         try:
             train, validation = data.examples(silo)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return failure_of(error, f"of {silo}")
         minimum = policy.min_samples_per_class(job.spec, silo)
         context = SharedContext(job.spec, model, str(silo), train, validation, minimum, networks=networks)
@@ -170,7 +170,7 @@ def open_silos(
     return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
 
 
-def failure_of(error: Exception, task: str) -> SimulatedFailure:
+def failure_of(error: BaseException, task: str) -> SimulatedFailure:
     """What a trainer or guard would report; an error that is not fedsilo's is logged with its traceback."""
     if isinstance(error, FedsiloError):
         return SimulatedFailure(error.reason, str(error))

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.volume import Volume
@@ -100,6 +100,13 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise
+    except SystemExit as left:
+        # With 0 it would look like a trainer whose job is over, for which the round would wait until its deadline.
+        failure = MethodError(
+            f"the method or the model called sys.exit({left.code!r}); let it raise an error instead"
+        )
+        mailbox.give_up(failure.reason, str(failure))
+        raise failure from left
 
 
 def _sizes(runner: TaskRunner) -> tuple[int, int]:

@@ -50,8 +50,9 @@ class Trainer:
         except FedsiloError as error:
             log.error("task %s: %s", task, error)
             self._mailbox.fail(task, error.reason, str(error))
-        except Exception as error:
-            # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round.
+        except (Exception, SystemExit) as error:
+            # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round;
+            # one that ended with 0 would be a trainer whose job is over.
             log.exception("task %s", task)
             self._mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from fedsilo.api.silo import Silo
 from fedsilo.durable import write_json
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
@@ -27,11 +28,11 @@ TASK = "r00001-train-north"
 class Method:
     """A method that replies what it is told to, or raises it."""
 
-    def __init__(self, reply: Reply | Exception) -> None:
+    def __init__(self, reply: Reply | BaseException) -> None:
         self.reply = reply
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        if isinstance(self.reply, Exception):
+        if isinstance(self.reply, BaseException):
             raise self.reply
         return self.reply
 
@@ -43,7 +44,7 @@ def volume(tmp_path: Path) -> Volume:
     return volume
 
 
-def answer(volume: Volume, reply: Reply | Exception, digest: str = "", round: int = 1) -> tuple[str, Any]:
+def answer(volume: Volume, reply: Reply | BaseException, digest: str = "", round: int = 1) -> tuple[str, Any]:
     """What the trainer drops for a task: the name of its file, and what is in it."""
     digest = digest or write_blob({"w": np.ones(2, np.float32)}, volume.blobs).digest
     document = {
@@ -83,8 +84,11 @@ def test_a_round_that_the_job_does_not_have_is_reported(volume: Volume) -> None:
     assert (name, said["reason"]) == ("failed.json", "MethodError")
 
 
-@pytest.mark.parametrize("reply", [Reply(samples="many"), ZeroDivisionError("nothing to divide")])  # type: ignore[arg-type]
-def test_a_defect_of_the_method_is_reported(volume: Volume, reply: Reply | Exception) -> None:
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(samples="many"), ZeroDivisionError("nothing to divide"), SystemExit(0)],  # type: ignore[arg-type]
+)
+def test_a_defect_of_the_method_is_reported(volume: Volume, reply: Reply | BaseException) -> None:
     name, said = answer(volume, reply)
     assert (name, said["reason"]) == ("failed.json", "TrainerError")
 
@@ -107,6 +111,21 @@ def test_what_no_task_could_mend_is_reported_before_the_guard_is_there(
         _run(_arguments([*arguments, "--volume", str(volume.root)]))
     assert json.loads((volume.drop / "failed.json").read_bytes())["reason"] == reason
     assert sorted(path.name for path in volume.root.iterdir()) == ["drop", "state"]
+
+
+def test_a_model_that_ends_the_process_is_reported_instead_of_ending_the_trainer_with_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: object) -> None:
+        sys.exit(0)
+
+    monkeypatch.setattr("fedsilo.silo.context.open_context", leave)
+    spec = job_spec("fedavg", ["north"]).model_dump(by_alias=True, mode="json", exclude_none=True)
+    arguments = documents(tmp_path, spec, silo_of_file(tmp_path / "there.npz", "north"))
+    volume = Volume(tmp_path / "volume")
+    with pytest.raises(MethodError, match=r"called sys\.exit\(0\)"):
+        _run(_arguments([*arguments, "--volume", str(volume.root)]))
+    assert json.loads((volume.drop / "failed.json").read_bytes())["reason"] == "MethodError"
 
 
 def documents(directory: Path, spec: dict[str, Any], silo: Silo) -> list[str]:
