@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +18,7 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._file = (directory / NAME).open("a+", encoding="utf-8")
+        self._file = (directory / NAME).open("a+", encoding="utf-8", errors="replace")
 
     def acquire(self) -> bool:
         """Take the lock unless another process holds it; whether this one holds it now."""
@@ -36,8 +37,8 @@ class DirectoryLock:
     def write_holder(self, holder: str) -> None:
         """Record who holds the lock, for the messages of other processes."""
         self._file.truncate(0)
-        self._file.write(holder)
-        self._file.flush()
+        # At once and not through a buffer, which a full disk would leave filled.
+        os.write(self._file.fileno(), holder.encode())
 
     def __enter__(self) -> Self:
         return self

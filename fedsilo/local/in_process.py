@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
 from fedsilo.engine.status import StatusSource, failed_status
 from fedsilo.engine.status_sinks import StatusFile, StatusSinks
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.workdir import Workdir
@@ -41,22 +43,33 @@ def run_in_process(
 ) -> RunOutcome:
     """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run_processes`."""
     began = time.monotonic()
-    with workdir.claimed(federation, resume=False, in_process=True) as uid:
+    space = DiskSpace(workdir.root, log.warning, check)
+    with workdir.claimed(federation, resume=False, space=space, in_process=True) as uid:
         for directory in (workdir.aggregator, workdir.logs):
-            directory.mkdir()
+            space.wait(partial(directory.mkdir, exist_ok=True))
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
         progress = RunProgress(federation, workdir, starting=starting)
-        with _logged(workdir.logs / "run.log"), display.showing(progress):
-            error = _run(lambda: _open(progress, uid, data_root, execution), progress, display, check)
-        workdir.collect()
+        log_file = space.wait(lambda: LogFile(workdir.logs / "run.log"))
+        with _logged(log_file), display.showing(progress):
+            space.say, space.check = progress.note, partial(_show_and_check, display, progress, check)
+            opening = partial(_open, progress, uid, data_root, execution, space)
+            error = _run(opening, progress, display, check)
+            space.wait(workdir.collect)
         document = progress.outcome(time.monotonic() - began)
         return RunOutcome(document, error.exit_code if error else 0, progress.exchanged, progress.rounds)
 
 
+class LogFile(logging.FileHandler):
+    """The log of the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the base class's name)
+        """Leave a line out that cannot be written: a full disk is no reason to show a traceback."""
+
+
 @contextmanager
-def _logged(path: Path) -> Iterator[None]:
+def _logged(handler: LogFile) -> Iterator[None]:
     """Write log records to a file, and leave the caller's logging as it is."""
-    handler, ours = logging.FileHandler(path), logging.getLogger("fedsilo")
+    ours = logging.getLogger("fedsilo")
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
     level = ours.level
     ours.setLevel(logging.INFO)
@@ -65,15 +78,24 @@ def _logged(path: Path) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # of lines that a full disk did not take
+            handler.close()
         ours.setLevel(level)
 
 
-def _open(progress: RunProgress, uid: str, data_root: Path, execution: Execution) -> Simulation:
+def _show_and_check(display: Display, progress: RunProgress, check: Callable[[], None]) -> None:
+    display.update(progress)
+    check()
+
+
+def _open(
+    progress: RunProgress, uid: str, data_root: Path, execution: Execution, space: DiskSpace
+) -> Simulation:
     # Importing torch takes a second or two, during which the user should already see something.
     from fedsilo.simulation.simulate import open_simulation
 
-    return open_simulation(progress.federation, data_root, progress.workdir.aggregator, execution, uid)
+    directory = progress.workdir.aggregator
+    return open_simulation(progress.federation, data_root, directory, execution, uid, space.wait)
 
 
 def _run(
@@ -90,6 +112,11 @@ def _run(
             return simulation.failure
     except FedsiloError as error:
         failure = error
+    except SystemExit as left:
+        log.exception("job code ended the process")
+        failure = MethodError(
+            f"a method or a model called sys.exit({left.code!r}); let it raise an error instead"
+        )
     except Exception as error:
         log.exception("this is a defect of fedsilo; please report it")
         failure = FedsiloError(f"{type(error).__name__}: {error}; please report it, with the log of the run")

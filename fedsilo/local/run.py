@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fedsilo.api.loading import JobManifest
-from fedsilo.durable import read_json, write_json
+from fedsilo.durable import read_json
 from fedsilo.errors import FedsiloError
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
+from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
+from fedsilo.local.supervision import Supervision
 from fedsilo.local.workdir import Workdir
 from fedsilo.silo.volume import Volume
 
@@ -32,10 +34,7 @@ AGGREGATOR, GUARD, TRAINER = (
 """The programs, by name: their packages depend on this one."""
 
 POLL_SECONDS = 0.1
-"""Time between two checks of the processes and the aggregator's status."""
-
-LAST_TASK_SECONDS = 3.0
-"""Time in which guards and trainers may end by themselves: the aggregator gave them their last task before it ended."""
+"""Time between two checks of the local baseline."""
 
 
 def run_processes(
@@ -47,7 +46,7 @@ def run_processes(
     server: ForkServerClient,
     check: Callable[[], None] = lambda: None,
 ) -> RunOutcome:
-    """Run the job to its end.
+    """Run the job to its end; a full disk delays it.
 
     :param server: what its processes are forked from; it may still be warming up.
     :param data_root: directory that relative dataset paths start from.
@@ -55,19 +54,25 @@ def run_processes(
     :param check: called often; what it raises ends the run, and every process first.
     """
     began = time.monotonic()
-    with workdir.claimed(federation, resume) as uid:
+    with workdir.claimed(federation, resume, DiskSpace(workdir.root, log.warning, check)) as uid:
         port = _free_port()
-        workdir.write_inputs(federation, uid, port)
         progress = RunProgress(federation, workdir)
         progress.read()
+
+        def check_and_show() -> None:
+            display.update(progress)
+            check()
+
+        space = DiskSpace(workdir.root, progress.note, check_and_show)
         aggregator, *agents = _child_processes(federation, workdir, data_root, port, server)
-        try:
-            with display.showing(progress):
-                _supervise(aggregator, agents, server, workdir, progress, display, check)
-        finally:
-            end_all([aggregator, *agents], server)
-        workdir.collect()
-        progress.read()
+        with display.showing(progress):
+            space.wait(lambda: workdir.write_inputs(federation, uid, port))
+            try:
+                Supervision(aggregator, agents, server, progress, space).run(check_and_show)
+            finally:
+                end_all([aggregator, *agents], server)
+            space.wait(workdir.collect)
+            progress.read()
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(aggregator)
         return RunOutcome(document, exit_code, progress.exchanged, progress.rounds)
@@ -97,9 +102,9 @@ def local_baseline(
             time.sleep(POLL_SECONDS)
     finally:
         end_all([process], server)
-    if process.exit_code != 0:
+    found: list[dict[str, Any]] | None = read_json(output) if process.exit_code == 0 else None
+    if found is None:
         raise FedsiloError(f"training alone ended with exit code {process.exit_code}; see {log_file}")
-    found: list[dict[str, Any]] = read_json(output)
     return found
 
 
@@ -131,59 +136,6 @@ def _child_processes(
 def _documents(volume: Volume, directory: Path) -> list[str]:
     documents = ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
     return [*documents, "--volume", str(volume.root)]
-
-
-def _supervise(
-    aggregator: ChildProcess,
-    agents: Sequence[ChildProcess],
-    server: ForkServerClient,
-    workdir: Workdir,
-    progress: RunProgress,
-    display: Display,
-    check: Callable[[], None],
-) -> None:
-    processes = [aggregator, *agents]
-    reported: set[str] = set()
-    known: dict[str, int | None] = {}
-    while not aggregator.ended:
-        check()
-        server.poll()
-        for process in processes:
-            process.supervise()
-            if process.ended and process.name not in reported:
-                reported.add(process.name)
-                _report_end(process, workdir, progress)
-        pids = {"fork server": server.pid} | {process.name: process.pid for process in processes}
-        if pids != known:
-            write_json(workdir.root / "processes.json", pids)
-            known = pids
-        progress.read()
-        display.update(progress)
-        time.sleep(POLL_SECONDS)
-    until = time.monotonic() + LAST_TASK_SECONDS
-    while (
-        aggregator.exit_code in (0, 4)
-        and not all(process.ended for process in agents)
-        and time.monotonic() < until
-    ):
-        check()
-        server.poll()
-        for process in agents:
-            process.supervise()
-        time.sleep(POLL_SECONDS)
-
-
-def _report_end(process: ChildProcess, workdir: Workdir, progress: RunProgress) -> None:
-    """Let the guard of a trainer that was given up report that, instead of keeping silent until the deadline."""
-    if process.exit_code == 0:
-        return
-    progress.note(f"{process.name}: ended with exit code {process.exit_code}; see {process.log_file}")
-    silo, _, role = process.name.partition(" ")
-    failed = workdir.volume(silo).drop / "failed.json"
-    if role == "trainer" and not failed.exists():
-        crashed = f"crashed {process.crashes} times, last" if process.crashes > 1 else "ended"
-        message = f"the trainer {crashed} with exit code {process.exit_code}; see its log"
-        write_json(failed, {"reason": "TrainerLost", "message": message})
 
 
 def _exit_code(aggregator: ChildProcess) -> int:

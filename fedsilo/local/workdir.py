@@ -27,8 +27,9 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import read_json, write_durably, write_json
+from fedsilo.durable import read_json, temporary_file, write_durably, write_json
 from fedsilo.errors import WorkdirConflict
+from fedsilo.local.disk_space import DiskSpace
 from fedsilo.locking import NAME as LOCK_FILE
 from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
@@ -72,23 +73,26 @@ class Workdir:
         return Volume(self.silo(name))
 
     @contextmanager
-    def claimed(self, federation: JobManifest, resume: bool, in_process: bool = False) -> Iterator[str]:
+    def claimed(
+        self, federation: JobManifest, resume: bool, space: DiskSpace, in_process: bool = False
+    ) -> Iterator[str]:
         """Hold the directory for this job against any other run; the job's uid.
 
+        :param space: awaited where the disk is full.
         :param in_process: what the run holds is gone with its process, so that the directory can never be resumed.
         :raises WorkdirConflict: when it holds something else, a run that is not to be resumed or one that goes on;
             nothing in it was changed then.
         """
         self._refuse_foreign_directory(resume)
-        self.root.mkdir(parents=True, exist_ok=True)
-        with DirectoryLock(self.root) as lock:
+        space.wait(lambda: self.root.mkdir(parents=True, exist_ok=True))
+        with space.wait(lambda: DirectoryLock(self.root)) as lock:
             if not lock.acquire():
                 raise WorkdirConflict(
                     f"{self.root}: another run (process {lock.holder or 'unknown'}) is using it; "
                     "wait for its end or name another directory with --workdir"
                 )
-            uid = self._uid(federation, resume, in_process)
-            lock.write_holder(str(os.getpid()))
+            uid = space.wait(lambda: self._uid(federation, resume, in_process))
+            space.wait(lambda: lock.write_holder(str(os.getpid())))
             yield uid
 
     def _refuse_foreign_directory(self, resume: bool) -> None:
@@ -167,10 +171,12 @@ class Workdir:
         write_json(self.aggregator / "config.json", {"job": _plain(job), "silos": silos})
 
     def collect(self) -> None:
-        """Put the result where the user looks for it."""
+        """Put the result where the user looks for it: each file whole, or as it was."""
         for name in RESULTS:
             if (self.aggregator / name).exists():
-                shutil.copyfile(self.aggregator / name, self.root / name)
+                with temporary_file(self.root) as (_, temporary):
+                    shutil.copyfile(self.aggregator / name, temporary)
+                    temporary.replace(self.root / name)
 
 
 def _clear_outcome(volume: Volume) -> None:

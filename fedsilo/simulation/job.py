@@ -7,12 +7,15 @@ is late here, so that no deadline passes. A simulation's state is lost with its 
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Generator, Iterator, Mapping
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.job import ModelSpec
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
@@ -21,12 +24,20 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
-from fedsilo.methods.state import State
+from fedsilo.methods.state import State, Tree
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
 from fedsilo.simulation.updates import InMemoryUpdates
 
 HISTORY = "history.jsonl"
+
+Writing = Callable[[Callable[[], None]], None]
+"""Calls what writes a file and may be repeated, until there is space for it."""
+
+
+def write_once(write: Callable[[], None]) -> None:
+    """Write, without waiting for space."""
+    write()
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Simulation:
     """One job's rounds, from the first task to the model.
 
     :param directory: of model, description and history.
+    :param writing: how they are written: what is computed is nowhere else, so that a full disk should be waited for.
     :ivar current: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
@@ -53,6 +65,7 @@ class Simulation:
         identity: JobIdentity,
         directory: Path,
         backend: Backend,
+        writing: Writing = write_once,
     ) -> None:
         self.identity = identity
         self.rounds = workflow.rounds
@@ -64,6 +77,8 @@ class Simulation:
         self._workflow = workflow
         self._directory = directory
         self._backend = backend
+        self._writing = writing
+        self._history_bytes = 0
         self._history: list[dict[str, Any]] = []
 
     def history(self) -> list[dict[str, Any]]:
@@ -93,9 +108,7 @@ class Simulation:
         self.current = None
         snapshot = self._workflow.model(state)
         architecture = self._workflow.architecture(snapshot)
-        self.result = write_result(
-            self._directory, snapshot.tree, architecture, self._workflow.spec, self.identity, self._history
-        )
+        self._writing(lambda: self._write_result(snapshot.tree, architecture))
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
@@ -147,6 +160,18 @@ class Simulation:
         return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:
+        line = json.dumps(record, sort_keys=True).encode() + b"\n"
+        self._writing(lambda: self._append(line))
+        self._history_bytes += len(line)
         self._history.append(record)
-        with (self._directory / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, sort_keys=True) + "\n")
+
+    def _append(self, line: bytes) -> None:
+        with (self._directory / HISTORY).open("ab", buffering=0) as file:
+            file.truncate(self._history_bytes)  # what an attempt has left that found no space
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+
+    def _write_result(self, tree: Tree, architecture: ModelSpec) -> None:
+        self.result = write_result(
+            self._directory, tree, architecture, self._workflow.spec, self.identity, self._history
+        )

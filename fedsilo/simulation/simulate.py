@@ -23,7 +23,7 @@ from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.execution import SEQUENTIAL, Execution
-from fedsilo.simulation.job import HISTORY, Simulation
+from fedsilo.simulation.job import HISTORY, Simulation, Writing, write_once
 from fedsilo.simulation.silos import SimulatedSilo, open_silos
 from fedsilo.simulation.workers import ProcessBackend
 
@@ -55,10 +55,12 @@ def open_simulation(
     directory: Path,
     execution: Execution = SEQUENTIAL,
     uid: str | None = None,
+    writing: Writing = write_once,
 ) -> Simulation:
     """A job that has not begun, to be closed in the end; arguments as for `simulate`.
 
     :param uid: the job's identity; a new one by default.
+    :param writing: see `Simulation`.
     :raises ManifestInvalid: an execution that the job does not permit.
     :raises DataInvalid: when the test set cannot be read.
     """
@@ -77,7 +79,7 @@ def open_simulation(
     )
     silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
     backend = _backend(method, silos, execution)
-    return Simulation(workflow, identity, directory, backend)
+    return Simulation(workflow, identity, directory, backend, writing)
 
 
 def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:

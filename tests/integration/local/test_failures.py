@@ -31,6 +31,19 @@ def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path:
     assert running_processes(tmp_path) == {}
 
 
+def test_a_trainer_that_ends_itself_is_a_failure_and_leaves_nothing_running(tmp_path: Path) -> None:
+    members = [*silos("north"), silo("east", python("leave", label=str(tmp_path)))]
+    manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1})
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    (record,) = ended.history
+    assert record["missing"] == []
+    (why,) = record["failed"].values()
+    assert why.startswith("TrainerLost: the trainer ended with exit code 0 before the job was over")
+    assert "east trainer: ended with exit code 0 too early; see " in ended.err
+    assert running_processes(tmp_path) == {}
+
+
 def test_where_all_are_needed_a_crashing_trainer_fails_the_job(tmp_path: Path) -> None:
     members = [*silos("north"), silo("east", python("crash"))]
     ended = run(write(tmp_path / "digits.yaml", members, backoffLimit=0), tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import fedsilo
+from fedsilo.engine.result import write_result
 from fedsilo.local.history import History
 from fedsilo.local.library import _error
 from tests.integration.local.manifest import python, silo, silos, write
@@ -81,6 +83,36 @@ def test_a_failed_job_is_an_exception(tmp_path: Path, restored: Iterator[None]) 
     with pytest.raises(fedsilo.JobFailed, match="cannot be imported") as raised:
         fedsilo.simulate(manifest, tmp_path / "run", display=False)
     assert (raised.value.reason, raised.value.exit_code) == ("DataInvalid", 4)
+
+
+def test_a_full_disk_delays_a_simulation(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts: list[str] = []
+
+    def hesitant(*arguments: Any) -> Any:
+        attempts.append("model")
+        if len(attempts) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_result(*arguments)
+
+    monkeypatch.setattr("fedsilo.simulation.job.write_result", hesitant)
+    monkeypatch.setattr("fedsilo.local.disk_space.PAUSE_SECONDS", 0.0)
+    result = fedsilo.simulate(manifest, tmp_path / "run")
+    lines = capsys.readouterr().out.splitlines()
+    assert result.model_path.exists()
+    assert (
+        len([line for line in lines if "the disk is full; the run goes on when there is space" in line]) == 1
+    )
+    assert len([line for line in lines if "there is space again; the run goes on" in line]) == 1
+
+
+def test_a_loader_that_ends_the_process_does_not_end_a_simulation_as_if_it_had_succeeded(
+    tmp_path: Path, restored: Iterator[None]
+) -> None:
+    manifest = write(tmp_path / "digits.yaml", [silo("north", python("quit"))])
+    with pytest.raises(fedsilo.JobFailed, match="raised SystemExit: 0"):
+        fedsilo.simulate(manifest, tmp_path / "run", display=False)
 
 
 @pytest.mark.parametrize(

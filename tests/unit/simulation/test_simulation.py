@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.durable import DISK_FULL_ERRNOS
 from fedsilo.errors import QuorumLost, SiloFailed
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import Reply, SiloTask
@@ -39,7 +42,7 @@ class Replying:
         self.reply = reply
 
     def run(self, task: SiloTask, private: State) -> Any:
-        if isinstance(self.reply, Exception):
+        if isinstance(self.reply, BaseException):
             raise self.reply
         return self.reply
 
@@ -91,6 +94,10 @@ def test_what_a_method_raises_is_a_failure_of_the_silo(tmp_path: Path) -> None:
     assert checked(tmp_path, KeyError("w")) == SimulatedFailure("TrainerError", "KeyError: 'w'")
 
 
+def test_a_method_that_ends_the_process_is_a_failure_of_the_silo(tmp_path: Path) -> None:
+    assert checked(tmp_path, SystemExit(0)) == SimulatedFailure("TrainerError", "SystemExit: 0")
+
+
 def test_a_policy_forbids_here_with_the_message_of_a_guard(tmp_path: Path) -> None:
     silos = sharing(2, "iid")
     silos[1]["spec"]["policy"]["methods"] = ["fedprox"]
@@ -122,6 +129,30 @@ def test_silos_that_divide_a_dataset_hold_it_once_and_see_their_own(tmp_path: Pa
             assert shared.labels.equal(own.labels)
     pools = {data.examples(silo)[part].pool.data_ptr() for silo in manifest.silos for part in (0, 1)}
     assert len(pools) == 1
+
+
+def test_a_history_that_found_no_space_for_a_part_of_a_line_has_it_once(tmp_path: Path) -> None:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    refused: list[int | None] = []
+
+    def writing(write: Callable[[], None]) -> None:
+        if len(refused) < 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50 + 500 * len(refused), unlimited[1]))
+            try:
+                with pytest.raises(OSError) as raised:
+                    write()
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+            refused.append(raised.value.errno)
+        write()
+
+    simulation = open_simulation(manifest_of(sharing(1)), tmp_path, tmp_path / "run", writing=writing)
+    for _ in simulation.run():
+        continue
+    assert set(refused) <= DISK_FULL_ERRNOS
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == simulation.history()
+    assert len(lines) == 2
 
 
 def test_the_result_is_that_of_any_run(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""Watching over the processes of a run: what crashes is started again, and an end for good is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fedsilo.durable import read_json, write_json
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient
+from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.progress import RunProgress
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import FINISH
+
+POLL_SECONDS = 0.1
+"""Time between two checks of the processes and the aggregator's status."""
+
+LAST_TASK_SECONDS = 3.0
+"""Time in which guards and trainers may end by themselves: the aggregator gave them their last task before it ended."""
+
+
+@dataclass
+class Supervision:
+    """The processes of one run.
+
+    :param agents: guards and trainers, named after their silo.
+    """
+
+    aggregator: ChildProcess
+    agents: Sequence[ChildProcess]
+    server: ForkServerClient
+    progress: RunProgress
+    space: DiskSpace
+    _reported: set[str] = field(default_factory=set)
+    _known: dict[str, int | None] = field(default_factory=dict)
+
+    def run(self, check: Callable[[], None]) -> None:
+        """Return when the aggregator has ended, and with it the job.
+
+        :param check: called often; what it raises ends the run.
+        """
+        while not self.aggregator.ended:
+            check()
+            self.step()
+            self.progress.read()
+            time.sleep(POLL_SECONDS)
+        until = time.monotonic() + LAST_TASK_SECONDS
+        while (
+            self.aggregator.exit_code in (0, 4)
+            and not all(process.ended for process in self.agents)
+            and time.monotonic() < until
+        ):
+            check()
+            self.server.poll()
+            self.space.attempt(self._supervise_agents)
+            time.sleep(POLL_SECONDS)
+
+    def step(self) -> None:
+        """Start and start again what should run, and write down what does."""
+        self.server.poll()
+        # While the disk is full, what is started could only crash again.
+        if not self.space.is_full:
+            self.space.attempt(self._supervise_all)
+        self.space.attempt(self._write_pids)
+
+    def _supervise_all(self) -> None:
+        for process in (self.aggregator, *self.agents):
+            process.supervise()
+            if process.ended and process.name not in self._reported:
+                self._report_end(process)
+                self._reported.add(process.name)
+
+    def _supervise_agents(self) -> None:
+        for process in self.agents:
+            process.supervise()
+
+    def _write_pids(self) -> None:
+        pids: dict[str, int | None] = {"fork server": self.server.pid}
+        pids |= {process.name: process.pid for process in (self.aggregator, *self.agents)}
+        if pids != self._known or self.space.is_full:
+            write_json(self.progress.workdir.root / "processes.json", pids)
+            self._known = pids
+
+    def _report_end(self, process: ChildProcess) -> None:
+        """Let the guard of a trainer that will not answer report that, instead of keeping silent until the deadline."""
+        silo, _, role = process.name.partition(" ")
+        volume = self.progress.workdir.volume(silo)
+        # Job code can end its process with 0, too, as if there were nothing left to do.
+        early = role == "trainer" and process.exit_code == 0 and not _is_dismissed(volume)
+        if process.exit_code == 0 and not early:
+            return
+        failed = volume.drop / "failed.json"
+        if role == "trainer" and not failed.exists():
+            write_json(failed, {"reason": "TrainerLost", "message": _last_words(process)})
+        self.progress.note(
+            f"{process.name}: ended with exit code {process.exit_code}{' too early' if early else ''}; "
+            f"see {process.log_file}"
+        )
+
+
+def _is_dismissed(volume: Volume) -> bool:
+    """Whether the silo's guard has said that the job is over."""
+    task = read_json(volume.task)
+    return isinstance(task, dict) and task.get("step") == FINISH
+
+
+def _last_words(trainer: ChildProcess) -> str:
+    """What is reported of a trainer that has ended for good."""
+    if trainer.exit_code == 0:
+        return (
+            "the trainer ended with exit code 0 before the job was over; its loader, model or method must not end "
+            "the process, see its log"
+        )
+    crashed = f"crashed {trainer.crashes} times, last" if trainer.crashes > 1 else "ended"
+    return f"the trainer {crashed} with exit code {trainer.exit_code}; see its log"
