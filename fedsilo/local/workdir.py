@@ -27,7 +27,7 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import read_json, temporary_file, write_durably, write_json
+from fedsilo.durable import read_with_digest, temporary_file, write_durably, write_json, write_with_digest
 from fedsilo.errors import WorkdirConflict
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.locking import NAME as LOCK_FILE
@@ -36,6 +36,9 @@ from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
 RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents")
+
+RESTORE_RUN = "put it back from a copy, or begin again in another directory with --workdir"
+"""What can be done about a damaged `run.json`."""
 
 
 def default_directory(name: str) -> Path:
@@ -112,11 +115,11 @@ class Workdir:
 
     def _uid(self, federation: JobManifest, resume: bool, in_process: bool) -> str:
         digest, job = spec_digest(federation.job), str(federation.job)
-        found = read_json(self.root / "run.json")
+        found = read_with_digest(self.root / "run.json", RESTORE_RUN)
         if found is None:
             uid = str(uuid.uuid4())
             mine = {"job": job, "uid": uid, "specDigest": digest, "inProcess": in_process}
-            write_json(self.root / "run.json", mine)
+            write_with_digest(self.root / "run.json", mine)
             return uid
         if found.get("inProcess"):
             raise WorkdirConflict(
