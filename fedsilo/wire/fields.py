@@ -21,9 +21,12 @@ PROTOCOL = 1
 TOKEN = re.compile(r"[!-~]{1,200}")
 MAX_INTEGER = (1 << 63) - 1
 
-_MAX_ITEMS = 1 << 16  # also keeps a forged array length from reserving memory
+_MAX_ITEMS = 1 << 16
 _MAX_DEPTH = 8
 _SCALARS = (bool, int, float, str, bytes)
+
+_short = reprlib.Repr()
+_short.maxlevel = 2  # what is quoted of a value that anybody may have sent takes no longer for being nested
 
 
 def pack(value: object) -> bytes:
@@ -32,28 +35,45 @@ def pack(value: object) -> bytes:
     return packed
 
 
-def unpack_map(what: str, data: bytes) -> dict[str, Any]:
+def unpack_map(what: str, data: bytes, depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """Decode one canonical msgpack map with text keys.
 
     :param what: the name of the object in error messages.
+    :param depth: levels of maps and lists that it may have; 1 where all its values are scalars.
     :raises Problem: `malformed`.
     """
     try:
+        _require_whole(data)
         value = msgpack.unpackb(
             data, raw=False, strict_map_key=True, max_array_len=_MAX_ITEMS, max_map_len=_MAX_ITEMS
         )
-        plain = isinstance(value, dict) and _is_plain(value, _MAX_DEPTH)
+        plain = isinstance(value, dict) and _is_plain(value, depth)
         canonical = plain and pack(value) == data
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.OutOfData) as error:
         raise Problem("malformed", f"{what}: not msgpack ({error}); send one canonical msgpack map") from None
     if not plain:
         raise Problem(
             "malformed",
-            f"{what}: {reprlib.repr(value)} is not a map of plain values with text keys; send one",
+            f"{what}: {_short.repr(value)} is not a map of plain values with text keys; send one",
         )
     if not canonical:
         raise Problem("malformed", f"{what}: not canonical msgpack; use shortest forms and each key once")
     return dict(value)
+
+
+def _require_whole(data: bytes) -> None:
+    """Walk over the first object and make nothing of it; no element of it is missing when this returns.
+
+    msgpack reserves memory for a list as soon as it reads its length, and 512 lists may lie in one another: a few KB
+    that nobody has signed could claim hundreds of MB. An element has at least a byte, so memory and time grow with the
+    input alone once all are known to be there.
+
+    :raises msgpack.OutOfData: when it ends too early.
+    :raises ValueError: when it is no msgpack, or too deep.
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
+    unpacker.feed(data)
+    unpacker.skip()
 
 
 def _is_plain(value: object, depth: int) -> bool:
@@ -86,10 +106,10 @@ class FieldReader:
 
     def __init__(self, what: str, value: object, keys: tuple[str, ...], *, ordered: bool = True) -> None:
         if not isinstance(value, dict):
-            raise Problem("malformed", f"{what}: {reprlib.repr(value)} is not a map; send {', '.join(keys)}")
+            raise Problem("malformed", f"{what}: {_short.repr(value)} is not a map; send {', '.join(keys)}")
         for key in value:
             if key not in keys:
-                text = f"{reprlib.repr(key)} = {reprlib.repr(value[key])}"
+                text = f"{_short.repr(key)} = {_short.repr(value[key])}"
                 raise Problem("malformed", f"{what}: unknown field {text}; send only {', '.join(keys)}")
         for key in keys:
             if key not in value:
@@ -101,7 +121,7 @@ class FieldReader:
 
     def refuse(self, key: str, wanted: str, code: str = "malformed") -> Problem:
         """The problem of one field's value, to be raised."""
-        return Problem(code, f"{self.what}: {key} is {reprlib.repr(self._value[key])}; must be {wanted}")
+        return Problem(code, f"{self.what}: {key} is {_short.repr(self._value[key])}; must be {wanted}")
 
     def text(self, key: str, limit: int = 200) -> str:
         """A text that is not empty, of printable ASCII without whitespace."""
@@ -144,7 +164,7 @@ class FieldReader:
         if type(value) is not dict or list(value) != sorted(value) or not all(map(TOKEN.fullmatch, value)):
             raise self.refuse(key, "a map whose keys are names in sorted order")
         for name, scalar in value.items():
-            text = f"{self.what}: {key}: {name} is {reprlib.repr(scalar)}"
+            text = f"{self.what}: {key}: {name} is {_short.repr(scalar)}"
             if type(scalar) not in types:
                 raise Problem("malformed", f"{text}; must be {' or '.join(t.__name__ for t in types)}")
             if type(scalar) is float and not math.isfinite(scalar):

@@ -81,7 +81,7 @@ def verify_request(
     """
     header, signature = split_envelope(REQUEST, _decode(value), MAX_PROOF_BYTES)
     # Which key must have signed is known only from what is signed; nothing else is used until it is verified.
-    fields = _read(unpack_map(REQUEST, header))
+    fields = _read(unpack_map(REQUEST, header, depth=1))
     sender = fields.text("sender")
     key = keys.get(sender)
     if key is None:
