@@ -149,7 +149,7 @@ class Consortium:
 
     def _event(self, name: str, found: Mapping[str, Any]) -> Object | None:
         about = f"involvedObject.kind=FederatedJob,involvedObject.name={name},reason={found['reason']}"
-        events = self.kubectl.get("-n", self.jobs.name, "events", f"--field-selector={about}")["items"]
+        events = self.jobs.select("events", fields=about)
         return next((event for event in events if event["message"] == found["message"][:1024]), None)
 
 

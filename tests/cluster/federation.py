@@ -75,18 +75,17 @@ class ClusterFederation:
 
     def condition(self, name: str) -> Mapping[str, Any]:
         """One of its conditions; empty while there is none."""
-        found = (item for item in self.status().get("conditions", ()) if item["type"] == name)
-        return dict(next(found, {}))
+        return _condition(self.status(), name)
 
     def ended(self, timeout: float = END_SECONDS) -> Mapping[str, Any]:
         """Wait until it is Complete; its status."""
         end = time.monotonic() + timeout
-        while self.condition("Complete").get("status") != "True":
-            failed = self.condition("Failed")
+        while _condition(status := self.status(), "Complete").get("status") != "True":
+            failed = _condition(status, "Failed")
             assert failed.get("status") != "True", f"the job failed: {failed}"
-            assert time.monotonic() < end, f"not complete after {timeout:.0f} s: {self.status()}"
-            time.sleep(1)
-        return self.status()
+            assert time.monotonic() < end, f"not complete after {timeout:.0f} s: {status}"
+            time.sleep(0.5)
+        return status
 
     def round_reached(self, number: int) -> None:
         """Wait until so many rounds are complete."""
@@ -123,6 +122,10 @@ class ClusterFederation:
                 *(each.story() for each in self.namespaces),
             ]
         )
+
+
+def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((item for item in status.get("conditions", ()) if item["type"] == name), {})
 
 
 def example(name: str, **spec: Any) -> list[Object]:

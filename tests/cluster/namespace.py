@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed
+from tests.cluster import reading
 
 T = TypeVar("T")
 
@@ -38,15 +39,27 @@ class Namespace:
 
     def get(self, kind: str, name: str) -> Object:
         """One object."""
-        return self.kubectl.get("-n", self.name, kind, name)
+        found = self.find(kind, name)
+        if found is None:
+            raise KubectlFailed(f'{kind} "{name}" not found in namespace {self.name}')
+        return found
 
     def find(self, kind: str, name: str) -> Object | None:
         """One object, None when there is none."""
+        if self._reads(kind):
+            return reading.read(self.kubectl.kubeconfig, kind, self.name, name)
         return self.kubectl.find("-n", self.name, kind, name)
 
-    def select(self, kind: str, labels: str = "") -> list[Object]:
-        """Objects by label selector."""
-        return list(self.kubectl.get("-n", self.name, kind, f"--selector={labels}")["items"])
+    def select(self, kind: str, labels: str = "", *, fields: str = "") -> list[Object]:
+        """Objects by label selector and field selector; several kinds are separated by commas."""
+        if self._reads(kind):
+            selectors = {"labelSelector": labels, "fieldSelector": fields}
+            return reading.select(self.kubectl.kubeconfig, kind, self.name, selectors)
+        found = self.kubectl.get("-n", self.name, kind, f"--selector={labels}", f"--field-selector={fields}")
+        return list(found["items"])
+
+    def _reads(self, kind: str) -> bool:
+        return self.kubectl.account is None and reading.is_readable(kind)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and wait until it is gone."""
@@ -124,7 +137,7 @@ def until(
 ) -> T:
     """Ask again until there is an answer that counts as true.
 
-    What is not there soon is asked for less and less often: every question is a start of kubectl.
+    What is not there soon is asked for less and less often: some questions are a start of kubectl.
 
     :param max_pause: seconds between two questions at most.
     """

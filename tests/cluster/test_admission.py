@@ -181,8 +181,8 @@ def _alarmed(consortium: Consortium, job: str) -> list[str]:
 
 def _events(consortium: Consortium, job: str) -> list[tuple[str, str, int]]:
     """Type, reason and count."""
-    about = f"--field-selector=involvedObject.kind=FederatedJob,involvedObject.name={job}"
-    found = consortium.kubectl.get("-n", consortium.jobs.name, "events", about)["items"]
+    about = f"involvedObject.kind=FederatedJob,involvedObject.name={job}"
+    found = consortium.jobs.select("events", fields=about)
     return [(event["type"], event["reason"], event["count"]) for event in found]
 
 
