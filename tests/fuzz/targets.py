@@ -1,0 +1,267 @@
+"""The parsers of bytes from outside, each with honest inputs and the errors with which it may refuse others."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.api.loading import read
+from fedsilo.data.catalogue import NpzConfig
+from fedsilo.data.loaders import read_npz
+from fedsilo.durable import read_json, read_with_digest, write_json, write_with_digest
+from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
+from fedsilo.silo.reply import ReplyMetadata
+from fedsilo.wire import (
+    REQUEST,
+    TASK,
+    UPDATE,
+    ModelSignature,
+    Task,
+    open_blob,
+    open_envelope,
+    open_task,
+    open_update,
+    seal_task,
+    sign_request,
+    specs_of,
+    verify_request,
+    write_tensors,
+)
+from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
+from fedsilo.wire.fields import pack
+from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
+from fedsilo_agent.guard.inspection import _read_json, read_failure, read_signature
+from fedsilo_aggregator.http import _failure_report
+from tests.paths import ROOT
+from tests.unit.wire import examples
+from tests.unit.wire.examples import KEY
+
+Parse = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One parser.
+
+    :param parse: what a program does with such bytes, up to the point where it relies on them.
+    :param refusals: the errors that a program catches there.
+    """
+
+    name: str
+    parse: Parse
+    refusals: tuple[type[Exception], ...]
+    seeds: tuple[bytes, ...]
+
+    def try_(self, data: bytes) -> None:
+        """Parse, and swallow a refusal.
+
+        :raises Exception: what else the parser raises, a defect.
+        """
+        try:
+            self.parse(data)
+        except self.refusals as refusal:
+            assert str(refusal).strip(), "a refusal says why"
+
+
+def in_file(parse: Callable[[Path], object], name: str = "input") -> Parse:
+    """A parser of files as a parser of bytes."""
+
+    def parse_bytes(data: bytes) -> object:
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+            path = Path(folder) / name
+            path.write_bytes(data)
+            return parse(path)
+
+    return parse_bytes
+
+
+def written(write: Callable[[Path], object]) -> bytes:
+    """What a function writes into a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "file")
+        return (Path(folder) / "file").read_bytes()
+
+
+def signed(domain: str, header: bytes) -> bytes:
+    """The bytes as a header that the right key has signed: what somebody with a key can send."""
+    return pack(header) + SIGNATURE_HEAD + KEY.sign(domain, header)
+
+
+def header_of(domain: str, data: bytes) -> bytes:
+    """The signed header of a sealed message."""
+    return split_envelope(domain, data)[0]
+
+
+def _update(data: bytes) -> object:
+    examples.check(data)
+    return in_file(_open_update)(data)
+
+
+def _update_header(update: bytes) -> bytes:
+    head = read_bin_head(UPDATE, update)
+    assert head is not None
+    return update[head[0] : head[0] + head[1]]
+
+
+def _open_update(path: Path) -> object:
+    with open_update(path) as blocks:
+        return [blocks.names(kind) for kind in ("model", "class_means")]
+
+
+def _open_blob(path: Path) -> object:
+    with open_blob(path) as tensors:
+        return {name: array.sum() for name, array in tensors.tree().items() if array.dtype != bool}
+
+
+def _proof(data: bytes) -> object:
+    value = "Fedsilo " + base64.urlsafe_b64encode(data).decode().rstrip("=")
+    keys = {"silo-north/north": KEY.verify_key}
+    return verify_request(value, keys, job="a", method="GET", path="/v1", body=None, now=1e9)
+
+
+def _sealed_proof() -> bytes:
+    value = sign_request(
+        KEY, job="a", sender="silo-north/north", method="GET", path="/v1", body=None, now=1e9
+    )
+    proof = value.partition(" ")[2]
+    return base64.urlsafe_b64decode(proof + "=" * (-len(proof) % 4))
+
+
+def _model_signature(path: Path) -> object:
+    document, _ = read_signature(path)
+    return ModelSignature.from_dict(document)
+
+
+def _npz() -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, images=np.zeros((3, 2, 2), np.float32), labels=np.arange(3))
+    return file.getvalue()
+
+
+def _audit(folder: Path) -> None:
+    log = AuditLog(folder)
+    for number in range(3):
+        log.write("departure", task=f"task-{number}", round=number)
+
+
+def _audit_log() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        _audit(Path(folder))
+        return (Path(folder) / "log.jsonl").read_bytes()
+
+
+_ARRAYS: dict[str, np.ndarray] = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7, np.int64)}
+_TASK = Task("a", "silo-north/north", "task-1", 1, "train", "train", bytes(32), bytes(32))
+_SIGNATURE = ModelSignature(specs_of(_ARRAYS), classes=2, feature=3).to_dict()
+_VECTORS = ROOT / "tests" / "vectors"
+
+
+def _json(*documents: object) -> tuple[bytes, ...]:
+    return tuple(json.dumps(document).encode() for document in documents)
+
+
+def targets() -> dict[str, Target]:
+    """All of them, by name."""
+    update = written(examples.write)
+    header = _update_header(update)
+    content = update[len(signed(UPDATE, header)) :]
+    task, proof = seal_task(_TASK, KEY), _sealed_proof()
+    found = (
+        Target(
+            "update",
+            _update,
+            (Problem,),
+            (update, *(path.read_bytes() for path in sorted(_VECTORS.glob("*update*.bin")))),
+        ),
+        Target(
+            "signed update header",
+            lambda data: _update(signed(UPDATE, data) + content),
+            (Problem,),
+            (header,),
+        ),
+        Target("task", lambda data: open_task(data, KEY.verify_key), (Problem,), (task,)),
+        Target(
+            "signed task",
+            lambda data: open_task(signed(TASK, data), KEY.verify_key),
+            (Problem,),
+            (header_of(TASK, task),),
+        ),
+        Target(
+            "envelope",
+            lambda data: open_envelope(TASK, signed(TASK, data), KEY.verify_key),
+            (Problem,),
+            (header_of(TASK, task), header_of(REQUEST, proof)),
+        ),
+        Target("proof", _proof, (Problem,), (proof,)),
+        Target(
+            "signed proof",
+            lambda data: _proof(signed(REQUEST, data)),
+            (Problem,),
+            (header_of(REQUEST, proof),),
+        ),
+        Target(
+            "tensors",
+            in_file(_open_blob),
+            (Problem,),
+            (
+                written(lambda path: write_tensors(_ARRAYS, path)),
+                (_VECTORS / "model.safetensors").read_bytes(),
+            ),
+        ),
+        Target(
+            "failure report",
+            _failure_report,
+            (Problem,),
+            _json({"reason": "DataInvalid", "message": "no such file"}),
+        ),
+        Target(
+            "the trainer's model signature",
+            in_file(_model_signature, "signature.json"),
+            (PolicyRefused, Problem),
+            _json({"signature": _SIGNATURE, "isolation": "no network"}),
+        ),
+        Target(
+            "the trainer's failure",
+            in_file(read_failure, "failed.json"),
+            (PolicyRefused,),
+            _json({"reason": "DataInvalid", "message": "no such file"}),
+        ),
+        Target(
+            "the trainer's reply",
+            in_file(lambda path: ReplyMetadata.parse(_read_json(path)), "reply.json"),
+            (PolicyRefused,),
+            _json({"samples": 41, "metrics": {"loss": 0.5}, "support": {"means/0": 41}}),
+        ),
+        Target("manifest", in_file(read), (FedsiloError,), _manifests()),
+        Target(
+            "npz",
+            in_file(lambda path: read_npz(path, NpzConfig(path="input"))),
+            (DataInvalid,),
+            (_npz(),),
+        ),
+        Target("audit log", in_file(verify), (AuditBroken,), (_audit_log(),)),
+        Target(
+            "file of state",
+            in_file(read_with_digest),
+            (FileDamaged,),
+            (written(lambda path: write_with_digest(path, {"round": 3, "tasks": ["a"]})),),
+        ),
+        Target(
+            "JSON file",
+            in_file(read_json),
+            (FileDamaged,),
+            (written(lambda path: write_json(path, {"round": 3, "silos": [1.5, None]})),),
+        ),
+    )
+    return {target.name: target for target in found}
+
+
+def _manifests() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted((ROOT / "examples").glob("f*.yaml")))
