@@ -38,8 +38,11 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Replace a JSON file durably."""
-    write_durably(path, json.dumps(document, sort_keys=True).encode())
+    """Replace a JSON file durably.
+
+    :raises ValueError: for NaN and infinity, which no other reader of JSON takes.
+    """
+    write_durably(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
 
 
 def read_json(path: Path, remedy: str = RESTORE) -> Any:

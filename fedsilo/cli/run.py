@@ -178,7 +178,10 @@ def _run_one(
         with stopping() as check:
             baseline = local_baseline(workdir, file.resolve(), root, server, check)
     if args.json:
-        print(json.dumps(outcome.document | ({"alone": baseline} if baseline else {})), flush=True)
+        print(
+            json.dumps(outcome.document | ({"alone": baseline} if baseline else {}), allow_nan=False),
+            flush=True,
+        )
     else:
         show_result(outcome.document, baseline)
     return outcome

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from aiohttp import hdrs, web
 
+from fedsilo.api.figures import finite
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import Document, overview, page
@@ -135,9 +136,17 @@ class DocumentCache:
             found = view(snapshot if allowed is None else snapshot.within(allowed))
             if found is None:
                 return None
-            content = json.dumps(found, sort_keys=True, allow_nan=False).encode()
+            content = _encoded(found)
             self._documents[key] = f'"{hashlib.sha256(content).hexdigest()[:32]}"', content
         return self._documents[key]
+
+
+def _encoded(document: Document) -> bytes:
+    try:
+        return json.dumps(document, sort_keys=True, allow_nan=False).encode()
+    except ValueError:
+        # A figure that JSON cannot state, in one of many jobs: the others have a document all the same.
+        return json.dumps(finite(document), sort_keys=True, allow_nan=False).encode()
 
 
 async def _document(

@@ -7,10 +7,12 @@ happens and not as time passes, and a page that has the current one needs no oth
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
+from fedsilo.api.figures import finite
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
@@ -30,6 +32,12 @@ MAX_SPARKS = 30
 MAX_MARKS = 60
 """Silos of one job that the overview shows one by one."""
 
+UNREADABLE = "Unreadable"
+"""State of a job whose status is not one, for whatever wrote it."""
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a document raises that has other fields, or values of other types, than it should."""
+
 TONES: Mapping[str, str] = {
     JobPhase.COMPLETE: "good",
     SiloState.REPORTED: "good",
@@ -45,6 +53,30 @@ TONES: Mapping[str, str] = {
 
 def overview(snapshot: JobsSnapshot) -> Document:
     """All jobs, the silos that take part in them, and the latest events."""
+    return _unless_malformed(_overview, snapshot)
+
+
+def _unless_malformed(view: Callable[[JobsSnapshot], Document], snapshot: JobsSnapshot) -> Document:
+    """The view, in which a job whose status cannot be read is shown without it: it hides no other."""
+    try:
+        return view(snapshot)
+    except MALFORMED:
+        jobs = [
+            job if _is_readable(job) else {**job, "status": {"phase": UNREADABLE}} for job in snapshot.jobs
+        ]
+        return view(replace(snapshot, jobs=jobs))
+
+
+def _is_readable(job: Object) -> bool:
+    try:
+        _overview(JobsSnapshot("machine", [job]))
+        _page(JobsSnapshot("machine", [job]))
+    except MALFORMED:
+        return False
+    return True
+
+
+def _overview(snapshot: JobsSnapshot) -> Document:
     jobs = sorted(snapshot.jobs, key=_newest, reverse=True)
     ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
     return {
@@ -59,14 +91,16 @@ def overview(snapshot: JobsSnapshot) -> Document:
 def page(snapshot: JobsSnapshot, namespace: str, name: str) -> Document | None:
     """Everything about one job; None when there is no such job."""
     found = snapshot.job(namespace, name)
-    if not found.jobs:
-        return None
+    return _unless_malformed(_page, found) if found.jobs else None
+
+
+def _page(found: JobsSnapshot) -> Document:
     (job,) = found.jobs
     status = status_of(job)
     return {
-        "place": snapshot.place,
+        "place": found.place,
         **_summary(job),
-        "training": status.get("training") or {},
+        "training": finite(status.get("training") or {}),
         "model": job["spec"]["model"]["name"],
         "parameters": status.get("parameters"),
         "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
@@ -101,7 +135,7 @@ def _summary(job: Object) -> Document:
         "round": status.get("round") or 0,
         "rounds": status.get("rounds"),
         "step": None if has_ended(job) else status.get("step"),
-        "metrics": status.get("metrics") or {},
+        "metrics": finite(status.get("metrics") or {}),
         "spark": _spark(status.get("curve") or ()),
         "waiting": waiting(job),
         "marks": [_mark(silo) for silo in silos[:MAX_MARKS]],
@@ -127,7 +161,7 @@ def _curves(points: Iterable[Object]) -> list[Document]:
     found: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for point in points:
         for group, figures in (("score", point.get("metrics")), ("training", point.get("training"))):
-            for name, value in (figures or {}).items():
+            for name, value in finite(figures or {}).items():
                 found[group, name].append((point["round"], value))
     return [{"name": name, "group": group, "points": found[group, name]} for group, name in sorted(found)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedsilo.api.figures import finite
 from fedsilo.api.status import CurvePoint
 from fedsilo.api.text import counted
 from fedsilo.engine.round import OpenRound
@@ -33,7 +34,7 @@ def curve(history: Sequence[Record]) -> tuple[CurvePoint, ...]:
         if position % stride == 0 or position == len(history):
             points.append(
                 CurvePoint.model_construct(
-                    round=line["round"], metrics=dict(metrics), training=dict(line["training"])
+                    round=line["round"], metrics=finite(metrics), training=finite(line["training"])
                 )
             )
             metrics = {}
@@ -88,9 +89,12 @@ def round_record(
 
 
 def with_figures(record: Record, *found: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the figures of further answers; scores of one round may come from both aggregator and silos."""
-    whole = dict(record)
-    for figures in found:
+    """The record with the figures of further answers; scores of one round may come from both aggregator and silos.
+
+    A figure that is not a finite number is left out: a record is a line of JSON, and what reads it may be anything.
+    """
+    whole = finite(record)
+    for figures in map(finite, found):
         metrics = {**whole.get("metrics", {}), **figures.get("metrics", {})}
         whole |= {**figures, **({"metrics": metrics} if metrics else {})}
     return whole

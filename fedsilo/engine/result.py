@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsilo.api.figures import finite
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.durable import write_json
 from fedsilo.engine.store import JobIdentity
@@ -35,7 +36,7 @@ def write_result(
     """Write model and description; doing it again gives the same bytes."""
     path = directory / "model.safetensors"
     ref = write_tensors(tree, path)
-    metrics = dict(history[-1].get("metrics", {}))
+    metrics = finite(history[-1].get("metrics", {}))
     description = {
         "model": architecture.model_dump(by_alias=True, mode="json"),
         "data": spec.data.model_dump(by_alias=True, mode="json"),

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
+from fedsilo.api.figures import finite
 from fedsilo.api.status import (
     CurvePoint,
     FederatedJobStatus,
@@ -190,7 +191,7 @@ class StatusSource:
 
     def _add_up(self) -> None:
         history = self._job.history()
-        for line in history[self._seen :]:
+        for line in map(finite, history[self._seen :]):
             for outcome, part in OUTCOMES.items():
                 for silo in line[part]:
                     self._accounts[silo].rounds[outcome] += 1

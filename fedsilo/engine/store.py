@@ -131,7 +131,7 @@ class JobStore:
         self._truncate_history()
         committed, vouched = self._committed, self._vouched.copy()
         if line is not None:
-            text = json.dumps(line, sort_keys=True)
+            text = json.dumps(line, sort_keys=True, allow_nan=False)
             append_durably(self._history, text)
             added = f"{text}\n".encode()
             committed += len(added)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedsilo.api.common import Condition
 from fedsilo.api.conditions import ConditionType, JobPhase
+from fedsilo.api.figures import finite
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
 from fedsilo.durable import read_json
@@ -141,7 +142,7 @@ class RunProgress:
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
-            "metrics": dict(self.status["metrics"]),
+            "metrics": finite(self.status["metrics"]),
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
                 for silo in self.silos

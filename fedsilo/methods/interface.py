@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.wire import ModelSignature
+from fedsilo.wire.contract import METRIC_RANGE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +42,9 @@ PERSONAL_ACCURACY = "personal_accuracy"
 
 NAMED_PERSONAL_ACCURACY = "named_personal_accuracy"
 """The same where the silo's policy lets it be reported with the silo's name; only its guard may call it so."""
+
+RANGES = dict.fromkeys(("accuracy", PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY), (0.0, 1.0))
+"""Range of a metric of this name, unless its step declares another."""
 
 
 class MethodConfig(BaseModel):
@@ -70,10 +74,20 @@ class Payload:
 
 @dataclass(frozen=True)
 class Step:
-    """What a silo may answer to a task of this step."""
+    """What a silo may answer to a task of this step.
+
+    :param metrics: names of scalars.
+    :param ranges: name -> smallest and largest value of such a scalar. Of the others, an accuracy is from 0 to 1, and a
+        loss or count any number of `fedsilo.wire.contract.METRIC_RANGE`. A figure outside is refused.
+    """
 
     payloads: tuple[Payload, ...] = ()
     metrics: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+
+    def range_of(self, metric: str) -> tuple[float, float]:
+        """Smallest and largest value of a metric."""
+        return self.ranges.get(metric, RANGES.get(metric, METRIC_RANGE))
 
 
 EVALUATION = Step(metrics=("accuracy", "loss"))

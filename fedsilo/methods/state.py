@@ -80,7 +80,7 @@ class State:
             else {key: as_stored(array) for key, array in tree.items()}
             for name, tree in self.trees.items()
         }
-        return State(trees, json.loads(json.dumps(dict(self.values))))
+        return State(trees, json.loads(self._values_text()))
 
     def refs(self) -> dict[str, BlobRef]:
         """References of the stored trees."""
@@ -89,7 +89,21 @@ class State:
     def to_json(self) -> dict[str, Any]:
         """References and values of a stored state."""
         trees = {name: {"digest": ref.digest, "length": ref.length} for name, ref in self.refs().items()}
+        self._values_text()
         return {"trees": trees, "values": dict(self.values)}
+
+    def _values_text(self) -> str:
+        """The values in JSON.
+
+        :raises MethodError: when they hold anything that JSON cannot say.
+        """
+        try:
+            return json.dumps(dict(self.values), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise MethodError(
+                f"the method's state: values hold what JSON cannot say ({error}); keep finite numbers, texts and "
+                "lists in State.values, and arrays in State.trees"
+            ) from error
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], blobs: Path) -> State:

@@ -160,7 +160,7 @@ class Simulation:
         return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, sort_keys=True).encode() + b"\n"
+        line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
         self._writing(lambda: self._append(line))
         self._history_bytes += len(line)
         self._history.append(record)

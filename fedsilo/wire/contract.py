@@ -7,8 +7,9 @@ signature; that both derived the same one is checked by its digest in every task
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedsilo.errors import MethodError, Problem
@@ -17,6 +18,9 @@ from fedsilo.wire.tensors import TensorSpec
 
 KINDS = ("model", "class_counts", "class_means", "class_covariances", "averaged_gradients")
 """What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
+
+METRIC_RANGE = (-1e30, 1e30)
+"""Values that a metric may have unless its contract says otherwise: so its square, and sums over silos, stay finite."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,14 @@ class Contract:
 
     :param blocks: in the order in which they must come.
     :param metrics: names of the scalar metrics allowed; none of them is required.
+    :param ranges: name -> smallest and largest value of a metric whose range is not `METRIC_RANGE`. It is no part of
+        the digest: it says what a figure means, not which figures leave.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """
 
     blocks: tuple[ExpectedBlock, ...]
     metrics: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
@@ -108,11 +115,11 @@ class Contract:
         used = {block.kind for block in self.blocks}
         return [kind for kind in KINDS if kind in used]
 
-    def check(self, blocks: Sequence[_Block], metrics: Iterable[str]) -> None:
+    def check(self, blocks: Sequence[_Block], metrics: Mapping[str, float]) -> None:
         """Return if these blocks, in this order, and these metrics are what the contract allows.
 
         :raises Problem: `unexpected-block` (also when out of order or given twice), `wrong-kind`,
-            `wrong-shape`, `wrong-dtype`, `missing-block` or `unexpected-metric`.
+            `wrong-shape`, `wrong-dtype`, `missing-block`, `unexpected-metric`, `not-finite` or `out-of-range`.
         """
         expected = {block.name: (place, block) for place, block in enumerate(self.blocks)}
         last = -1
@@ -131,11 +138,18 @@ class Contract:
         for block in self.blocks:
             if block.label is None and block.name not in names:
                 raise Problem("missing-block", f"block {block.name}: required by the contract; send it")
-        for metric in metrics:
+        for metric, value in metrics.items():
             if metric not in self.metrics:
                 allowed = ", ".join(self.metrics) or "none"
                 raise Problem(
                     "unexpected-metric", f"metric {metric}: not in the contract; it allows {allowed}"
+                )
+            if not math.isfinite(value):
+                raise Problem("not-finite", f"metric {metric}: is {value:g}; must be a finite number")
+            low, high = self.ranges.get(metric, METRIC_RANGE)
+            if not low <= value <= high:
+                raise Problem(
+                    "out-of-range", f"metric {metric}: is {value:g}; must be from {low:g} to {high:g}"
                 )
 
 

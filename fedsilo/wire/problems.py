@@ -40,6 +40,7 @@ STATUS: dict[str, int] = {
     "wrong-dtype": 422,
     "not-finite": 422,
     "unexpected-metric": 422,
+    "out-of-range": 422,
     # the receiver's own limit
     "storage-full": 507,
 }

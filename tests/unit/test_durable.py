@@ -118,3 +118,12 @@ def test_a_file_is_what_its_digest_says_or_an_error(tmp_path: Path) -> None:
         FileDamaged, match=rf"blob: its SHA-256 is [0-9a-f]{{12}}, not {digest[:12]}; restore"
     ):
         require_content(path, digest)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_json_does_not_have_is_not_written(number: float, tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    write_json(path, {"accuracy": 0.5})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(path, {"accuracy": [number]})
+    assert read_json(path) == {"accuracy": 0.5}

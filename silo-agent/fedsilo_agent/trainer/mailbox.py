@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import read_json, write_json
+from fedsilo.durable import read_json, write_durably, write_json
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
@@ -103,7 +104,8 @@ class Mailbox:
         self._private.store(task, before if reply.private is None else reply.private)
         directory = self._empty_drop(task)
         write_tensors(reply.tensors, directory / "tensors")
-        write_json(directory / "reply.json", reply_document(reply))
+        # As it is, NaN and infinity included: what of it may leave is for the guard to say.
+        write_durably(directory / "reply.json", json.dumps(reply_document(reply), sort_keys=True).encode())
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Report why this task has no reply."""

@@ -54,6 +54,7 @@ REPLIES: dict[str, tuple[dict[str, Any], str]] = {
     "a metric more": ({"metrics": {"loss": 0.5, "patients": 41}}, "unexpected-metric"),
     "a metric that is not a number": ({"metrics": {"loss": float("nan")}}, "metrics"),
     "a metric beyond every float": ({"metrics": {"loss": 10**400}}, "metrics"),
+    "a metric whose square overflows": ({"metrics": {"loss": 1.7e308}}, "out-of-range"),
     "metrics that are a list": ({"metrics": ["loss"]}, "metrics"),
     "metrics that are text": ({"metrics": {"loss": "Jane Doe"}}, "metrics"),
     "a negative sample count": ({"samples": -1}, "samples"),

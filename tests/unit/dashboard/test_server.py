@@ -15,7 +15,7 @@ from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import SECURITY_HEADERS, Access, Local, serving
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import overview
-from tests.unit.dashboard.snapshots import consortium, machine
+from tests.unit.dashboard.snapshots import Calendar, consortium, machine, running
 
 
 class Site:
@@ -152,3 +152,14 @@ async def test_whoever_may_see_some_namespaces_sees_no_other(guarded: Site) -> N
     mine = {"Authorization": "Bearer good"}
     assert (await (await guarded.get("/api/jobs", **mine)).json())["jobs"] == []
     assert (await guarded.get("/api/jobs/research/digits", **mine)).status == 404
+
+
+async def test_a_number_that_json_does_not_have_takes_no_page_from_the_other_jobs(here: Site) -> None:
+    times = Calendar()
+    spread = {"personalAccuracy": float("inf"), "bytesSent": float("nan")}
+    odd = running(times, "odd", silos=[{"name": "north", "namespace": "a", "state": "Awaited", **spread}])
+    here.show(JobsSnapshot(place="machine", jobs=[odd, running(times, "even")]))
+    overview = json.loads(await (await here.get("/api/jobs")).text(), parse_constant=pytest.fail)
+    assert sorted(job["name"] for job in overview["jobs"]) == ["even", "odd"]
+    page = json.loads(await (await here.get("/api/jobs/research/odd")).text(), parse_constant=pytest.fail)
+    assert page["members"][0]["name"] == "north"

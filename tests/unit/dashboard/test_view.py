@@ -209,3 +209,38 @@ def test_every_text_arrives_as_it_is_and_in_json(message: str, reason: str, silo
     assert (found["waiting"]["message"], found["waiting"]["reason"]) == (message, reason)
     listed_names = [silo["name"] for silo in found["members"]]
     assert listed_names == (silos or ["north", "east", "south", "west"])
+
+
+def test_a_figure_that_json_cannot_state_is_left_out_and_the_other_jobs_stay() -> None:
+    times = Calendar()
+    spread = {"accuracy": 0.5, "personal_accuracy_spread": float("inf")}
+    curve = [{"round": 1, "metrics": spread, "training": {"loss": float("nan")}}]
+    odd = running(times, "odd", metrics=spread, training={"loss": float("nan")}, curve=curve)
+    found = overview(JobsSnapshot(place="cluster", jobs=[odd, running(times, "even")]))
+    json.dumps(found, allow_nan=False)
+    assert {job["name"]: list(job["metrics"]) for job in found["jobs"]}["odd"] == ["accuracy"]
+    shown = page(JobsSnapshot(place="cluster", jobs=[odd]), "research", "odd")
+    assert shown is not None
+    json.dumps(shown, allow_nan=False)
+    assert [curve["name"] for curve in shown["curves"]] == ["accuracy"]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"silos": [{"state": "Awaited"}]},
+        {"silos": "north"},
+        {"curve": [{"metrics": {"accuracy": 0.5}}]},
+        {"metrics": [0.5]},
+        {"conditions": [{"status": "True"}]},
+        {"refused": {"malformed": None}},
+    ],
+)
+def test_a_job_whose_status_is_malformed_hides_no_other(status: dict[str, Any]) -> None:
+    times = Calendar()
+    odd = running(times, "odd", **status)
+    found = overview(JobsSnapshot(place="cluster", jobs=[odd, running(times, "even")]))
+    assert {job["name"]: job["state"] for job in found["jobs"]} == {"odd": "Unreadable", "even": "Running"}
+    shown = page(JobsSnapshot(place="cluster", jobs=[odd]), "research", "odd")
+    assert shown is not None
+    assert shown["state"] == "Unreadable"

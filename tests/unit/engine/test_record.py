@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.status import CurvePoint
-from fedsilo.engine.record import MAX_POINTS, curve, log_line, receipts
+from fedsilo.engine.record import MAX_POINTS, curve, log_line, receipts, with_figures
 
 
 def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
@@ -86,3 +86,31 @@ def test_a_round_as_a_log_line() -> None:
         "more, accuracy 0.7183, loss 1.25"
     )
     assert "1 silo answered" in log_line(line | {"updates": {"r00008-train-north": "a"}}, 50)
+
+
+def test_figures_that_json_cannot_state_are_left_out_of_the_record() -> None:
+    inf, nan = float("inf"), float("nan")
+    figures = {
+        "samples": {"a/north": 3},
+        "training": {"loss": nan, "steps": 4.0},
+        "silos": {"a/north": {"loss": nan, "steps": 4.0}},
+    }
+    scores = {"metrics": {"accuracy": 0.5, "personal_accuracy_spread": inf}, "personal": {"a/north": -inf}}
+    record = with_figures({"round": 1, "metrics": {"loss": inf}}, figures, scores)
+    assert record == {
+        "round": 1,
+        "samples": {"a/north": 3},
+        "training": {"steps": 4.0},
+        "silos": {"a/north": {"steps": 4.0}},
+        "metrics": {"accuracy": 0.5},
+        "personal": {},
+    }
+
+
+def test_a_curve_of_an_older_history_has_only_finite_figures() -> None:
+    line = {
+        "round": 1,
+        "training": {"loss": float("nan")},
+        "metrics": {"accuracy": 0.5, "loss": float("inf")},
+    }
+    assert curve([line]) == (CurvePoint(round=1, metrics={"accuracy": 0.5}, training={}),)

@@ -148,3 +148,15 @@ def test_no_figure_and_no_message_is_too_much_for_a_status(watched: Watched) -> 
     current.round = current.round.fail(current.round.silos[1], "x" * 40_000)
     status = watched.source.status("x" * 40_000)
     assert max(len(silo.message or "") for silo in status.silos) == 40_000
+
+
+def test_a_history_with_infinite_figures_has_a_status_in_json(watched: Watched) -> None:
+    drive(watched.engine, watched.silos)
+    last = watched.engine.history()[-1]
+    last["metrics"] |= {"accuracy": 0.5, "personal_accuracy_spread": float("inf")}
+    last["training"] = {"loss": float("nan")}
+    last["personal"] = {watched.silos[0].reference: float("inf")}
+    document = watched.watch(watched.engine).status("").document()
+    json.dumps(document, allow_nan=False)
+    assert document["metrics"]["accuracy"] == 0.5
+    assert "personal_accuracy_spread" not in document["metrics"]

@@ -16,6 +16,7 @@ from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, MethodConfig, Payload, Step
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
+from fedsilo.wire.contract import METRIC_RANGE
 from tests.federate import bound, job_spec
 from tests.unit.engine.synthetic import Diary
 
@@ -114,6 +115,21 @@ def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() 
         MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
     ):
         diary.step("steal")
+
+
+class Percentages(Diary):
+    """An accuracy in percent, and a count."""
+
+    def steps(self) -> Mapping[str, Step]:
+        ranges = {"accuracy": (0.0, 100.0), "batches": (0.0, 1e6)}
+        return {"send": Step((), ("accuracy", "batches", "loss"), ranges)}
+
+
+def test_an_accuracy_is_from_0_to_1_and_every_figure_is_bounded_unless_its_step_says_otherwise() -> None:
+    diary = Diary(job_spec("fedavg", 2), MethodConfig())
+    assert diary.contract(EVALUATE, SIGNATURE, {}).ranges == {"accuracy": (0.0, 1.0), "loss": METRIC_RANGE}
+    other = Percentages(job_spec("fedavg", 2), MethodConfig()).contract("send", SIGNATURE, {})
+    assert other.ranges == {"accuracy": (0.0, 100.0), "batches": (0.0, 1e6), "loss": METRIC_RANGE}
 
 
 @pytest.fixture

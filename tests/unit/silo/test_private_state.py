@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.errors import FileDamaged
+from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.state import State
 from fedsilo.silo.private_state import PrivateStates
 
@@ -87,3 +87,9 @@ def test_what_this_process_has_stored_is_not_read_again(
     monkeypatch.setattr("hashlib.file_digest", lambda *_: read.append(1))
     assert states.load("r1").values == {"rounds": 1}
     assert read == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"rates": [float("inf")]}, np.zeros(2)])
+def test_values_that_json_cannot_state_are_the_methods_error(states: PrivateStates, value: object) -> None:
+    with pytest.raises(MethodError, match=r"State\.values"):
+        states.store("r1", State(values={"rate": value}))

@@ -80,6 +80,7 @@ def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> Non
         ),
         ({"metrics": {"secret": 1.0}}, "unexpected-metric: metric secret"),
         ({"metrics": {"loss": float("nan")}}, "reply: metrics"),
+        ({"metrics": {"loss": 1.7e308}}, "out-of-range: metric loss"),
         ({"samples": -1}, "reply: samples -1 is not a count"),
     ],
 )

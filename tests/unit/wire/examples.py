@@ -33,7 +33,7 @@ BLOCKS = (
     ExpectedBlock("class_means", "means/0", (7,), "float16", 0),
     ExpectedBlock("class_means", "means/1", (7,), "float16", 1),
 )
-CONTRACT = Contract(BLOCKS, ("loss", "accuracy"))
+CONTRACT = Contract(BLOCKS, ("loss", "accuracy"), {"accuracy": (0.0, 1.0)})
 EXPECTED = Expected("job-uid", "task-3", 3, "silo-north/north", CONTRACT, bytes(range(32)))
 
 

@@ -216,22 +216,22 @@ def test_a_contract_says_what_leaves() -> None:
 def test_blocks_of_a_class_may_be_left_out_and_others_may_not(kept: set[int]) -> None:
     blocks = [BLOCKS[index] for index in sorted(kept)]
     if {0, 1} <= kept:
-        CONTRACT.check(blocks, ())
+        CONTRACT.check(blocks, {})
     else:
         with refusal("missing-block"):
-            CONTRACT.check(blocks, ())
+            CONTRACT.check(blocks, {})
 
 
 @given(order=st.permutations(range(len(BLOCKS))))
 def test_the_order_is_the_contracts(order: list[int]) -> None:
     if order != sorted(order):
         with refusal("unexpected-block"):
-            CONTRACT.check([BLOCKS[index] for index in order], ())
+            CONTRACT.check([BLOCKS[index] for index in order], {})
 
 
 def test_a_block_comes_once() -> None:
     with refusal("unexpected-block"):
-        CONTRACT.check([*BLOCKS, BLOCKS[-1]], ())
+        CONTRACT.check([*BLOCKS, BLOCKS[-1]], {})
 
 
 def test_contracts_that_contradict_themselves_are_not_made() -> None:

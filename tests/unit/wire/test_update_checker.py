@@ -119,6 +119,9 @@ def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
         ("task-mismatch", {"task_digest": bytes(32)}),
         ("signature-invalid", {"key_id": "0" * 16}),
         ("unexpected-metric", {"metrics": {"age": 1.0}}),
+        ("out-of-range", {"metrics": {"accuracy": 1.5}}),
+        ("out-of-range", {"metrics": {"accuracy": -0.5}}),
+        ("out-of-range", {"metrics": {"loss": 1.7e308}}),
     ],
 )
 def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, changes: dict[str, Any]) -> None:

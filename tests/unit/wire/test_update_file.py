@@ -94,6 +94,7 @@ def test_the_writer_refuses_what_the_contract_does(tmp_path: Path) -> None:
         ("wrong-dtype", {"blocks": [(first[0], first[1].astype(np.float64)), *rest]}),
         ("wrong-dtype", {"blocks": [(first[0], first[1].astype(np.complex64)), *rest]}),
         ("unexpected-metric", {"metrics": {"age": 1.0}}),
+        ("out-of-range", {"metrics": {"accuracy": 1.5}}),
         ("not-finite", {"metrics": {"loss": float("nan")}}),
         ("malformed", {"sender": "two words"}),
     ]
