@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from fedsilo.durable import is_disk_full
 from fedsilo.engine.round_engine import RoundEngine
@@ -18,17 +18,27 @@ from fedsilo.errors import Problem
 from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
 from fedsilo.wire.problems import STATUS, one_line
-from fedsilo_aggregator.uploads import UploadRange, Uploads
+from fedsilo_aggregator.request_fields import (
+    MAX_FAILURE_BYTES,
+    failure_report,
+    is_satisfiable,
+    query,
+    seconds,
+    small_body,
+    upload_digest,
+    upload_range,
+)
+from fedsilo_aggregator.uploads import Uploads
 
 log = logging.getLogger("fedsilo.aggregator")
 
 MAX_WAIT_SECONDS = 60.0
 """Longest time for which a request for the next task is held."""
 
-MAX_FAILURE_BYTES = 16 << 10
-"""Largest failure report."""
-
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
+HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("headers", dict[str, str])
+"""Headers of a refusal besides `Problem`."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -78,6 +88,15 @@ class AggregatorService:
         except TimeoutError:
             return
 
+    def refuse(self, what: str, problem: Problem, sender: str = "-") -> web.Response:
+        """Count and log a refusal, and make the answer.
+
+        :param what: method and path of the request.
+        """
+        self.refused[problem.code] += 1
+        log.warning("refused %s from %s: %s", what, sender, one_line(problem))
+        return problem_response(problem)
+
     @web.middleware
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
@@ -86,17 +105,17 @@ class AggregatorService:
             problem = found
         except web.HTTPException as found:
             problem = Problem("malformed", f"{request.method} {request.raw_path}: {found.reason}")
-        except OSError as error:
-            if not is_disk_full(error):
+        except (OSError, web.RequestPayloadError) as error:
+            if error is request.content.exception():
+                problem = _unreadable_body(error)
+            elif isinstance(error, OSError) and is_disk_full(error):
+                problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
+            else:
                 raise
-            problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
-        self.refused[problem.code] += 1
-        sender = request.get(SILO, "-")
         with concerning(silo=_name(request)):
-            log.warning(
-                "refused %s %s from %s: %s", request.method, request.raw_path, sender, one_line(problem)
-            )
-        return problem_response(problem)
+            response = self.refuse(f"{request.method} {request.raw_path}", problem, request.get(SILO, "-"))
+        response.headers.update(request.get(HEADERS, {}))
+        return response
 
     @web.middleware
     async def _proofs(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -104,7 +123,7 @@ class AggregatorService:
             return await handler(request)
         if not request.path.startswith(f"/v1/jobs/{self.engine.identity.uid}/"):
             raise Problem("wrong-job", f"{request.raw_path} is not of job {self.engine.identity.uid}")
-        body = await _small_body(request) if request.method == "POST" else None
+        body = await small_body(request) if request.method == "POST" else None
         request[SILO] = verify_request(
             request.headers.get("Authorization", ""),
             self._keys,
@@ -121,8 +140,9 @@ class AggregatorService:
         return web.Response(text="ok\n")
 
     async def _task(self, request: web.Request) -> web.Response:
-        silo, after = request[SILO], request.query.get("after", "")
-        until = time.monotonic() + min(_number(request.query.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
+        silo, asked = request[SILO], query(request, "after", "wait")
+        after = asked.get("after", "")
+        until = time.monotonic() + min(seconds(asked.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
         while True:
             task = self.engine.task(silo)
             if task is not None and (task.id != after or self._given.get(silo) != after):
@@ -137,23 +157,33 @@ class AggregatorService:
             await self.wait_for_change(left)
 
     async def _blob(self, request: web.Request) -> web.StreamResponse:
-        path = self.engine.blob(request.match_info["digest"])
-        if path is None:
-            raise Problem("unknown-blob", f"no open task refers to blob {request.match_info['digest'][:64]}")
-        response = web.FileResponse(path, chunk_size=1 << 20)
-        await response.prepare(request)
-        self.served[request[SILO]] += response.content_length or 0
-        return response
+        digest, silo = request.match_info["digest"], request[SILO]
+        query(request)
+        path = self.engine.blob(digest)
+        if path is None or not path.exists():
+            raise Problem("unknown-blob", f"no open task refers to blob {digest[:64]}")
+        size = path.stat().st_size
+        if not is_satisfiable(request, size):
+            request[HEADERS] = {"Content-Range": f"bytes */{size}"}
+            raise Problem(
+                "range-not-satisfiable",
+                f"Range is {request.headers['Range'][:80]!r}; blob {digest} has {size} bytes",
+            )
+
+        def count(sent: int) -> None:
+            self.served[silo] += sent
+
+        return _CountedFile(path, count)
 
     async def _offset(self, request: web.Request) -> web.Response:
-        task = request.match_info["task"]
-        if self.uploads.is_accepted(task, _digest(request)):
+        task = self._own_task(request)
+        if self.uploads.is_accepted(task, upload_digest(request)):
             return web.Response(headers={"Upload-Complete": "?1"})
         offset = await self.uploads.offset(task, request[SILO])
         return web.Response(headers={"Upload-Complete": "?0", "Upload-Offset": str(offset)})
 
     async def _update(self, request: web.Request) -> web.Response:
-        task, part = request.match_info["task"], _upload_range(request)
+        task, part = self._own_task(request), upload_range(request)
         known = self.uploads.is_accepted(task, part.digest)
         body = request.content.iter_any()
         if not await self.uploads.receive(task, request[SILO], part, body, _hang_up(request)):
@@ -162,13 +192,47 @@ class AggregatorService:
         return web.json_response({"task": task, "digest": part.digest}, status=200 if known else 201)
 
     async def _failure(self, request: web.Request) -> web.Response:
-        silo, task = request[SILO], request.match_info["task"]
-        reason, message = _failure_report(await request.read())
+        silo, task = request[SILO], self._own_task(request)
+        reason, message = failure_report(await request.read())
         if self.engine.fail(silo, task, reason, message):
             with concerning(silo=_name(request)):
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.announce_change()
         return web.Response(status=204)
+
+    def _own_task(self, request: web.Request) -> str:
+        """The task that the path names. Of another silo's, nothing is said but that it is one.
+
+        :raises Problem: `wrong-sender`.
+        """
+        query(request)
+        task = request.match_info["task"]
+        self.engine.require_sender(task, request[SILO])
+        return task
+
+
+class _CountedFile(web.FileResponse):
+    """A file, or a part of it.
+
+    :param count: called with the number of bytes once all of them were sent.
+    """
+
+    def __init__(self, path: Path, count: Callable[[int], None]) -> None:
+        super().__init__(path, chunk_size=1 << 20)
+        self._count = count
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send it."""
+        writer = await super().prepare(request)
+        self._count(self.content_length or 0)
+        return writer
+
+
+def _unreadable_body(error: Exception) -> Problem:
+    """A body that did not come whole, or not in the form that its headers announced."""
+    if isinstance(error, web.RequestPayloadError):
+        return Problem("malformed", f"the body cannot be read: {error}")
+    return Problem("truncated", "the connection ended before the body was whole")
 
 
 def _name(request: web.Request) -> str | None:
@@ -195,49 +259,3 @@ def _hang_up(request: web.Request) -> Callable[[], None]:
             transport.abort()
 
     return hang_up
-
-
-async def _small_body(request: web.Request) -> bytes:
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
-
-
-def _number(text: str, name: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
-        raise Problem("malformed", f"{name}={text[:32]!r} is not a number of seconds")
-    return float(text)
-
-
-def _upload_range(request: web.Request) -> UploadRange:
-    return UploadRange(_bytes(request, "Upload-Offset"), _bytes(request, "Upload-Length"), _digest(request))
-
-
-def _bytes(request: web.Request, name: str) -> int:
-    text = request.headers.get(name, "")
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise Problem("malformed", f"header {name}: {text[:32]!r} is not a number of bytes")
-    return int(text)
-
-
-def _digest(request: web.Request) -> str:
-    text = request.headers.get("Upload-Digest", "")
-    if not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise Problem("malformed", f"header Upload-Digest: {text[:80]!r} is not a hex sha256")
-    return text
-
-
-def _failure_report(body: bytes) -> tuple[str, str]:
-    try:
-        report = json.loads(body)
-        reason, message = report["reason"], report["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Problem("malformed", "a failure report is a JSON object with reason and message") from None
-    if not (
-        isinstance(reason, str) and re.fullmatch(r"[A-Z][A-Za-z]{0,63}", reason) and isinstance(message, str)
-    ):
-        raise Problem(
-            "malformed", f"failure reason {str(reason)[:64]!r} is not a CamelCase word, or message no text"
-        )
-    return reason, one_line(message)

@@ -20,6 +20,7 @@ from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
+from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -80,8 +81,12 @@ async def serve(
     tls: ssl.SSLContext,
 ) -> None:
     """Serve until the job has ended and its silos have been informed."""
-    runner = web.AppRunner(
-        service.application(), access_log=None, read_bufsize=1 << 20, shutdown_timeout=SHUTDOWN_SECONDS
+    runner = RefusingRunner(
+        service.application(),
+        service.refuse,
+        access_log=None,
+        read_bufsize=1 << 20,
+        shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
     try:

@@ -22,7 +22,7 @@ from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
-from fedsilo.methods.schedule import exchange_id, task_id
+from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
 from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
 
@@ -56,6 +56,7 @@ class RoundEngine:
         self._silo_keys = silo_keys
         self._workflow = workflow
         self.rounds = workflow.rounds
+        self._exchange_ids = frozenset(map(exchange_id, workflow.exchanges))
         store.claim(identity.uid, identity.spec_digest)
         self._progress = store.load() or store.commit(JobProgress(0, self._workflow.start()), None)
         records = [*store.history(), self._progress.record]
@@ -119,6 +120,18 @@ class RoundEngine:
         current = self._current
         return self._past.get(task) or (current.accepted.get(task) if current else None)
 
+    def require_sender(self, task: str, sender: str) -> None:
+        """Return unless the task is another silo's, of whatever round.
+
+        To be asked before anything else about a task: whether another silo has answered is not this one's business.
+
+        :raises Problem: `wrong-sender`.
+        """
+        if is_task_of(task, sender, self._exchange_ids):
+            return
+        if any(is_task_of(task, silo, self._exchange_ids) for silo in self.identity.silos):
+            raise Problem("wrong-sender", f"task {task} is another silo's, not one of {sender}")
+
     def expected(self, task: str, sender: str) -> Expected:
         """What an update for this task must be.
 
@@ -145,6 +158,7 @@ class RoundEngine:
 
         :returns: whether that counts: a failure that is reported after the task's update was accepted does not.
         """
+        self.require_sender(task, silo)
         if self.accepted(task) is not None:
             return False
         exchange = self._exchange_of(task)

@@ -6,7 +6,7 @@ things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.seeding import derive_seed
@@ -54,6 +54,15 @@ def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str
 def task_id(exchange: Exchange, silo: str) -> str:
     """Name of the task of one silo in one exchange, the same after every restart."""
     return f"{exchange_id(exchange)}-{silo.rpartition('/')[2]}"
+
+
+def is_task_of(task: str, silo: str, exchanges: Container[str]) -> bool:
+    """Whether it is the name of a task of this silo.
+
+    :param exchanges: names of all exchanges.
+    """
+    suffix = f"-{silo.rpartition('/')[2]}"
+    return task.endswith(suffix) and task.removesuffix(suffix) in exchanges
 
 
 def exchange_id(exchange: Exchange) -> str:

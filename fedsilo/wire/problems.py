@@ -23,6 +23,7 @@ STATUS: dict[str, int] = {
     "wrong-job": 404,
     "unknown-task": 404,
     "unknown-blob": 404,
+    "range-not-satisfiable": 416,
     "wrong-round": 409,
     "wrong-task": 409,
     "contract-mismatch": 409,

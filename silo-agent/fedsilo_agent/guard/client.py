@@ -34,8 +34,10 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 REMINDER_SECONDS = 60.0
 """Interval at which a reason that keeps coming back is logged again: an aggregator may be down for long."""
 
-RETRIED_CODES = frozenset({"storage-full", "offset-mismatch", "proof-expired", "truncated"})
-"""Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set."""
+RETRIED_CODES = frozenset(
+    {"storage-full", "offset-mismatch", "proof-expired", "truncated", "range-not-satisfiable"}
+)
+"""Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set, a blob is whole again."""
 
 
 class AggregatorUnavailable(Exception):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import ssl
 import time
 import zlib
 from collections.abc import Callable
@@ -10,12 +12,20 @@ from collections.abc import Callable
 import pytest
 
 from fedsilo.wire import SigningKey, sign_request
-from tests.integration.service.client import SiloClient, finish_job
+from tests.integration.service.client import Answer, SiloClient, finish_job
 from tests.integration.service.conftest import Job
+from tests.integration.service.site import until
 
 NORTH, SOUTH = "r00001-train-north", "r00001-train-south"
 
 Proof = Callable[[SiloClient, str], str]
+
+
+def answer_on(connection: ssl.SSLSocket) -> Answer:
+    """What comes back over a bare connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return Answer(response.status, response.headers, response.read())
 
 
 def stranger(client: SiloClient, path: str) -> str:
@@ -137,6 +147,24 @@ def test_malformed_wait_is_refused(wait: str, job: Job) -> None:
     job.expect("malformed", job.north.request("GET", f"{job.north.base}/task?wait={wait}"))
 
 
+@pytest.mark.parametrize("asked", ["debug=1", "wait=0&debug=1", "after=a&after=b"])
+def test_a_query_that_the_protocol_does_not_have_is_refused(asked: str, job: Job) -> None:
+    job.expect("malformed", job.north.request("GET", f"{job.north.base}/task?{asked}"))
+
+
+def test_a_query_of_an_upload_is_refused(job: Job) -> None:
+    path = f"{job.north.base}/updates/{NORTH}?force=1"
+    job.expect("malformed", job.north.request("HEAD", path, {"Upload-Digest": "0" * 64}))
+
+
+@pytest.mark.parametrize("wanted", ["bytes=99999999-", "bytes=5-2", "bytes=0-1,5-6", "rows=1-2"])
+def test_a_part_that_a_blob_does_not_have_is_refused(wanted: str, job: Job) -> None:
+    link = job.north.task().blobs[0]
+    answer = job.north.request("GET", f"{job.north.base}/blobs/{link.digest}", {"Range": wanted})
+    job.expect("range-not-satisfiable", answer)
+    assert answer.headers["Content-Range"] == f"bytes */{link.length}"
+
+
 def test_an_upload_from_an_offset_that_does_not_follow_is_refused(job: Job) -> None:
     job.expect("offset-mismatch", job.north.patch(NORTH, b"x" * 100, offset=50))
 
@@ -157,6 +185,8 @@ def test_an_answer_to_head_names_the_refusal_in_a_header(job: Job) -> None:
         b'{"reason": 7, "message": ""}',
         b'{"reason": "no camel", "message": ""}',
         b'{"reason": "Slow", "message": 7}',
+        b'{"reason": "Slow", "message": "", "round": 3}',
+        b'{"reason": "Slow", "reason": "DataInvalid", "message": ""}',
         b"[" * 10_000,
     ],
 )
@@ -176,11 +206,52 @@ def test_failure_report_that_unpacks_to_more_than_16_kib_is_refused(job: Job) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x16\x03\x01\r\n\r\n", "malformed"),
+        (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", "malformed"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: " + b"A" * 9000 + b"\r\n\r\n", "too-long"),
+    ],
+)
+def test_what_is_no_request_is_refused(data: bytes, code: str, job: Job) -> None:
+    with job.north.socket() as connection:
+        connection.sendall(data)
+        job.expect(code, answer_on(connection))
+
+
+def test_a_body_that_is_not_encoded_as_it_says_is_refused(job: Job) -> None:
+    path = f"{job.north.base}/updates/{NORTH}"
+    lines = [
+        f"PATCH {path} HTTP/1.1",
+        "Host: a",
+        f"Authorization: {job.north.proof('PATCH', path)}",
+        "Transfer-Encoding: chunked",
+        "Upload-Offset: 0",
+        "Upload-Length: 100",
+        f"Upload-Digest: {'0' * 64}",
+    ]
+    with job.north.socket() as connection:
+        connection.sendall("\r\n".join([*lines, "", "no length\r\n"]).encode())
+        job.expect("malformed", answer_on(connection))
+
+
+def test_an_upload_whose_connection_is_cut_is_counted(job: Job) -> None:
+    with job.north.begin(NORTH, bytes(1000)) as connection:
+        connection.sendall(bytes(10))
+    job.refused["truncated"] += 1
+    until(lambda: ": truncated: the connection ended" in job.site.log(), "the cut upload in the log")
+
+
 def test_nothing_that_a_stranger_sends_becomes_a_line_of_the_log(job: Job) -> None:
     forged = "%0a2026-01-01 00:00:00,000 WARNING forged".replace(" ", "%20")
     job.expect("wrong-job", job.north.request("GET", f"/v1/jobs/x{forged}", proof=""))
     job.expect("unknown-task", job.north.head(f"x{forged}"))
     assert not [line for line in job.site.log().splitlines() if line.endswith("WARNING forged")]
+
+
+def test_nothing_of_all_this_is_a_defect(job: Job) -> None:
+    assert "Traceback" not in job.site.log()
 
 
 def test_every_refusal_was_reported_and_the_job_reaches_its_model(job: Job) -> None:

@@ -148,6 +148,7 @@ ATTACKS: dict[str, tuple[Callable[[Target], bytes], str]] = {
     "its blocks are out of order": (blocks_out_of_order, "unexpected-block"),
     "a block is left out": (missing_block, "missing-block"),
     "a metric is smuggled in": (unexpected_metric, "unexpected-metric"),
+    "a metric overflows when it is squared": (lambda t: t.forged(metrics={"loss": 1.7e308}), "out-of-range"),
 }
 
 
@@ -188,6 +189,14 @@ def test_the_first_durable_update_of_a_task_wins(target: Target) -> None:
     assert north.head(task, digest).headers["Upload-Complete"] == "?1"
     target.job.expect("already-accepted", north.patch(task, target.forged(samples=1_000_000)))
     target.job.expect("already-accepted", north.head(task))
+
+
+def test_another_silo_is_not_told_of_the_answer(target: Target) -> None:
+    south, report = target.job.south, b'{"reason": "Slow", "message": ""}'
+    for task in (target.first_task, target.given.task.task):
+        target.job.expect("wrong-sender", south.head(task))
+        target.job.expect("wrong-sender", south.patch(task, target.honest))
+        target.job.expect("wrong-sender", south.fail(task, report))
 
 
 def test_every_refusal_was_reported_and_the_job_reaches_its_model(target: Target) -> None:

@@ -124,6 +124,26 @@ def test_a_silo_cannot_fail_for_another_nor_for_a_task_that_is_not_open(opening:
     assert engine.failure is None
 
 
+def said_of(engine: RoundEngine, task: str, sender: str) -> str:
+    """What a silo is told about a task when it reports that it cannot do it."""
+    with pytest.raises(Problem) as caught:
+        engine.fail(sender, task, "DataInvalid", "no such file")
+    with pytest.raises(Problem) as again:
+        engine.require_sender(task, sender)
+    assert str(again.value) == str(caught.value)
+    return str(caught.value)
+
+
+def test_a_silo_is_never_told_whether_another_has_answered(opening: Opening) -> None:
+    engine, silos = opening
+    before = [said_of(engine, f"r0000{number}-train-s0", "silos/s1") for number in (1, 2)]
+    assert all(text.startswith("wrong-sender: ") for text in before)
+    silos[0].answer(engine)
+    assert [said_of(engine, f"r0000{number}-train-s0", "silos/s1") for number in (1, 2)] == before
+    drive(engine, silos)
+    assert [said_of(engine, f"r0000{number}-train-s0", "silos/s1") for number in (1, 2)] == before
+
+
 def test_an_update_that_is_whole_after_its_round_was_closed_is_not_accepted(opening: Opening) -> None:
     engine, silos = opening
     task = engine.task("silos/s0")

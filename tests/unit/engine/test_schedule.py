@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
-from fedsilo.methods.schedule import exchange_id, participants, schedule, task_id
+from fedsilo.methods.schedule import exchange_id, is_task_of, participants, schedule, task_id
 from tests.federate import job_spec, references
 
 TRAIN = Phase("train", 3, "train")
@@ -81,3 +81,11 @@ def test_names_of_exchanges_and_tasks_sort_by_round() -> None:
     exchange = Exchange(TRAIN, 7, 7, 7)
     assert exchange_id(exchange) == "r00007-train"
     assert task_id(exchange, "silo-north/north") == "r00007-train-north"
+
+
+def test_a_task_belongs_to_one_silo_even_where_one_name_ends_in_another() -> None:
+    names = {"r00001-train", "r00001-evaluate"}
+    assert is_task_of("r00001-train-north", "a/north", names)
+    assert is_task_of("r00001-train-far-north", "a/far-north", names)
+    for task in ("r00001-train-far-north", "r00002-train-north", "north", "-north", "r00001-train-north-"):
+        assert not is_task_of(task, "a/north", names)

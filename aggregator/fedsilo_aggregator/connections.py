@@ -1,0 +1,81 @@
+"""Connections of the aggregator's HTTPS service: what is no request is refused like any request that is wrong.
+
+aiohttp answers what it cannot parse by itself, before any handler or middleware, with a line of text and a traceback in
+the log. A stranger needs no key for that, so it is counted, logged in one line and answered with a problem document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+
+from fedsilo.errors import Problem
+
+Refuse = Callable[[str, Problem], web.Response]
+"""Counts and logs the refusal of a request, described for the log, and makes the answer."""
+
+MAX_DETAIL = 200
+"""Characters quoted of what cannot be parsed."""
+
+
+class RefusingRunner(web.AppRunner):
+    """Runs an application over connections that refuse.
+
+    :param refuse: called for what is no request.
+    """
+
+    def __init__(self, app: web.Application, refuse: Refuse, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._refuse = refuse
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        return _RefusingServer(self._refuse, server, self._kwargs)
+
+
+class _RefusingServer(web.Server):
+    def __init__(self, refuse: Refuse, server: web.Server, options: dict[str, Any]) -> None:
+        super().__init__(server.request_handler, request_factory=server.request_factory)
+        self._refuse = refuse
+        self._options = options
+
+    def __call__(self) -> web.RequestHandler:
+        return _RefusingConnection(self._refuse, self, loop=self._loop, **self._options)
+
+
+class _RefusingConnection(web.RequestHandler):
+    def __init__(self, refuse: Refuse, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._refuse = refuse
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what could not be parsed; any other error is a defect, and aiohttp's to report."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        code = "too-long" if isinstance(exc, LineTooLong) else "malformed"
+        response = self._refuse("what is no request", Problem(code, exc.message[:MAX_DETAIL]))
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer; a refusal that no middleware has seen, such as of an expectation, gets its document here."""
+        if isinstance(resp, web.HTTPException):
+            what = f"{request.method} {request.raw_path}"
+            resp = self._refuse(what, Problem("malformed", f"{what}: {resp.reason}"))
+        return await super().finish_response(request, resp, start_time)
+
+    def log_exception(self, *arguments: Any, **options: Any) -> None:
+        """Log a defect; that a peer goes away, or that what follows a refused request is malformed, is none."""
+        if not isinstance(options.get("exc_info"), ConnectionError | web.RequestPayloadError):
+            super().log_exception(*arguments, **options)

@@ -1,0 +1,120 @@
+"""What a request says beside its proof, in query, headers and body; what docs/wire.md does not describe is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from aiohttp import web
+
+from fedsilo.errors import Problem
+from fedsilo.wire.problems import one_line
+from fedsilo_aggregator.uploads import UploadRange
+
+MAX_FAILURE_BYTES = 16 << 10
+"""Largest failure report."""
+
+REPORT = "a failure report is a JSON object with reason and message, each once, and nothing else"
+
+
+async def small_body(request: web.Request) -> bytes:
+    """The body of a report.
+
+    :raises Problem: `too-long`.
+    """
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
+
+
+def query(request: web.Request, *names: str) -> dict[str, str]:
+    """The query's fields, some of these and each once.
+
+    :raises Problem: `malformed` for any other.
+    """
+    found = list(request.query.items())
+    for name, value in found:
+        if name not in names:
+            raise Problem(
+                "malformed", f"query {name[:32]}={value[:32]!r}: send only {', '.join(names) or 'no query'}"
+            )
+    if len(dict(found)) < len(found):
+        raise Problem("malformed", f"query {request.query_string[:80]!r}: send each field once")
+    return dict(found)
+
+
+def seconds(text: str, name: str) -> float:
+    """A duration of the query.
+
+    :raises Problem: `malformed`.
+    """
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
+        raise Problem("malformed", f"{name}={text[:32]!r} is not a number of seconds")
+    return float(text)
+
+
+def upload_range(request: web.Request) -> UploadRange:
+    """Where the bytes of an upload belong.
+
+    :raises Problem: `malformed`.
+    """
+    return UploadRange(
+        _bytes(request, "Upload-Offset"), _bytes(request, "Upload-Length"), upload_digest(request)
+    )
+
+
+def _bytes(request: web.Request, name: str) -> int:
+    text = request.headers.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise Problem("malformed", f"header {name}: {text[:32]!r} is not a number of bytes")
+    return int(text)
+
+
+def upload_digest(request: web.Request) -> str:
+    """Digest of the update that a request is about.
+
+    :raises Problem: `malformed`.
+    """
+    text = request.headers.get("Upload-Digest", "")
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise Problem("malformed", f"header Upload-Digest: {text[:80]!r} is not a hex sha256")
+    return text
+
+
+def is_satisfiable(request: web.Request, size: int) -> bool:
+    """Whether the request wants all of a file of so many bytes, or a part that it has (RFC 9110, section 14.1)."""
+    try:
+        start = request.http_range.start
+    except ValueError:
+        return False
+    return start is None or start < size
+
+
+def failure_report(body: bytes) -> tuple[str, str]:
+    """Reason and message of a failure report; the message is safe for a log.
+
+    :raises Problem: `malformed`.
+    """
+    try:
+        report = json.loads(body, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        raise Problem("malformed", REPORT) from None
+    if not isinstance(report, dict) or report.keys() != {"reason", "message"}:
+        raise Problem("malformed", REPORT)
+    reason, message = report["reason"], report["message"]
+    if not (
+        isinstance(reason, str) and re.fullmatch(r"[A-Z][A-Za-z]{0,63}", reason) and isinstance(message, str)
+    ):
+        raise Problem(
+            "malformed", f"failure reason {str(reason)[:64]!r} is not a CamelCase word, or message no text"
+        )
+    return reason, one_line(message)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is given twice")
+    return found
