@@ -167,8 +167,11 @@ def stated(phase: JobPhase, condition: Condition) -> dict[str, Any]:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    # The last piece is empty, or a line that is being written.
-    return [json.loads(line) for line in lines[:-1]]
+    """The records before the first that cannot be read: it is being written, or the aggregator will refuse it."""
+    records = []
+    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records

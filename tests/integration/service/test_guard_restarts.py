@@ -86,15 +86,19 @@ def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: Scr
     silo.acknowledged("r00002-after")
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["to the same guard", "to a restarted guard"])
 def test_a_task_that_is_given_again_after_its_acknowledgement_is_answered_with_the_same_bytes(
-    silo: ScriptedAggregator,
+    silo: ScriptedAggregator, restarted: bool
 ) -> None:
     """An aggregator that restarts may have lost the answer, or found it damaged."""
     answer(silo, "r00001-before")
     answer(silo, "r00002-lost")
-    kill_guard(silo)
     silo.accepted.clear()
-    silo.guard = silo.site.guard()
+    if restarted:
+        kill_guard(silo)
+        silo.guard = silo.site.guard()
+    else:
+        silo.offer_again()
     first, second = until(lambda: silo.uploads["r00002-lost"][1:] and silo.uploads["r00002-lost"], "it again")
     assert first == second
     assert inbox(silo, "r00002-lost")["acknowledged"] == "r00001-before", (
