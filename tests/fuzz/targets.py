@@ -38,7 +38,7 @@ from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
 from fedsilo_agent.guard.inspection import _read_json, read_failure, read_signature
-from fedsilo_aggregator.http import _failure_report
+from fedsilo_aggregator.request_fields import failure_report
 from tests.paths import ROOT
 from tests.unit.wire import examples
 from tests.unit.wire.examples import KEY
@@ -217,7 +217,7 @@ def targets() -> dict[str, Target]:
         ),
         Target(
             "failure report",
-            _failure_report,
+            failure_report,
             (Problem,),
             _json({"reason": "DataInvalid", "message": "no such file"}),
         ),
