@@ -4,11 +4,12 @@ inbox/task.json            guard    the current task
 inbox/blobs/<sha256>       guard    its tensors
 drop/signature.json        trainer  what the model looks like, before round 1
 drop/<task>/tensors        trainer  the reply's tensors (blob layout)
+drop/<task>/digests        trainer  of tensors and reply, for a restart
 drop/<task>/reply.json     trainer  samples, metrics, support; written last, it completes the drop
 drop/<task>/failed.json    trainer  why there is no reply
 drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task
-guard/                     guard    outbox, acknowledgements; the trainer does not see it
+guard/                     guard    outbox; the trainer does not see it
 audit/                     guard    the log of everything that left
 
 In a cluster each of the first-level directories is a mount of its own, of one volume: no link and no rename leads

@@ -24,9 +24,10 @@ from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
-from fedsilo_agent.guard.loop import Guard, decline
+from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
 from fedsilo_agent.guard.task_check import TaskCheck
+from fedsilo_agent.guard.task_source import decline
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,6 +4,13 @@ Each line carries the digest of the line before it and its own, so that no line 
 without breaking the chain. Rewriting everything after a line, or cutting the end off, leaves a chain that
 holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk before
 what it describes leaves the silo.
+
+The log is also the guard's memory: after a restart it tells what was acknowledged last, which model the trainer
+announced, and which bytes were signed. No other file has to be trusted for that.
+
+Neither the trainer nor the aggregator can fill the disk with it. Texts are cut to 4,000 bytes, and what is
+refused or fails may add 4 MiB, and then 1 MiB a day: the guard takes no further task until there is room.
+Departures are not limited, since each is an answer to a task.
 """
 
 from __future__ import annotations
@@ -12,13 +19,16 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import append_durably
 from fedsilo.errors import PolicyRefused
+from fedsilo_agent.guard.text import bounded
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -34,6 +44,14 @@ EVENTS = (
 )
 """The only events that are ever written."""
 
+LIMITED_EVENTS = frozenset({"not-accepted", "refused", "task-refused", "failed"})
+"""Events that the other sides can cause as often as they like."""
+
+STOCK_BYTES, BYTES_PER_DAY = 4 << 20, 1 << 20
+"""What lines of `LIMITED_EVENTS` may add to the log at once, and per day after that."""
+
+DAY_SECONDS = 86_400.0
+
 GENESIS = "0" * 64
 
 
@@ -43,21 +61,93 @@ class AuditBroken(PolicyRefused):
     reason = "AuditBroken"
 
 
+@dataclass
+class AuditRecord:
+    """What the log says of the guard's own past.
+
+    :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it.
+    :ivar signature: digest of the model's signature that the trainer announced before round 1.
+    :ivar departures: task -> digest of its update.
+    """
+
+    acknowledged: tuple[str, ...] = ()
+    signature: str | None = None
+    departures: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Take a line of the log."""
+        match line["event"]:
+            case "acknowledged":
+                task = line.get("task", "")
+                self.acknowledged = (*(other for other in self.acknowledged if other != task), task)[-2:]
+            case "signature":
+                self.signature = line.get("digest")
+            case "departure":
+                self.departures[line.get("task", "")] = line.get("digest", "")
+
+    @property
+    def last_acknowledged(self) -> str | None:
+        """The last task whose update the aggregator has."""
+        return self.acknowledged[-1] if self.acknowledged else None
+
+    def acknowledged_before(self, task: str) -> str | None:
+        """The last acknowledged task other than this one.
+
+        An aggregator that has lost the answer to a task gives it again: if it must be computed again, then from the
+        same private state.
+        """
+        return next((other for other in reversed(self.acknowledged) if other != task), None)
+
+
+class Allowance:
+    """Bytes that may be written: a stock that is refilled slowly."""
+
+    def __init__(self) -> None:
+        self._left = float(STOCK_BYTES)
+        self._at = time.monotonic()
+
+    def spend(self, size: int) -> None:
+        """Count bytes that were written."""
+        self._refill()
+        self._left -= size
+
+    def seconds_left(self) -> float:
+        """Time until more may be written, 0 where it may be now."""
+        self._refill()
+        return max(0.0, -self._left) * DAY_SECONDS / BYTES_PER_DAY
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self._left = min(STOCK_BYTES, self._left + (now - self._at) * BYTES_PER_DAY / DAY_SECONDS)
+        self._at = now
+
+
 class AuditLog:
     """Append-only log in `directory/log.jsonl`.
 
+    :ivar record: what is in it, as far as the guard needs it again.
+    :ivar allowance: what refusals and failures may still add.
     :raises AuditBroken: when the chain of an existing log does not hold.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "log.jsonl"
+        self.record = AuditRecord()
+        self.allowance = Allowance()
         _cut_torn_line(self.path)
-        self._sequence, self._previous = verify(self.path)
+        self._sequence, self._previous = 0, GENESIS
+        for line, digest in _verified(self.path):
+            self.record.add(line)
+            self._sequence, self._previous = self._sequence + 1, digest
+        self._size = self.path.stat().st_size if self.path.exists() else 0
         self._lock = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append one of `EVENTS` durably; from any thread."""
+        """Append one of `EVENTS` durably; from any thread.
+
+        :raises OSError: when the disk is full; the log is as before then.
+        """
         with self._lock:
             self._append(event, facts)
 
@@ -66,13 +156,19 @@ class AuditLog:
             "seq": self._sequence,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "event": event,
-            **facts,
+            **{name: bounded(fact) if isinstance(fact, str) else fact for name, fact in facts.items()},
             "previous": self._previous,
         }
         digest = _digest(line)
-        append_durably(self.path, json.dumps({**line, "hash": digest}, sort_keys=True))
+        text = json.dumps({**line, "hash": digest}, sort_keys=True)
+        _cut(self.path, self._size)  # what a full disk left of a line
+        append_durably(self.path, text)
+        self._size += len(text) + 1
         self._sequence += 1
         self._previous = digest
+        self.record.add(line)
+        if event in LIMITED_EVENTS:
+            self.allowance.spend(len(text))
         log.info("audit line %d, %s: %s", line["seq"], event, digest)
 
 
@@ -81,21 +177,27 @@ def verify(path: Path) -> tuple[int, str]:
 
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    previous, sequence = GENESIS, 0
+    digests = [digest for _, digest in _verified(path)]
+    return len(digests), digests[-1] if digests else GENESIS
+
+
+def _verified(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each line without its digest, and the digest, as long as the chain holds."""
+    previous = GENESIS
     lines = path.read_bytes().splitlines() if path.exists() else []
-    for sequence, text in enumerate(lines, start=1):
+    for sequence, text in enumerate(lines):
         try:
             line = json.loads(text)
             digest = line.pop("hash")
-            follows = line["previous"] == previous and line["seq"] == sequence - 1 and digest == _digest(line)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            follows = line["previous"] == previous and line["seq"] == sequence and digest == _digest(line)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             follows = False
         if not follows:
             raise AuditBroken(
-                f"{path}: line {sequence} does not follow from the line before it; the log was changed"
+                f"{path}: line {sequence + 1} does not follow from the line before it; the log was changed"
             )
+        yield line, digest
         previous = digest
-    return sequence, previous
 
 
 def _digest(line: Mapping[str, Any]) -> str:
@@ -104,10 +206,12 @@ def _digest(line: Mapping[str, Any]) -> str:
 
 def _cut_torn_line(path: Path) -> None:
     """Drop an incomplete last line: a crash cut it off before anything that it covers left."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end != len(content):
+    if path.exists():
+        _cut(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+def _cut(path: Path, size: int) -> None:
+    """Drop what comes after so many bytes."""
+    if path.exists() and path.stat().st_size > size:
         with path.open("r+b") as file:
-            file.truncate(end)
+            file.truncate(size)

@@ -21,7 +21,8 @@ import aiohttp
 from fedsilo.durable import sync_directory
 from fedsilo.errors import Problem
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
-from fedsilo.wire.problems import STATUS, one_line
+from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
+from fedsilo_agent.guard.text import bounded
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -34,14 +35,16 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 REMINDER_SECONDS = 60.0
 """Interval at which a reason that keeps coming back is logged again: an aggregator may be down for long."""
 
+MAX_NEW_REASONS = 10
+"""Reasons of failed tries that are logged in such an interval: whoever answers can invent a new one each time."""
+
 RETRIED_CODES = frozenset(
     {"storage-full", "offset-mismatch", "proof-expired", "truncated", "range-not-satisfiable"}
 )
 """Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set, a blob is whole again."""
 
-
-class AggregatorUnavailable(Exception):
-    """The aggregator cannot be reached or does not speak the protocol now; trying again may help."""
+WHOLE_CODES = frozenset({"malformed", "too-long", "signature-invalid", "digest-mismatch"})
+"""Refusals of an upload that are final only if all of it was sent: bytes that were kept from before may be damaged."""
 
 
 @dataclass(frozen=True)
@@ -91,38 +94,44 @@ class AggregatorClient:
 
         async def once() -> bytes | None:
             async with self._request("GET", path) as response:
-                return None if response.status == 204 else await _bounded(response, MAX_ENVELOPE_BYTES)
+                return None if response.status == 204 else await read_bounded(response, MAX_ENVELOPE_BYTES)
 
         return await self._retry(f"task after {after or 'the start'}", once)
 
     async def download(self, link: BlobLink, path: Path) -> None:
         """Fetch a blob to a file, going on where an earlier try ended, and check its digest.
 
-        :raises Problem: `digest-mismatch` when the complete blob is not what the task names.
+        :raises Problem: `digest-mismatch` when the blob, fetched as a whole, is not what the task names.
         """
         part = path.with_name(f".{path.name}.part")
-        await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
-        with part.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        if digest != link.digest:
+        resumed = part.exists()
+        while True:
+            await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
+            with part.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+            if digest == link.digest:
+                break
             part.unlink()
-            raise Problem(
-                "digest-mismatch", f"blob {link.name}: received {digest}, the task names {link.digest}"
-            )
+            if not resumed:
+                raise Problem(
+                    "digest-mismatch", f"blob {link.name}: received {digest}, the task names {link.digest}"
+                )
+            log.warning("%s: what an earlier process had fetched does not hold; fetching all of it", part)
+            resumed = False
         part.replace(path)
         sync_directory(path.parent)
 
     async def upload(self, task: str, path: Path, digest: str) -> None:
         """Send a signed update until it is acknowledged as durable.
 
-        :raises Problem: when it is refused for good.
+        :raises Problem: when it is refused for good: it is not awaited any more, or was refused as a whole.
         """
         await self._retry(f"update of {task}", lambda: self._upload_rest(task, path, digest))
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         """Report why there will be no update for a task."""
-        body = json.dumps({"reason": reason, "message": message[:4000]}).encode()
+        body = json.dumps({"reason": reason, "message": bounded(message)}).encode()
 
         async def once() -> None:
             async with self._request("POST", f"{self._base}/failures/{task}", data=body, proven=body):
@@ -137,6 +146,7 @@ class AggregatorClient:
     async def _download_rest(self, link: BlobLink, part: Path) -> None:
         have = part.stat().st_size if part.exists() else 0
         if have >= link.length:
+            part.touch()  # a blob of no bytes, too, is judged by its digest
             return
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with self._request("GET", f"{self._base}/blobs/{link.digest}", headers=headers) as response:
@@ -153,11 +163,25 @@ class AggregatorClient:
 
     async def _upload_rest(self, task: str, path: Path, digest: str) -> None:
         length = path.stat().st_size
+        offset: int | None = None
+        try:
+            offset = await self._upload_offset(task, digest, length)
+            if offset is not None:
+                await self._upload_from(offset, task, path, digest, length)
+        except Problem as problem:
+            if offset == 0 or problem.code not in WHOLE_CODES:
+                raise
+            # The aggregator had kept a part of it that does not hold; it asks for all of it the next time.
+            raise AggregatorUnavailable(f"the part that was sent before: {problem}") from problem
+
+    async def _upload_offset(self, task: str, digest: str, length: int) -> int | None:
+        """How many bytes the aggregator has; None when it has accepted the update."""
         url = f"{self._base}/updates/{task}"
         async with self._request("HEAD", url, headers={"Upload-Digest": digest}) as response:
-            if response.headers.get("Upload-Complete") == "?1":
-                return
-            offset = _offset(response, length)
+            complete = response.headers.get("Upload-Complete") == "?1"
+            return None if complete else _offset(response, length)
+
+    async def _upload_from(self, offset: int, task: str, path: Path, digest: str, length: int) -> None:
         headers = {
             "Upload-Offset": str(offset),
             "Upload-Length": str(length),
@@ -165,7 +189,8 @@ class AggregatorClient:
             "Content-Type": "application/vnd.fedsilo.update",
             "Content-Length": str(length - offset),
         }
-        async with self._request("PATCH", url, headers=headers, data=_chunks(path, offset)) as response:
+        url, data = f"{self._base}/updates/{task}", _chunks(path, offset)
+        async with self._request("PATCH", url, headers=headers, data=data) as response:
             if response.status == 204:
                 raise AggregatorUnavailable(
                     f"{response.headers.get('Upload-Offset')} of {length} bytes arrived"
@@ -178,13 +203,13 @@ class AggregatorClient:
         headers: dict[str, str] | None = None,
         data: bytes | AsyncIterator[bytes] | None = None,
         proven: bytes | None = None,
-    ) -> _Response:
+    ) -> Response:
         assert self._session is not None
         peer = self._peer
         proof = sign_request(
             peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=proven, now=time.time()
         )
-        return _Response(
+        return Response(
             # Without redirects: the guard talks to no other server than the aggregator that the silo admitted.
             self._session.request(
                 method,
@@ -197,7 +222,7 @@ class AggregatorClient:
 
     async def _retry(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
         """Try until there is an answer: the other side may not be up yet, be restarted, or have no name so far."""
-        pause, logged, silent_until = FIRST_RETRY_SECONDS, "", 0.0
+        pause, reasons = FIRST_RETRY_SECONDS, _Reasons()
         while True:
             try:
                 answer = await once()
@@ -210,54 +235,29 @@ class AggregatorClient:
                 reason = str(problem)
             except (aiohttp.ClientError, OSError, TimeoutError, AggregatorUnavailable) as error:
                 reason = f"{type(error).__name__}: {error}"
-            now = time.monotonic()
-            if reason != logged or now >= silent_until:
+            if reasons.is_news(reason):
                 log.warning("%s: %s; trying again until there is an answer", what, reason)
-                logged, silent_until = reason, now + REMINDER_SECONDS
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LAST_RETRY_SECONDS)
 
 
-class _Response:
-    """A response whose refusal is raised as the `Problem` that it carries."""
+class _Reasons:
+    """Why tries have failed: a new reason is logged at once; one that stays, or many in a row, now and then."""
 
-    def __init__(self, request: object) -> None:
-        self._request = request
+    def __init__(self) -> None:
+        self._last = ""
+        self._new = 0
+        self._until = 0.0
 
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        response: aiohttp.ClientResponse = await self._request.__aenter__()  # type: ignore[attr-defined]
-        if response.status >= 300:
-            try:
-                raise await _problem(response)
-            finally:
-                response.release()
-        return response
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._request.__aexit__(*error)  # type: ignore[attr-defined]
-
-
-async def _problem(response: aiohttp.ClientResponse) -> Exception:
-    try:
-        document = json.loads(await _bounded(response, MAX_ENVELOPE_BYTES))
-        code = document["type"].removeprefix("urn:fedsilo:problem:")
-        detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailable):
-        # HEAD has no body to carry a document; a proxy may answer in a format of its own.
-        code, detail = response.headers.get("Problem", ""), f"status {response.status}"
-    if code in STATUS:
-        return Problem(code, one_line(detail))
-    return AggregatorUnavailable(f"status {response.status} {response.reason}")
-
-
-async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body of a response, limited so that it cannot fill the guard's memory."""
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > limit:
-            raise AggregatorUnavailable(f"an answer of more than {limit} bytes")
-    return bytes(body)
+    def is_news(self, reason: str) -> bool:
+        """Whether to log this reason."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._new, self._last = 0, ""
+        if reason == self._last or self._new >= MAX_NEW_REASONS:
+            return False
+        self._last, self._new, self._until = reason, self._new + 1, now + REMINDER_SECONDS
+        return True
 
 
 def _offset(response: aiohttp.ClientResponse, length: int) -> int:

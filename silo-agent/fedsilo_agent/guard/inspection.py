@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from fedsilo.errors import PolicyRefused, Problem
+from fedsilo.errors import FileDamaged, PolicyRefused, Problem
+from fedsilo.silo.drop import damaged_file
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import ReplyMetadata, released_blocks
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 
 MAX_JSON_BYTES = 4 << 20
+REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
+"""Reasons that the aggregator takes; see docs/wire.md."""
+
 CHUNK_BYTES = 1 << 20
 
 
@@ -44,8 +50,10 @@ def read_failure(path: Path) -> tuple[str, str]:
     """Reason and message of a `failed.json` of the trainer."""
     document = _read_json(path)
     reason, message = document.get("reason"), document.get("message")
-    if not isinstance(reason, str) or not isinstance(message, str):
-        raise PolicyRefused(f"{path.name}: not a failure report with reason and message")
+    if not isinstance(reason, str) or not REASON.fullmatch(reason) or not isinstance(message, str):
+        raise PolicyRefused(
+            f"{path.name}: not a failure report with a reason in one CamelCase word and a message"
+        )
     return reason, message
 
 
@@ -113,13 +121,29 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
+def require_undamaged(drop: Path, contract: Contract) -> None:
+    """Check a drop that was complete before this guard asked for it.
+
+    :raises FileDamaged: naming the file that is not what the trainer wrote.
+    """
+    damaged = damaged_file(drop, _plain_file, _max_bytes(contract))
+    if damaged is not None:
+        raise FileDamaged(
+            f"{drop.name}/{damaged.name}: damaged, it is not what the trainer wrote; start the trainer again"
+        )
+
+
+def _max_bytes(contract: Contract) -> int:
+    return contract.max_bytes() + MAX_BLOB_HEADER_BYTES + 8
+
+
 @contextmanager
 def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Path]:
     """A copy of the trainer's file, in a place that only the guard writes, for the length of the block.
 
     A process that maps a file dies when another truncates it; and what is checked must be what is sent.
     """
-    limit = contract.max_bytes() + MAX_BLOB_HEADER_BYTES + 8
+    limit = _max_bytes(contract)
     copy = directory / "drop.copy"
     try:
         with _plain_file(source) as file, copy.open("wb") as own:
@@ -134,7 +158,7 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
 
 
 @contextmanager
-def _plain_file(path: Path) -> Iterator[BinaryIO]:
+def _plain_file(path: Path) -> Iterator[BufferedReader]:
     """Open a file of the trainer's; a link, a pipe or a device would make the guard read, or wait for, something else.
 
     :raises PolicyRefused: when it is anything but a plain file in a plain directory.

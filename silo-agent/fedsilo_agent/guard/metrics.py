@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.agent import SiloAgent
-from fedsilo.durable import read_json
+from fedsilo.durable import read_with_digest
+from fedsilo.errors import FedsiloError
 from fedsilo.metrics import JOB, Exposition, Sample, Series
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import EVENTS
@@ -77,9 +78,10 @@ def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Ex
 
     def read() -> Iterator[Sample]:
         tally.update()
-        task = read_json(volume.task)
-        if task is not None:
-            yield Sample(ROUND, labels, task["round"])
+        with suppress(FedsiloError):  # a damaged file is written again with the next task
+            task = read_with_digest(volume.task)
+            if task is not None:
+                yield Sample(ROUND, labels, task["round"])
         if client.answered is not None:
             yield Sample(ANSWER, labels, client.answered)
         for event in EVENTS:

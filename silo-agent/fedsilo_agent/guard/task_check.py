@@ -22,6 +22,9 @@ from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Tasks name files and directories of the volume; a name with a slash would lead out of it."""
 
+RESERVED = frozenset({"signature.json", "failed.json", "personal.json", "personal.safetensors"})
+"""Files of the volume beside which those of tasks lie."""
+
 
 @dataclass(frozen=True)
 class TaskCheck:
@@ -55,8 +58,11 @@ class TaskCheck:
         """
         trust, job = self.agent.spec.trust, self.agent.spec.job
         task = open_task(sealed, VerifyKey.from_text(trust.task_key))
-        if not TASK_NAME.fullmatch(task.task):
-            raise Problem("malformed", f"the task is called {task.task!r}, which is not the name of a file")
+        if not TASK_NAME.fullmatch(task.task) or task.task in RESERVED:
+            raise Problem(
+                "malformed",
+                f"the task is called {task.task!r}, which is no name of a file, or that of another one",
+            )
         if task.job != job.uid:
             raise Problem("wrong-job", f"the task is of job {task.job}, this agent is of job {job.uid}")
         if task.silo != self.reference:

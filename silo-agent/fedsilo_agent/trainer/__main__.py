@@ -69,7 +69,11 @@ def _run(args: argparse.Namespace) -> None:
     mailbox.announce(runner.context.signature, isolation)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     personal = PersonalModel(volume.state, runner.method, runner.context.silo)
-    Trainer(mailbox, runner, personal).run()
+    try:
+        Trainer(mailbox, runner, personal).run()
+    except FedsiloError as error:
+        mailbox.give_up(error.reason, str(error))
+        raise
 
 
 def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:

@@ -34,10 +34,10 @@ class Trainer:
             if task is None:
                 time.sleep(next(pause))
             else:
-                self._personal.publish(self._mailbox.acknowledged_state())
+                self._publish()
                 self.answer(task)
                 pause = pauses()
-        self._personal.publish(self._mailbox.acknowledged_state())
+        self._publish()
 
     def answer(self, task: str) -> None:
         """Deliver a reply to the pending task, or the reason why there is none."""
@@ -59,3 +59,9 @@ class Trainer:
             log.info(
                 "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
             )
+
+    def _publish(self) -> None:
+        try:
+            self._personal.publish(self._mailbox.acknowledged_state())
+        except FedsiloError as damage:
+            log.warning("the silo's own model is not written: %s", damage)  # the next task reports the damage

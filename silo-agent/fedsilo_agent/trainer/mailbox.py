@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import read_json, write_durably, write_json
-from fedsilo.errors import MethodError
+from fedsilo.durable import write_durably, write_json
+from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo.drop import damaged_file, write_digests
+from fedsilo.silo.full_disk import when_there_is_space
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
+from fedsilo_agent.trainer.inbox import TrainerInbox
+
+log = logging.getLogger("fedsilo.trainer")
 
 
 @dataclass(frozen=True)
@@ -31,14 +39,16 @@ class ReceivedTask:
 
 
 class Mailbox:
-    """Files between trainer and guard, from the trainer's side.
+    """Files between trainer and guard, from the trainer's side. Whatever it writes waits while the volume is full.
 
     :param exchanges: the job's schedule; a task names its place in it by round and phase.
     """
 
     def __init__(self, volume: Volume, exchanges: Iterable[Exchange]) -> None:
         self._volume = volume
+        self._inbox = TrainerInbox(volume)
         self._private = PrivateStates(volume.state)
+        self._unchecked_drops = True
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     def clear_failures(self) -> None:
@@ -49,25 +59,33 @@ class Mailbox:
     def announce(self, signature: ModelSignature, isolation: str) -> None:
         """Publish the model's signature, before round 1."""
         document = {"signature": signature.to_dict(), "isolation": isolation}
-        write_json(self._volume.drop / "signature.json", document)
+        when_there_is_space(lambda: write_json(self._volume.drop / "signature.json", document))
 
     def is_finished(self) -> bool:
         """Whether the job has ended."""
-        document = read_json(self._volume.task)
+        document = self._inbox.task()
         return document is not None and document["step"] == FINISH
 
     def pending(self) -> str | None:
         """Name of the task in the inbox, unless it was answered already."""
-        document = read_json(self._volume.task)
-        return None if document is None or self._is_answered(document["task"]) else str(document["task"])
+        document = self._inbox.task()
+        if document is None or self._is_answered(document["task"]):
+            return None
+        return str(document["task"]) if self._inbox.is_whole(document["trees"].values()) else None
 
     def receive(self) -> ReceivedTask:
         """Open the task in the inbox.
 
         :raises MethodError: when the job's schedule has no such exchange.
-        :raises Problem: when one of its blobs is not a file of tensors.
+        :raises FileDamaged: when one of its blobs does not hold.
+        :raises Problem: when one of them is no file of tensors.
         """
-        document = read_json(self._volume.task)
+        document = self._inbox.task()
+        if document is None:
+            raise FileDamaged(
+                f"{self._volume.task}: is missing; the guard writes it again when it is started"
+            )
+        self._inbox.require_whole(document["trees"].values())
         exchange = self._exchanges.get((document["round"], document["phase"]))
         if exchange is None:
             raise MethodError(
@@ -89,8 +107,9 @@ class Mailbox:
 
     def acknowledged_state(self) -> State:
         """The silo's state after the reply that the inbox names as the last acknowledged one."""
-        document = read_json(self._volume.task)
-        return self.private_state(document["acknowledged"] if document else None)
+        document = self._inbox.task()
+        # Without a task nothing is known of what was acknowledged: no state may be dropped for that.
+        return State() if document is None else self.private_state(document["acknowledged"])
 
     def private_state(self, acknowledged: str | None) -> State:
         """The silo's state after its reply to this task; see `PrivateStates.load`."""
@@ -101,23 +120,45 @@ class Mailbox:
 
         :param before: private state that the reply was computed with; it stays where the reply brings no new one.
         """
-        self._private.store(task, before if reply.private is None else reply.private)
-        directory = self._empty_drop(task)
-        write_tensors(reply.tensors, directory / "tensors")
         # As it is, NaN and infinity included: what of it may leave is for the guard to say.
-        write_durably(directory / "reply.json", json.dumps(reply_document(reply), sort_keys=True).encode())
+        content = json.dumps(reply_document(reply), sort_keys=True).encode()
+
+        def write() -> None:
+            self._private.store(task, before if reply.private is None else reply.private)
+            directory = self._empty_drop(task)
+            tensors = write_tensors(reply.tensors, directory / "tensors").digest
+            write_digests(directory, {"tensors": tensors, "reply.json": hashlib.sha256(content).hexdigest()})
+            write_durably(directory / "reply.json", content)
+
+        when_there_is_space(write)
+        self._unchecked_drops = False
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Report why this task has no reply."""
-        write_json(self._empty_drop(task) / "failed.json", {"reason": reason, "message": message})
+        document = {"reason": reason, "message": message}
+        when_there_is_space(lambda: write_json(self._empty_drop(task) / "failed.json", document))
 
     def give_up(self, reason: str, message: str) -> None:
         """Report why no task will ever have a reply."""
-        write_json(self._volume.drop / "failed.json", {"reason": reason, "message": message})
+        document = {"reason": reason, "message": message}
+        when_there_is_space(lambda: write_json(self._volume.drop / "failed.json", document))
 
     def _is_answered(self, task: str) -> bool:
         directory = self._volume.drop / task
-        return (directory / "reply.json").exists() or (directory / "failed.json").exists()
+        answered = (directory / "reply.json").exists()
+        if answered and self._unchecked_drops:
+            answered = self._is_whole(directory)
+            self._unchecked_drops = False
+        return answered or (directory / "failed.json").exists()
+
+    @staticmethod
+    def _is_whole(drop: Path) -> bool:
+        """Whether a drop of an earlier trainer holds; one that is damaged is removed, for its task is done again."""
+        damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
+        if damaged is not None:
+            log.warning("%s: damaged; its task is done again", damaged)
+            shutil.rmtree(drop)
+        return damaged is None
 
     def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():

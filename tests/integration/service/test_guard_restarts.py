@@ -233,3 +233,4 @@ def test_a_guard_whose_log_was_changed_declines_every_task(silo: ScriptedAggrega
         until(lambda name=name: name in silo.failures, "the report")  # type: ignore[misc]
         assert silo.failures[name]["reason"] == "AuditBroken"
         assert not silo.uploads[name]
+    assert "AuditBroken" in silo.site.log("north"), "whoever looks after the silo need not ask the aggregator"

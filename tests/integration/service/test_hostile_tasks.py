@@ -52,6 +52,7 @@ UNTRUSTED: dict[str, tuple[dict[str, Any], str]] = {
     "of another specification": ({"spec_digest": bytes(32)}, "task-mismatch"),
     "with a name that leads out of the volume": ({"task": "../../../guard/key"}, "malformed"),
     "with a name that is hidden": ({"task": "..."}, "malformed"),
+    "with the name of a file of the volume": ({"task": "signature.json"}, "malformed"),
 }
 
 
@@ -170,6 +171,16 @@ def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_pat
     policy, words = POLICIES[rule]
     with ScriptedAggregator(tmp_path_factory.mktemp("policy"), policy=policy) as aggregator:
         assert_forbidden(aggregator, aggregator.task("r00001-train-north"), words)
+
+
+def test_a_blob_of_no_bytes_ends_no_guard(hostile: ScriptedAggregator) -> None:
+    task = hostile.task("r00001-empty", blobs=(BlobLink("model", "0" * 64, 0),))
+    hostile.offer(task)
+    until(lambda: task.task in hostile.failures, "the report")
+    assert hostile.failures[task.task]["message"].startswith("digest-mismatch")
+    assert hostile.guard is not None
+    assert hostile.guard.running
+    assert_nothing_left(hostile, task.task)
 
 
 def test_blobs_that_would_fill_the_volume_are_refused(hostile: ScriptedAggregator) -> None:

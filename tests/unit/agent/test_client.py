@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from fedsilo.errors import Problem
-from fedsilo.wire import SigningKey
-from fedsilo_agent.guard.client import AggregatorClient, AggregatorUnavailable, Peer
+from fedsilo.wire import BlobLink, SigningKey
+from fedsilo_agent.guard.client import MAX_NEW_REASONS, AggregatorClient, Peer
+from fedsilo_agent.guard.response import AggregatorUnavailable
 
 HOUR = 3600.0
 ADDRESS = ConnectionKey("aggregator", 8443, True, True, None, None, None)
@@ -101,3 +107,124 @@ async def test_a_final_refusal_is_no_reason_to_ask_again(clock: Clock, client: A
     with pytest.raises(Problem, match="another job"):
         await client._retry("task", answered_after(clock, HOUR, refusal))
     assert clock.pauses == []
+
+
+async def test_reasons_that_change_all_the_time_are_no_flood(
+    clock: Clock, client: AggregatorClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def once() -> None:
+        if clock.now < HOUR:
+            raise OSError(f"reason {clock.now}")
+
+    await client._retry("task", once)
+    assert len(caplog.records) <= 60 * MAX_NEW_REASONS
+
+
+class Script:
+    """The other side of `AggregatorClient._request`: each request meets the next of the answers.
+
+    :ivar asked: method, path and headers of the requests.
+    """
+
+    def __init__(self, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        monkeypatch.setattr(client, "_request", self.request)
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, _path: str, headers: dict[str, str] | None = None, **_: Any
+    ) -> AsyncIterator[Any]:
+        self.asked.append((method, headers or {}))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+
+    def offsets(self) -> list[str]:
+        """From where the update was sent each time."""
+        return [headers["Upload-Offset"] for method, headers in self.asked if method == "PATCH"]
+
+
+def has(offset: int) -> Any:
+    return SimpleNamespace(headers={"Upload-Complete": "?0", "Upload-Offset": str(offset)})
+
+
+def body(*pieces: bytes, status: int = 200) -> Any:
+    async def iter_chunked(_: int) -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return SimpleNamespace(status=status, headers={}, content=SimpleNamespace(iter_chunked=iter_chunked))
+
+
+@pytest.mark.parametrize("code", ["malformed", "too-long", "signature-invalid", "digest-mismatch"])
+async def test_a_part_that_the_aggregator_lost_does_not_cost_the_update(
+    code: str, clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was refused is the part from before, so all of it is sent once more."""
+    update = tmp_path / "r1.update"
+    update.write_bytes(bytes(100))
+    refusal = Problem(code, "does not hold")
+    answers = [refusal, has(60), refusal, has(0), SimpleNamespace(status=201, headers={})]
+    script = Script(client, monkeypatch, *answers)
+    await client.upload("r1", update, "0" * 64)
+    assert script.offsets() == ["60", "0"]
+
+
+@pytest.mark.parametrize("code", ["malformed", "not-finite", "digest-mismatch"])
+async def test_a_refusal_of_all_of_it_is_final(
+    code: str, clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    update = tmp_path / "r1.update"
+    update.write_bytes(bytes(100))
+    script = Script(client, monkeypatch, has(0), Problem(code, "refused"))
+    with pytest.raises(Problem, match=code):
+        await client.upload("r1", update, "0" * 64)
+    assert script.offsets() == ["0"]
+
+
+@pytest.mark.parametrize("code", ["already-accepted", "round-closed", "job-finished", "unknown-task"])
+async def test_an_update_that_is_not_awaited_is_not_sent_again(
+    code: str, clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    update = tmp_path / "r1.update"
+    update.write_bytes(bytes(100))
+    script = Script(client, monkeypatch, has(60), Problem(code, "too late"))
+    with pytest.raises(Problem, match=code):
+        await client.upload("r1", update, "0" * 64)
+    assert script.offsets() == ["60"]
+
+
+async def test_a_damaged_part_of_a_blob_is_fetched_again(
+    clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    content = b"0123456789"
+    path = tmp_path / hashlib.sha256(content).hexdigest()
+    path.with_name(f".{path.name}.part").write_bytes(b"0X2")
+    Script(client, monkeypatch, body(b"3456789", status=206), body(content))
+    await client.download(BlobLink("model", path.name, 10), path)
+    assert path.read_bytes() == content
+
+
+async def test_a_blob_that_arrives_whole_and_wrong_is_refused(
+    clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / hashlib.sha256(b"0123456789").hexdigest()
+    Script(client, monkeypatch, body(b"012345678X"))
+    with pytest.raises(Problem, match="digest-mismatch"):
+        await client.download(BlobLink("model", path.name, 10), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("digest", [hashlib.sha256(b"").hexdigest(), "0" * 64])
+async def test_a_blob_of_no_bytes_is_judged_by_its_digest(
+    digest: str, clock: Clock, client: AggregatorClient, tmp_path: Path
+) -> None:
+    link = BlobLink("model", digest, 0)
+    if digest == "0" * 64:
+        with pytest.raises(Problem, match="digest-mismatch"):
+            await client.download(link, tmp_path / digest)
+    else:
+        await client.download(link, tmp_path / digest)
+        assert (tmp_path / digest).read_bytes() == b""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsilo.api.silo import Silo
-from fedsilo.durable import write_json
+from fedsilo.durable import write_json, write_with_digest
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo import full_disk
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
+from fedsilo_agent.trainer import mailbox as mailbox_module
 from fedsilo_agent.trainer.__main__ import _arguments, _run
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
@@ -55,7 +61,7 @@ def answer(volume: Volume, reply: Reply | BaseException, digest: str = "", round
         "settings": {},
         "acknowledged": None,
     }
-    write_json(volume.task, document | {"trees": {"model": digest}})
+    write_with_digest(volume.task, document | {"trees": {"model": digest}})
     mailbox = Mailbox(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
     runner: Any = Method(reply)
     no_personal_model: Any = None
@@ -74,8 +80,9 @@ def test_numbers_of_numpy_are_numbers(volume: Volume) -> None:
 
 
 def test_a_blob_that_holds_no_tensors_is_reported(volume: Volume) -> None:
-    (volume.blobs / "junk").write_bytes(b"junk")
-    name, said = answer(volume, Reply(), "junk")
+    digest = hashlib.sha256(b"junk").hexdigest()
+    (volume.blobs / digest).write_bytes(b"junk")
+    name, said = answer(volume, Reply(), digest)
     assert (name, said["reason"]) == ("failed.json", "ProtocolProblem")
 
 
@@ -144,3 +151,127 @@ def documents(directory: Path, spec: dict[str, Any], silo: Silo) -> list[str]:
     write_json(directory / "agent.json", agent)
     write_json(directory / "silo.json", silo.model_dump(by_alias=True, mode="json", exclude_none=True))
     return ["--agent", str(directory / "agent.json"), "--silo", str(directory / "silo.json")]
+
+
+class Inbox:
+    """An inbox with a task that was there before the trainer started."""
+
+    def __init__(self, volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.volume = volume
+        self.now = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.tree = {"w": np.arange(500, dtype=np.float32)}
+        self.blob = volume.blobs / write_blob(self.tree, volume.blobs).digest
+        self.write_task()
+
+    def write_task(self) -> None:
+        document = {"task": TASK, "step": "train", "phase": "train", "round": 1, "settings": {}}
+        write_with_digest(
+            self.volume.task, document | {"acknowledged": None, "trees": {"model": self.blob.name}}
+        )
+
+    def restarted(self) -> Mailbox:
+        return Mailbox(self.volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
+
+
+@pytest.fixture
+def inbox(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    return Inbox(volume, monkeypatch)
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_blob_that_a_restart_finds_damaged_waits_for_the_guard(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    flip(inbox.blob, -3)
+    mailbox = inbox.restarted()
+    assert [mailbox.pending() for _ in range(3)] == [None] * 3
+    assert caplog.text.count(f"{inbox.blob}: its SHA-256") == 1
+    inbox.blob.unlink()
+    assert mailbox.pending() is None
+    write_blob(inbox.tree, inbox.volume.blobs)
+    assert mailbox.pending() == TASK
+    assert mailbox.receive().task.trees["model"]["w"].tolist() == list(range(500))
+
+
+def test_a_blob_that_stays_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
+    flip(inbox.blob, -3)
+    mailbox = inbox.restarted()
+    assert mailbox.pending() is None
+    inbox.now += 61
+    assert mailbox.pending() == TASK
+    runner: Any = Method(Reply())
+    no_personal_model: Any = None
+    Trainer(mailbox, runner, no_personal_model).answer(TASK)
+    said = json.loads((inbox.volume.drop / TASK / "failed.json").read_bytes())
+    assert f"{inbox.blob}: its SHA-256" in said["message"]
+
+
+def test_a_damaged_task_waits_for_the_guard_and_drops_no_private_state(inbox: Inbox) -> None:
+    mailbox = inbox.restarted()
+    kept = inbox.volume.state / "r00000-train-north"
+    kept.mkdir()
+    flip(inbox.volume.task, 20)
+    assert (mailbox.pending(), mailbox.is_finished()) == (None, False)
+    assert mailbox.acknowledged_state() == State()
+    assert kept.exists()
+    inbox.write_task()
+    assert mailbox.pending() == TASK
+    flip(inbox.volume.task, 20)
+    assert mailbox.pending() is None
+    inbox.now += 61
+    with pytest.raises(FedsiloError, match=f"{inbox.volume.task}: "):
+        mailbox.pending()
+
+
+def test_private_state_that_is_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
+    before = inbox.restarted()
+    before.deliver("r00000", Reply(private=State({"control": inbox.tree})), State())
+    [stored] = (path for path in (inbox.volume.state / "r00000").iterdir() if path.name != "state.json")
+    flip(stored, -3)
+    document = {"task": TASK, "step": "train", "phase": "train", "round": 1, "settings": {}, "trees": {}}
+    write_with_digest(inbox.volume.task, document | {"acknowledged": "r00000"})
+    runner: Any = Method(Reply())
+    personal: Any = SimpleNamespace(publish=lambda _: None)
+    trainer = Trainer(inbox.restarted(), runner, personal)
+    trainer._publish()
+    trainer.answer(TASK)
+    said = json.loads((inbox.volume.drop / TASK / "failed.json").read_bytes())
+    assert f"{stored}: its SHA-256" in said["message"]
+
+
+@pytest.mark.parametrize("written", ["write_tensors", "write_durably"])
+def test_a_full_disk_is_waited_out(
+    written: str, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write, full = getattr(mailbox_module, written), [True, True]
+
+    def on_a_full_disk(*arguments: Any) -> Any:
+        if full:
+            full.pop()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*arguments)
+
+    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    monkeypatch.setattr(mailbox_module, written, on_a_full_disk)
+    mailbox = inbox.restarted()
+    runner: Any = Method(Reply({"w": np.ones(2, np.float32)}, 5))
+    no_personal_model: Any = None
+    Trainer(mailbox, runner, no_personal_model).answer(TASK)
+    assert json.loads((inbox.volume.drop / TASK / "reply.json").read_bytes())["samples"] == 5
+    assert "the silo's volume is full" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["tensors", "reply.json", "digests"])
+def test_a_reply_that_a_restart_finds_damaged_is_computed_again(name: str, inbox: Inbox) -> None:
+    before = inbox.restarted()
+    before.deliver(TASK, Reply({"w": np.ones(2, np.float32)}, 5), State())
+    assert before.pending() is None
+    assert inbox.restarted().pending() is None
+    flip(inbox.volume.drop / TASK / name, -3)
+    assert inbox.restarted().pending() == TASK

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.durable import write_json
+from fedsilo.durable import write_with_digest
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import PERSONAL, Reply
@@ -32,7 +32,7 @@ def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, Person
 def answer(mailbox: Mailbox, volume: Volume, task: str, tree: Tree, acknowledged: str | None) -> None:
     """A reply with this private model; then the guard names the last acknowledged task."""
     mailbox.deliver(task, Reply(private=State({PERSONAL: tree})), State())
-    write_json(volume.task, {"task": "next", "step": "train", "acknowledged": acknowledged})
+    write_with_digest(volume.task, {"task": "next", "step": "train", "acknowledged": acknowledged})
 
 
 def files(volume: Volume) -> list[str]:
@@ -58,7 +58,7 @@ def test_the_model_outlives_the_private_state_it_came_from(tmp_path: Path) -> No
     volume, mailbox, personal, tree = scene(tmp_path)
     answer(mailbox, volume, "r1", tree, "r1")
     personal.publish(mailbox.acknowledged_state())
-    write_json(volume.task, {"task": "r2", "step": "train", "acknowledged": "r2"})
+    write_with_digest(volume.task, {"task": "r2", "step": "train", "acknowledged": "r2"})
     assert not mailbox.acknowledged_state().trees
     personal.publish(mailbox.acknowledged_state())
     load_model(volume.state / "personal.safetensors")

@@ -1,0 +1,50 @@
+"""Digests of a drop's files, by which a restarted guard or trainer sees whether the drop still holds.
+
+They protect against disks, not against the trainer: a drop without them is taken as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from io import BufferedReader
+from pathlib import Path
+
+DIGESTS = "digests"
+"""Name of the file; the others are `tensors` and `reply.json`."""
+
+MAX_BYTES = 4096
+"""Largest file of digests that is read."""
+
+
+def write_digests(drop: Path, digests: Mapping[str, str]) -> None:
+    """Write them; `reply.json`, which is written later, completes the drop."""
+    (drop / DIGESTS).write_text(json.dumps(dict(digests), sort_keys=True))
+
+
+def damaged_file(
+    drop: Path, open_file: Callable[[Path], AbstractContextManager[BufferedReader]], max_bytes: int
+) -> Path | None:
+    """The first file of a complete drop that is not what the trainer wrote; None if all of it holds.
+
+    :param open_file: how this process opens a file of the trainer's.
+    :param max_bytes: larger files are not read; whoever uses them refuses them.
+    """
+    if not (drop / DIGESTS).exists():
+        return None
+    with open_file(drop / DIGESTS) as file:
+        content = file.read(MAX_BYTES)
+    try:
+        digests = json.loads(content)
+        wanted = {name: digests[name] for name in ("reply.json", "tensors")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return drop / DIGESTS
+    for name, digest in wanted.items():
+        with open_file(drop / name) as file:
+            small = file.seek(0, 2) <= max_bytes
+            file.seek(0)
+            if small and hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                return drop / name
+    return None

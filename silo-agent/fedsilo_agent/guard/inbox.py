@@ -1,0 +1,102 @@
+"""What the guard hands to the trainer: the task, and its blobs as the aggregator signed for them.
+
+A blob is named by its digest. One that this process fetched has been checked; one that an earlier process left is
+checked before the trainer is told of it, and is fetched again if it is damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from fedsilo.durable import write_with_digest
+from fedsilo.errors import PolicyRefused
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import BlobLink, Task
+from fedsilo_agent.guard.client import AggregatorClient
+
+log = logging.getLogger("fedsilo.guard")
+
+MAX_VOLUME_SHARE = 0.9
+"""Part of the volume's free space that a task's blobs may take: the aggregator must not fill the silo's disk."""
+
+
+class Inbox:
+    """The guard's side of the volume's inbox."""
+
+    def __init__(self, volume: Volume, client: AggregatorClient) -> None:
+        self._volume = volume
+        self._client = client
+        self._handed_over: set[str] = set()
+        self._checked: set[str] = set()
+
+    async def put(self, task: Task, acknowledged: str | None) -> None:
+        """Fetch the task's blobs and give it to the trainer.
+
+        :param acknowledged: the last task whose update the aggregator has.
+        :raises PolicyRefused: when its blobs are too large for the volume.
+        :raises Problem: when a blob cannot be had.
+        :raises OSError: when there is no space now.
+        """
+        digests = {link.digest for link in task.blobs}
+        # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
+        for path in self._volume.blobs.iterdir():
+            if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
+                path.unlink()
+        self._handed_over = digests
+        missing = [link for link in task.blobs if not await self._has(link)]
+        self._require_space(task, sum(link.length for link in missing))
+        for link in missing:
+            await self._client.download(link, self._path(link))
+            self._checked.add(link.digest)
+        self.write(task, acknowledged)
+
+    def write(self, task: Task, acknowledged: str | None) -> None:
+        """Give a task to the trainer whose blobs, if any, are there."""
+        document = {
+            "task": task.task,
+            "step": task.step,
+            "phase": task.phase,
+            "round": task.round,
+            "trees": {link.name: link.digest for link in task.blobs},
+            "settings": dict(task.settings),
+            "acknowledged": acknowledged,
+        }
+        write_with_digest(self._volume.task, document)
+
+    def _path(self, link: BlobLink) -> Path:
+        return self._volume.blobs / link.digest
+
+    async def _has(self, link: BlobLink) -> bool:
+        path = self._path(link)
+        if not path.exists():
+            return False
+        if link.digest not in self._checked:
+            if await asyncio.to_thread(_digest, path) != link.digest:
+                log.warning("%s: damaged, its bytes are not those of its name; fetching it again", path)
+                path.unlink()
+                return False
+            self._checked.add(link.digest)
+        return True
+
+    def _require_space(self, task: Task, needed: int) -> None:
+        usage = shutil.disk_usage(self._volume.blobs)
+        if needed > usage.total * MAX_VOLUME_SHARE:
+            raise PolicyRefused(
+                f"task {task.task}: its blobs have {needed} bytes, the silo's volume has {usage.free} free"
+            )
+        if needed > usage.free * MAX_VOLUME_SHARE:
+            text = (
+                f"{os.strerror(errno.ENOSPC)}: task {task.task} needs {needed} bytes, {usage.free} are free"
+            )
+            raise OSError(errno.ENOSPC, text)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

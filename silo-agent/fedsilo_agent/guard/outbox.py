@@ -1,0 +1,105 @@
+"""Signed updates on their way: the same bytes are sent until the aggregator has them or refuses them for good.
+
+An update that an earlier process signed is sent only if it still has the digest of its line in the audit log. If not,
+the file is damaged: it is removed, and its task is answered again from what the trainer dropped.
+
+A refusal is final when the update is not awaited any more, or when all of it was sent and refused. Only then is it
+dropped, and both sides know: the audit log says so, and unless it is simply too late, a failure is reported, so that
+the round does not wait for this silo.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from fedsilo.errors import Problem
+from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.client import AggregatorClient
+
+log = logging.getLogger("fedsilo.guard")
+
+SETTLED_CODES = frozenset({"already-accepted", "round-closed", "job-finished"})
+"""Refusals that say that the aggregator does not wait for the update any more."""
+
+
+class Outbox:
+    """The updates in a directory that only the guard writes."""
+
+    def __init__(self, directory: Path, client: AggregatorClient, audit: AuditLog) -> None:
+        self._directory = directory
+        self._client = client
+        self._audit = audit
+        self._signed: dict[str, str] = {}
+
+    def clear_unfinished(self) -> None:
+        """Remove what a crash left of an update that was not on record yet."""
+        for path in self._directory.iterdir():
+            if path.suffix != ".update":
+                path.unlink()
+
+    def path(self, task: str) -> Path:
+        """Where the signed update of a task lies."""
+        return self._directory / f"{task}.update"
+
+    def add(self, task: str, signed: Path, digest: str) -> None:
+        """Take an update of this process that is on record, under its final name."""
+        self._signed[task] = digest
+        signed.replace(self.path(task))
+
+    def holds(self, task: str) -> bool:
+        """Whether there is an update for the task; a damaged one is removed."""
+        path = self.path(task)
+        if not path.exists():
+            return False
+        if task not in self._signed:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != self._audit.record.departures.get(task):
+                log.error("%s: damaged, it is not what was signed; the trainer's reply is signed again", path)
+                path.unlink()
+                return False
+            self._signed[task] = digest
+        return True
+
+    async def send(self, task: str, **facts: Any) -> None:
+        """Send the update that is held for the task, until it is acknowledged or refused for good.
+
+        :param facts: for the audit line of a refusal.
+        """
+        digest = self._signed[task]
+        try:
+            await self._client.upload(task, self.path(task), digest)
+        except Problem as problem:
+            await self.drop(task, problem, **facts)
+        else:
+            self._audit.write("acknowledged", task=task, digest=digest)
+            self._remove(task)
+
+    async def settle(self) -> bool:
+        """Send what was signed and not acknowledged so far; whether there was any."""
+        held = [path.stem for path in sorted(self._directory.glob("*.update")) if self.holds(path.stem)]
+        for task in held:
+            await self.send(task)
+        return bool(held)
+
+    async def drop(self, task: str, problem: Problem, **facts: Any) -> None:
+        """Give up a task after a final refusal, with or without an update of it."""
+        log.warning("task %s: %s", task, problem)
+        self._audit.write("not-accepted", task=task, code=problem.code, **facts)
+        if problem.code not in SETTLED_CODES:
+            await self.report(task, problem.reason, str(problem))
+        self._remove(task)
+
+    async def report(self, task: str, reason: str, message: str) -> None:
+        """Tell the aggregator why there will be no update for a task."""
+        try:
+            await self._client.report_failure(task, reason, message)
+        except Problem as problem:
+            log.warning("the failure of task %s was not taken: %s", task, problem)
+
+    def _remove(self, task: str) -> None:
+        self.path(task).unlink(missing_ok=True)
+        self._signed.pop(task, None)

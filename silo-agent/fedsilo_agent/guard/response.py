@@ -1,0 +1,65 @@
+"""What the aggregator answers: a response, or the refusal that it carries as a `Problem`."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+
+from fedsilo.errors import Problem
+from fedsilo.wire import MAX_ENVELOPE_BYTES
+from fedsilo.wire.problems import STATUS, one_line
+from fedsilo_agent.guard.text import bounded
+
+MAX_DETAIL_BYTES = 1000
+"""Bytes of a refusal's text that are kept."""
+
+
+class AggregatorUnavailable(Exception):
+    """The aggregator cannot be reached or does not speak the protocol now; trying again may help."""
+
+
+class Response:
+    """A response whose refusal is raised as the `Problem` that it carries."""
+
+    def __init__(self, request: object) -> None:
+        self._request = request
+
+    async def __aenter__(self) -> aiohttp.ClientResponse:
+        response: aiohttp.ClientResponse = await self._request.__aenter__()  # type: ignore[attr-defined]
+        if response.status >= 300:
+            try:
+                raise await _problem(response)
+            finally:
+                response.release()
+        return response
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._request.__aexit__(*error)  # type: ignore[attr-defined]
+
+
+async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body of a response, limited so that it cannot fill the guard's memory.
+
+    :raises AggregatorUnavailable: when it is larger.
+    """
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > limit:
+            raise AggregatorUnavailable(f"an answer of more than {limit} bytes")
+    return bytes(body)
+
+
+async def _problem(response: aiohttp.ClientResponse) -> Exception:
+    try:
+        document = json.loads(await read_bounded(response, MAX_ENVELOPE_BYTES))
+        code = document["type"].removeprefix("urn:fedsilo:problem:")
+        detail = document["detail"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailable):
+        # HEAD has no body to carry a document; a proxy may answer in a format of its own.
+        code, detail = response.headers.get("Problem", ""), f"status {response.status}"
+    if code in STATUS:
+        return Problem(code, one_line(bounded(str(detail), MAX_DETAIL_BYTES)))
+    reason = one_line(bounded(str(response.reason), MAX_DETAIL_BYTES))
+    return AggregatorUnavailable(f"status {response.status} {reason}")

@@ -1,0 +1,294 @@
+"""A guard over a disk that is damaged or full, and an aggregator that refuses: no honest update is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.api.agent import SiloAgent
+from fedsilo.api.loading import load_document
+from fedsilo.api.silo import Silo
+from fedsilo.durable import read_json
+from fedsilo.errors import Problem
+from fedsilo.silo import full_disk
+from fedsilo.silo.drop import write_digests
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors
+from fedsilo_agent.guard import audit, inbox, loop
+from fedsilo_agent.guard.loop import Guard
+from fedsilo_agent.guard.task_check import TaskCheck
+from tests.integration.service.client import contract_of, signature_of
+from tests.integration.service.scripted import TREE
+from tests.integration.service.site import Site, federation
+
+TASK = "r00001-train-north"
+
+
+class Aggregator:
+    """The guard's client in memory.
+
+    :ivar uploads: the updates that arrived, by task.
+    :ivar refusals: what the next uploads are refused with.
+    """
+
+    def __init__(self, key: SigningKey, blob: bytes) -> None:
+        self.key = key
+        self.blob = blob
+        self.tasks: list[Task] = []
+        self.uploads: dict[str, list[bytes]] = {}
+        self.refusals: list[Problem] = []
+        self.failures: dict[str, tuple[str, str]] = {}
+        self.fetched = 0
+        self.repeats = 0
+
+    async def task(self, after: str, wait: float) -> bytes | None:
+        names = [task.task for task in self.tasks]
+        position = names.index(after) + 1 if after in names else 0
+        if self.repeats > 0 and position > 0:
+            self.repeats -= 1
+            return seal_task(self.tasks[position - 1], self.key)
+        while position > 0 and names[position - 1] not in self.uploads.keys() | self.failures.keys():
+            await asyncio.sleep(0.001)
+        return seal_task(self.tasks[position], self.key)
+
+    async def download(self, link: BlobLink, path: Path) -> None:
+        self.fetched += 1
+        path.write_bytes(self.blob)
+
+    async def upload(self, task: str, path: Path, digest: str) -> None:
+        content = path.read_bytes()
+        assert hashlib.sha256(content).hexdigest() == digest
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.uploads.setdefault(task, []).append(content)
+
+    async def report_failure(self, task: str, reason: str, message: str) -> None:
+        self.failures[task] = (reason, message)
+
+
+class Scene:
+    """A silo's volume, its guard and the aggregator; the trainer has dropped an honest reply already."""
+
+    def __init__(self, root: Path) -> None:
+        site = Site(root, federation(), port=1)
+        directory = site.workdir.silo("north")
+        agent = load_document(directory / "agent.json", SiloAgent)
+        self.check = TaskCheck(agent, load_document(directory / "silo.json", Silo))
+        self.volume: Volume = site.workdir.volume("north")
+        self.volume.prepare()
+        self.key = SigningKey.load(self.volume.guard / "key.pem")
+        ref = write_blob(TREE, site.workdir.aggregator)
+        content = (site.workdir.aggregator / ref.digest).read_bytes()
+        self.aggregator = Aggregator(SigningKey.load(site.workdir.secrets / "task-key.pem"), content)
+        self.blob = self.volume.blobs / ref.digest
+        self.honest: dict[str, Any] = {
+            "job": site.uid,
+            "silo": site.silos[0],
+            "task": TASK,
+            "round": 1,
+            "phase": "train",
+            "step": "train",
+            "spec_digest": bytes.fromhex(site.spec_digest),
+            "contract": bytes.fromhex(contract_of(site, "train", TREE).digest()),
+            "blobs": (BlobLink("model", ref.digest, ref.length),),
+        }
+        document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
+        (self.volume.drop / "signature.json").write_text(json.dumps(document))
+        self.drop(TASK)
+
+    def drop(self, task: str) -> None:
+        directory = self.volume.drop / task
+        directory.mkdir()
+        write_tensors(TREE, directory / "tensors")
+        (directory / "reply.json").write_text(json.dumps({"samples": 10, "metrics": {}, "support": {}}))
+
+    @property
+    def update(self) -> Path:
+        return self.volume.outbox / f"{TASK}.update"
+
+    async def run(self) -> None:
+        """Start a guard and let it answer the task, to the end of the job."""
+        finish = {"task": FINISH, "step": FINISH, "blobs": (), "settings": {"succeeded": True}}
+        self.aggregator.tasks = [Task(**self.honest), Task(**(self.honest | finish))]
+        client: Any = self.aggregator
+        async with asyncio.timeout(60):
+            await Guard(self.check, self.volume, self.key, client).run()
+
+    def events(self) -> list[str]:
+        lines = (self.volume.audit / "log.jsonl").read_text().splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.fixture
+async def killed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A scene whose first guard died with the signed update in its outbox."""
+
+    async def die(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(scene.aggregator, "upload", die)
+        with pytest.raises(ZeroDivisionError):
+            await scene.run()
+    assert scene.update.exists()
+    return scene
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+async def test_an_update_that_is_damaged_in_the_outbox_is_signed_again(
+    killed: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    signed = killed.update.read_bytes()
+    flip(killed.update, -1)
+    await killed.run()
+    assert killed.aggregator.uploads[TASK] == [signed]
+    assert f"{killed.update}: damaged" in caplog.text
+    assert killed.events() == ["signature", "departure", "departure", "acknowledged", "finished"]
+
+
+async def test_a_restarted_guard_sends_what_was_signed_and_fetches_nothing(killed: Scene) -> None:
+    signed = killed.update.read_bytes()
+    await killed.run()
+    assert killed.aggregator.uploads[TASK] == [signed]
+    assert killed.aggregator.fetched == 1
+    assert killed.events() == ["signature", "departure", "acknowledged", "finished"]
+
+
+async def test_a_damaged_blob_of_the_inbox_is_fetched_again(
+    killed: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed.update.unlink()
+    flip(killed.blob, -1)
+    await killed.run()
+    assert killed.aggregator.fetched == 2
+    assert killed.blob.read_bytes() == killed.aggregator.blob
+    assert f"{killed.blob}: damaged" in caplog.text
+
+
+async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
+    killed.update.unlink()
+    await killed.run()
+    assert killed.aggregator.fetched == 1
+
+
+async def test_a_final_refusal_is_known_to_both_sides(scene: Scene) -> None:
+    scene.aggregator.refusals = [Problem("not-finite", "block encoder.weight has a NaN")]
+    await scene.run()
+    reason, message = scene.aggregator.failures[TASK]
+    assert (reason, message) == ("ProtocolProblem", "not-finite: block encoder.weight has a NaN")
+    assert scene.events() == ["signature", "departure", "not-accepted", "finished"]
+    assert not scene.update.exists()
+
+
+async def test_an_update_that_is_too_late_is_no_failure(killed: Scene) -> None:
+    killed.aggregator.refusals = [Problem("round-closed", "too late")]
+    killed.honest["task"] = "r00002-train-north"
+    killed.drop("r00002-train-north")
+    await killed.run()
+    assert killed.aggregator.failures == {}
+    events = ["signature", "departure", "not-accepted", "departure", "acknowledged", "finished"]
+    assert killed.events() == events
+
+
+async def test_a_blob_that_cannot_be_had_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def download(*_: object) -> None:
+        raise Problem("digest-mismatch", "blob model: received 1, the task names 2")
+
+    monkeypatch.setattr(scene.aggregator, "download", download)
+    await scene.run()
+    assert scene.aggregator.failures[TASK][0] == "ProtocolProblem"
+    assert scene.events() == ["signature", "not-accepted", "finished"]
+
+
+def full_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which finds the disk full the first time."""
+    tries: list[int] = []
+
+    def on_a_full_disk(*arguments: Any, **options: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*arguments, **options)
+
+    return on_a_full_disk
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(audit, "append_durably"), (loop, "sign_reply"), (inbox, "write_with_digest")],
+    ids=["audit log", "update", "inbox"],
+)
+async def test_a_full_disk_is_waited_out(
+    module: Any,
+    name: str,
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    monkeypatch.setattr(module, name, full_once(getattr(module, name)))
+    await scene.run()
+    assert len(scene.aggregator.uploads[TASK]) == 1
+    assert "the silo's volume is full" in caplog.text
+    assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
+
+
+async def test_blobs_for_which_there_is_no_space_now_are_waited_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = shutil.disk_usage(scene.volume.root)
+    usages = [found._replace(free=0), found]
+    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usages.pop(0))
+    await scene.run()
+    assert len(scene.aggregator.uploads[TASK]) == 1
+    assert "0 are free" in caplog.text
+
+
+async def test_a_task_that_is_given_again_and_again_is_answered_all_the_same(scene: Scene) -> None:
+    scene.aggregator.repeats = 8
+    await scene.run()
+    assert set(scene.aggregator.uploads) == {TASK}
+    assert len(set(scene.aggregator.uploads[TASK])) == 1
+    assert scene.events()[-2:] == ["acknowledged", "finished"]
+    assert scene.aggregator.fetched == 1
+
+
+async def test_the_trainer_learns_what_was_acknowledged_from_the_audit_log(killed: Scene) -> None:
+    await killed.run()
+    document = read_json(killed.volume.task)
+    assert document["acknowledged"] == TASK
+    names = {path.name for path in killed.volume.guard.iterdir()}
+    assert names == {"agent.json", "silo.json", "key.pem", "outbox"}, (
+        "no second record that could say otherwise"
+    )
+
+
+@pytest.mark.parametrize("name", ["tensors", "reply.json"])
+async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(name: str, killed: Scene) -> None:
+    killed.update.unlink()
+    drop = killed.volume.drop / TASK
+    names = ("tensors", "reply.json")
+    write_digests(drop, {name: hashlib.sha256((drop / name).read_bytes()).hexdigest() for name in names})
+    flip(drop / name, -3)
+    await killed.run()
+    assert killed.aggregator.uploads == {}
+    assert f"{TASK}/{name}: damaged" in killed.aggregator.failures[TASK][1]
