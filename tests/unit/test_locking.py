@@ -27,6 +27,12 @@ def test_a_lock_ends_with_its_block_and_the_next_holder_replaces_the_name(tmp_pa
         assert lock.holder == "short", "the file stays, and says who was last"
 
 
+def test_a_damaged_name_of_the_holder_is_shown_as_far_as_it_can_be(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path) as lock:
+        (tmp_path / "lock").write_bytes(b"process \xff")
+        assert lock.holder == "process \ufffd"
+
+
 def test_before_the_first_holder_there_is_no_name(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path) as lock:
         assert lock.holder == ""

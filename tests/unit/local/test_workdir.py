@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.api.loading import JobManifest, load
-from fedsilo.errors import FileDamaged
+from fedsilo.errors import FileDamaged, Problem
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.workdir import Workdir
 from tests.integration.local.manifest import silos, write
@@ -91,6 +91,19 @@ def test_a_single_flipped_bit_of_the_record_is_noticed(workdir: Workdir, manifes
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(FileDamaged):
             claim(workdir, manifest)
+
+
+@pytest.mark.parametrize("name", ["aggregator-secrets/task-key.pem", "silos/north/guard/key.pem"])
+@pytest.mark.parametrize("content", [b"", bytes(119), b"-----BEGIN PRIVATE KEY-----\n"])
+def test_a_damaged_key_is_named(name: str, content: bytes, workdir: Workdir, manifest: JobManifest) -> None:
+    workdir.write_inputs(manifest, "uid", 1)
+    (workdir.root / name).write_bytes(content)
+    with pytest.raises(Problem) as raised:
+        workdir.write_inputs(manifest, "uid", 1)
+    assert str(workdir.root / name) in str(raised.value)
+    assert str(raised.value).endswith("; make a new one")
+    (workdir.root / name).unlink()
+    workdir.write_inputs(manifest, "uid", 1)
 
 
 def test_a_result_is_there_whole_or_not_at_all(workdir: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
