@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -67,3 +68,31 @@ def test_a_killed_run_leaves_nothing_running_and_resumes_to_the_same_model(
     ended = run(steady, workdir, "--resume")
     assert f"round {done}/3" not in ended.err
     _same(ended, undisturbed)
+
+
+def test_a_run_whose_disk_damaged_an_accepted_update_resumes_to_the_same_model(
+    undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+) -> None:
+    workdir = tmp_path / "run"
+    process = launch(steady, workdir)
+    _in_a_later_round(process, workdir)
+    guard = pids(workdir)["north guard"]
+    assert guard is not None
+    os.kill(guard, signal.SIGSTOP)  # so that the round stays open
+
+    def accepted() -> list[Path]:
+        found = sorted(workdir.glob("aggregator/open/*/*.update"))
+        return [] if any(path.stem.endswith("-north") for path in found) else found
+
+    until(accepted, "the answer of another silo")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    os.kill(guard, signal.SIGCONT)
+    until(lambda: not running_processes(workdir), "the end of all processes")
+    update, *_ = accepted()
+    content = bytearray(update.read_bytes())
+    content[-1] ^= 1
+    update.write_bytes(content)
+    _same(run(steady, workdir, "--resume"), undisturbed)
+    log = (workdir / "logs" / "aggregator.log").read_text()
+    assert f"{update}: the accepted update of " in log
