@@ -132,6 +132,8 @@ class ForkServerClient:
             # The end of its input: it kills everything below it. Before it is ready, there is nothing.
             with contextlib.suppress(BrokenPipeError):
                 self._requests.close()
+            # Its answers end with it, which is noticed sooner than `wait` with a limit would.
+            select.select([self._answers], [], [], GRACE_SECONDS)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE_SECONDS)
         self._closed, self._ready = True, False
