@@ -14,7 +14,7 @@ import json, sys
 from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
-from fedsilo.durable import write_json
+from fedsilo.durable import write_with_digest
 from fedsilo.local.fork_server import PRELOADED
 from fedsilo.local.workdir import Workdir
 from fedsilo.validation import load_manifest
@@ -26,7 +26,7 @@ workdir.root.mkdir()
 workdir.write_inputs(manifest, "uid", 1)
 volume = workdir.volume(manifest.silos[0].metadata.name)
 volume.prepare_trainer()
-write_json(volume.task, {"step": "finish", "task": "finish", "acknowledged": None})
+write_with_digest(volume.task, {"step": "finish", "task": "finish", "acknowledged": None})
 arguments = ["--agent", f"{volume.root}/agent.json", "--silo", f"{volume.root}/silo.json"]
 before = set(sys.modules)
 trainer = import_module("fedsilo_agent.trainer.__main__")
