@@ -19,8 +19,9 @@ from fedsilo.wire.tensors import TensorSpec
 KINDS = ("model", "class_counts", "class_means", "class_covariances", "averaged_gradients")
 """What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
 
-METRIC_RANGE = (-1e30, 1e30)
-"""Values that a metric may have unless its contract says otherwise: so its square, and sums over silos, stay finite."""
+METRIC_RANGE = (-1e100, 1e100)
+"""Values that a metric may have unless its contract says otherwise: its square, and sums over silos, stay finite, and
+every float32 is among them, such as the loss of a model that diverges."""
 
 
 @dataclass(frozen=True)
