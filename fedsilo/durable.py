@@ -2,6 +2,9 @@
 
 A disk may still lose or change what it was given: what is read again is checked, and a file that is not what was
 written is a `FileDamaged`.
+
+Whatever changes a directory that must survive does so through the verbs here, each of which is one `Step` for
+`intercept`: so tests can crash, fail or tear every single step.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +28,25 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 RESTORE = "restore it from a backup, or begin anew in an empty directory"
 """What a person can do about a damaged file that has no other remedy."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of what is on the disk.
+
+    :param operation: `create`, `append`, `truncate`, `sync`, `sync-directory`, `rename`, `link`, `unlink`,
+        `remove-tree` or `make-directory`.
+    :param path: what it is done to; of a rename or a link, the name before.
+    :param target: the new name.
+    """
+
+    operation: str
+    path: Path
+    target: Path | None = None
+
+
+intercept: Callable[[Step, Callable[[], None]], None] | None = None
+"""Performs every step in a test, which sets it; None, always outside of tests, just performs them."""
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -112,10 +136,13 @@ def _parsed(path: Path, content: bytes, remedy: str) -> Any:
 
 
 def append_durably(path: Path, line: str) -> None:
-    """Append one line and flush it to the disk."""
+    """Append one line and flush it to the disk; the file is made where there is none."""
+    new = not path.exists()
     with path.open("ab") as file:
         file.write(line.encode() + b"\n")
         sync(file)
+    if new:
+        sync_directory(path.parent)
 
 
 @contextlib.contextmanager
@@ -128,31 +155,100 @@ def temporary_file(directory: Path, mode: int = 0o666) -> Iterator[tuple[Buffere
     :param mode: permissions, less the process's umask.
     """
     path = directory / f".{secrets.token_hex(8)}.tmp"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    opened: list[int] = []
+    _perform("create", path, lambda: opened.append(os.open(path, flags, mode)))
     try:
-        with os.fdopen(descriptor, "w+b") as file:
+        with os.fdopen(opened[0], "w+b") as file:
             yield file, path
     finally:
-        path.unlink(missing_ok=True)
+        unlink(path, missing_ok=True)
 
 
 def publish(file: BinaryIO, temporary: Path, path: Path) -> None:
     """Give a temporary file its name, in the same directory, once all of it is on disk."""
     sync(file)
-    temporary.replace(path)
+    rename(temporary, path)
     sync_directory(path.parent)
 
 
 def sync(file: BinaryIO) -> None:
     """Return when everything written to the file is on disk."""
     file.flush()
-    os.fsync(file.fileno())
+    if intercept is None:
+        os.fsync(file.fileno())
+    else:
+        opened = Path(f"/proc/self/fd/{file.fileno()}").readlink()
+        intercept(Step("sync", opened), lambda: os.fsync(file.fileno()))
 
 
 def sync_directory(directory: Path) -> None:
     """Return when the directory's entries, new names and renames, are on disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+
+    def perform() -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    _perform("sync-directory", directory, perform)
+
+
+def append(path: Path, content: bytes | bytearray) -> None:
+    """Append to a file that nothing relies on before `sync`; it is made where there is none."""
+
+    def perform() -> None:
+        with path.open("ab") as file:
+            file.write(content)
+
+    _perform("append", path, perform)
+
+
+def truncate(path: Path, size: int) -> None:
+    """Drop what comes after so many bytes of a file, until the next `sync` perhaps not for ever."""
+    _perform("truncate", path, lambda: os.truncate(path, size))
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file another name, which it takes from any other file; on disk after `sync_directory`."""
+
+    def perform() -> None:
+        path.replace(target)
+
+    _perform("rename", path, perform, target)
+
+
+def link(path: Path, target: Path) -> None:
+    """Give a file a second name; on disk after `sync_directory`.
+
+    :raises FileExistsError: when there is a file of that name.
+    """
+    _perform("link", path, lambda: os.link(path, target), target)
+
+
+def unlink(path: Path, missing_ok: bool = False) -> None:
+    """Remove a file; after a power cut before `sync_directory`, it may be there again."""
+    if not missing_ok or os.path.lexists(path):
+        _perform("unlink", path, lambda: path.unlink(missing_ok))
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory with all that is in it, which, as with `unlink`, may be there again."""
+    _perform("remove-tree", directory, lambda: shutil.rmtree(directory))
+
+
+def make_directory(directory: Path) -> None:
+    """Return when the directory, and those above it, are there and on disk."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    _perform("make-directory", directory, lambda: directory.mkdir(exist_ok=True))
+    sync_directory(directory.parent)
+
+
+def _perform(operation: str, path: Path, perform: Callable[[], None], target: Path | None = None) -> None:
+    if intercept is None:
+        perform()
+    else:
+        intercept(Step(operation, path, target), perform)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsilo.api.digest import spec_digest
+from fedsilo.durable import make_directory
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
@@ -52,7 +53,7 @@ def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[Non
 
 def _lock_in(directory: Path) -> DirectoryLock:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         return DirectoryLock(directory)
     except OSError as error:
         raise FedsiloError(

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import is_disk_full
+from fedsilo.durable import append, is_disk_full, sync, unlink
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
@@ -232,7 +231,7 @@ class Uploads:
     def _drop(self, partial: _Partial) -> None:
         if self._partials.get(partial.task) is partial:
             del self._partials[partial.task]
-        partial.path.unlink(missing_ok=True)
+        unlink(partial.path, missing_ok=True)
 
 
 def _restore(partial: _Partial) -> None:
@@ -247,17 +246,16 @@ def _restore(partial: _Partial) -> None:
         return
     except (Problem, OSError) as error:
         log.warning("%s does not hold (%s); dropped, the upload starts again from 0", partial.path, error)
-        partial.path.unlink(missing_ok=True)
+        unlink(partial.path, missing_ok=True)
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
 
 
 def _check_and_write(partial: _Partial, buffer: bytearray) -> None:
     partial.checker.feed(memoryview(buffer))
-    with partial.path.open("ab") as file:
-        file.write(buffer)
+    append(partial.path, buffer)
     partial.size += len(buffer)
 
 
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        sync(file)

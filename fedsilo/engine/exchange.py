@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_with_digest, sync_directory, write_with_digest
+from fedsilo.durable import read_with_digest, rename, sync_directory, unlink, write_with_digest
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
@@ -113,7 +113,7 @@ class OpenExchange:
 
     def accept(self, silo: str, upload: Path, update: AcceptedUpdate) -> None:
         """Move the silo's checked update, which is on the disk, to `update_path`, and count the answer."""
-        upload.replace(self.update_path(update.header.task))
+        rename(upload, self.update_path(update.header.task))
         sync_directory(self.directory)
         self._count(silo, update)
 
@@ -132,7 +132,8 @@ class OpenExchange:
     def forget_failures(self) -> None:
         """Give the failed silos another try, and the round its full time, when the job is resumed."""
         for path in (self._failures_path, self._elapsed_path):
-            path.unlink(missing_ok=True)
+            unlink(path, missing_ok=True)
+        sync_directory(self.directory)
 
     @property
     def _failures_path(self) -> Path:
@@ -156,9 +157,9 @@ class OpenExchange:
     def _drop_damaged(self) -> None:
         """Let go of damaged updates; they go last, so that an interruption repeats all of it."""
         self._store_failures({silo: why for silo, why in self._failures.items() if silo not in self.damaged})
-        self._elapsed_path.unlink(missing_ok=True)
+        unlink(self._elapsed_path, missing_ok=True)
         for silo in self.damaged:
-            self.update_path(self.tasks[silo].id).unlink()
+            unlink(self.update_path(self.tasks[silo].id))
         sync_directory(self.directory)
 
     def _count(self, silo: str, update: AcceptedUpdate) -> None:

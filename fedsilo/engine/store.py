@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,12 @@ from typing import Any
 from fedsilo.durable import (
     RESTORE,
     append_durably,
+    make_directory,
     read_with_digest,
+    remove_tree,
     require_content,
-    sync_directory,
+    truncate,
+    unlink,
     write_with_digest,
 )
 from fedsilo.errors import FileDamaged, WorkdirConflict
@@ -79,11 +81,10 @@ class JobStore:
         :raises WorkdirConflict: when it belongs to another job or another specification.
         :raises FileDamaged: when the file that says so is damaged, or missing beside a state.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.blobs.mkdir(exist_ok=True)
-        self._open.mkdir(exist_ok=True)
+        for directory in (self.blobs, self._open):
+            make_directory(directory)
         for path in self.directory.glob(".*.tmp"):  # a crash's unfinished files
-            path.unlink()
+            unlink(path)
         identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
         found = read_with_digest(path)
@@ -156,22 +157,20 @@ class JobStore:
     def exchange(self, name: str) -> Path:
         """Directory of the open exchange."""
         path = self._open / name
-        path.mkdir(exist_ok=True)
-        sync_directory(self._open)
+        make_directory(path)
         return path
 
     def sweep(self, keep: set[str], exchange: str | None) -> None:
         """Drop closed exchanges, and blobs that neither the state nor an open task refers to."""
         for path in self._open.iterdir():
             if path.name != exchange:
-                shutil.rmtree(path)
+                remove_tree(path)
         self._drop_blobs_except(keep)
 
     def _truncate_history(self) -> None:
         """Drop lines beyond the commit point, which a failed try has left."""
         if self._history.exists() and self._history.stat().st_size > self._committed:
-            with self._history.open("r+b") as file:
-                file.truncate(self._committed)
+            truncate(self._history, self._committed)
 
     def _require_unused(self) -> None:
         """Check that a directory without a state has nothing that only follows one.
@@ -198,4 +197,4 @@ class JobStore:
     def _drop_blobs_except(self, keep: set[str]) -> None:
         for path in self.blobs.iterdir():
             if path.name not in keep:
-                path.unlink()
+                unlink(path)

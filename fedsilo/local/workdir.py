@@ -27,7 +27,16 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import read_with_digest, temporary_file, write_durably, write_json, write_with_digest
+from fedsilo.durable import (
+    make_directory,
+    publish,
+    read_with_digest,
+    temporary_file,
+    unlink,
+    write_durably,
+    write_json,
+    write_with_digest,
+)
 from fedsilo.errors import WorkdirConflict
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.locking import NAME as LOCK_FILE
@@ -87,7 +96,7 @@ class Workdir:
             nothing in it was changed then.
         """
         self._refuse_foreign_directory(resume)
-        space.wait(lambda: self.root.mkdir(parents=True, exist_ok=True))
+        space.wait(lambda: make_directory(self.root))
         with space.wait(lambda: DirectoryLock(self.root)) as lock:
             if not lock.acquire():
                 raise WorkdirConflict(
@@ -141,7 +150,7 @@ class Workdir:
     def write_inputs(self, federation: JobManifest, uid: str, port: int) -> None:
         """Write what each process needs: keys where there are none, the job, the trust between both sides."""
         for directory in (self.aggregator, self.secrets, self.logs):
-            directory.mkdir(exist_ok=True)
+            make_directory(directory)
         self.secrets.chmod(0o700)
         authority = make_authority()
         certificate, key = issue_server(authority, ["localhost", "127.0.0.1"])
@@ -177,9 +186,9 @@ class Workdir:
         """Put the result where the user looks for it: each file whole, or as it was."""
         for name in RESULTS:
             if (self.aggregator / name).exists():
-                with temporary_file(self.root) as (_, temporary):
+                with temporary_file(self.root) as (file, temporary):
                     shutil.copyfile(self.aggregator / name, temporary)
-                    temporary.replace(self.root / name)
+                    publish(file, temporary, self.root / name)
 
 
 def _clear_outcome(volume: Volume) -> None:
@@ -188,7 +197,7 @@ def _clear_outcome(volume: Volume) -> None:
     Otherwise guard or trainer, whichever starts first, would take it for current.
     """
     for path in (volume.task, *volume.drop.rglob("failed.json")):
-        path.unlink(missing_ok=True)
+        unlink(path, missing_ok=True)
 
 
 def _key(path: Path) -> SigningKey:

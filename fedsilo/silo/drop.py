@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
 
+from fedsilo.durable import append
+
 DIGESTS = "digests"
 """Name of the file; the others are `tensors` and `reply.json`."""
 
@@ -21,7 +23,7 @@ MAX_BYTES = 4096
 
 def write_digests(drop: Path, digests: Mapping[str, str]) -> None:
     """Write them; `reply.json`, which is written later, completes the drop."""
-    (drop / DIGESTS).write_text(json.dumps(dict(digests), sort_keys=True))
+    append(drop / DIGESTS, json.dumps(dict(digests), sort_keys=True).encode())
 
 
 def damaged_file(

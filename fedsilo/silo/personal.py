@@ -6,14 +6,12 @@ when the job is over, and nothing in the agent trusts them.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import read_json, sync_directory, write_json
+from fedsilo.durable import link, make_directory, read_json, rename, sync_directory, unlink, write_json
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import PERSONAL
 from fedsilo.methods.method import Method
@@ -52,7 +50,7 @@ class PersonalModel:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
 
     def _write(self, tree: Tree | StoredTree) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         path = self.directory / TENSORS
         if not isinstance(tree, StoredTree):
             digest = write_tensors(tree, path).digest
@@ -76,11 +74,10 @@ class PersonalModel:
         """Give a file a second name: it is as large as the model, and its content never changes."""
         temporary = self.directory / f".{secrets.token_hex(8)}.tmp"
         try:
-            os.link(stored, temporary)
-            temporary.replace(path)
+            link(stored, temporary)
+            rename(temporary, path)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+            unlink(temporary, missing_ok=True)
         sync_directory(self.directory)
 
     def _description(self, digest: str) -> dict[str, object]:

@@ -9,12 +9,17 @@ an error, and never a state that is silently another one.
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_with_digest, require_content, write_with_digest
+from fedsilo.durable import (
+    link,
+    make_directory,
+    read_with_digest,
+    remove_tree,
+    require_content,
+    write_with_digest,
+)
 from fedsilo.errors import FileDamaged
 from fedsilo.methods.state import State, StoredTree
 
@@ -41,7 +46,7 @@ class PrivateStates:
         state = State() if acknowledged is None else self._read(self.directory / acknowledged)
         for path in self.directory.iterdir():
             if path.name != acknowledged and path.is_dir():
-                shutil.rmtree(path)
+                remove_tree(path)
         return state
 
     def store(self, task: str, state: State) -> None:
@@ -49,11 +54,11 @@ class PrivateStates:
         if not state.trees and not state.values:
             return
         stored = self.directory / task
-        stored.mkdir(exist_ok=True)
+        make_directory(stored)
         for tree in state.trees.values():
             # What did not change lies in the directory of an earlier task, which will be dropped.
             if isinstance(tree, StoredTree) and not (stored / tree.path.name).exists():
-                os.link(tree.path, stored / tree.path.name)
+                link(tree.path, stored / tree.path.name)
         kept = state.store(stored)
         write_with_digest(stored / "state.json", kept.to_json())
         self._checked.update(ref.digest for ref in kept.refs().values())

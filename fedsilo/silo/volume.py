@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsilo.durable import make_directory
 from fedsilo.errors import FedsiloError
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.002, 0.05
@@ -108,7 +109,7 @@ class Volume:
 def _make(*directories: Path) -> None:
     for path in directories:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
         except OSError as error:
             found = f"cannot be made ({error.strerror})"

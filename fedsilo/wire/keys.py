@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedsilo.durable import sync, sync_directory, temporary_file
+from fedsilo.durable import link, sync, sync_directory, temporary_file
 from fedsilo.errors import Problem
 
 UPDATE = "fedsilo/update/v1"
@@ -132,7 +131,7 @@ class SigningKey:
         with temporary_file(path.parent, 0o600) as (file, temporary):
             file.write(self.to_pem())
             sync(file)
-            os.link(temporary, path)  # unlike a rename, this fails where another process was first
+            link(temporary, path)  # unlike a rename, this fails where another process was first
         sync_directory(path.parent)
 
     def to_pem(self) -> bytes:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably
+from fedsilo.durable import append_durably, make_directory, truncate
 from fedsilo.errors import PolicyRefused
 from fedsilo_agent.guard.text import bounded
 
@@ -131,7 +131,7 @@ class AuditLog:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self.path = directory / "log.jsonl"
         self.record = AuditRecord()
         self.allowance = Allowance()
@@ -213,5 +213,4 @@ def _cut_torn_line(path: Path) -> None:
 def _cut(path: Path, size: int) -> None:
     """Drop what comes after so many bytes."""
     if path.exists() and path.stat().st_size > size:
-        with path.open("r+b") as file:
-            file.truncate(size)
+        truncate(path, size)

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import random
 import re
 import ssl
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from fedsilo.durable import sync_directory
+from fedsilo.durable import append, rename, sync, sync_directory, unlink
 from fedsilo.errors import Problem
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
@@ -109,17 +108,17 @@ class AggregatorClient:
             await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
             with part.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                os.fsync(file.fileno())
+                sync(file)
             if digest == link.digest:
                 break
-            part.unlink()
+            unlink(part)
             if not resumed:
                 raise Problem(
                     "digest-mismatch", f"blob {link.name}: received {digest}, the task names {link.digest}"
                 )
             log.warning("%s: what an earlier process had fetched does not hold; fetching all of it", part)
             resumed = False
-        part.replace(path)
+        rename(part, path)
         sync_directory(path.parent)
 
     async def upload(self, task: str, path: Path, digest: str) -> None:
@@ -146,18 +145,23 @@ class AggregatorClient:
     async def _download_rest(self, link: BlobLink, part: Path) -> None:
         have = part.stat().st_size if part.exists() else 0
         if have >= link.length:
-            part.touch()  # a blob of no bytes, too, is judged by its digest
+            append(part, b"")  # a blob of no bytes, too, is judged by its digest
             return
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with self._request("GET", f"{self._base}/blobs/{link.digest}", headers=headers) as response:
-            with part.open("ab" if response.status == 206 else "wb") as file:
-                async for piece in response.content.iter_chunked(CHUNK_BYTES):
-                    self.received += file.write(piece)
-                    if file.tell() > link.length:
-                        break
-        size = part.stat().st_size
+            if response.status == 206:
+                size = have
+            else:
+                unlink(part, missing_ok=True)
+                size = 0
+            async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                append(part, piece)
+                self.received += len(piece)
+                size += len(piece)
+                if size > link.length:
+                    break
         if size > link.length:
-            part.unlink()
+            unlink(part)
         if size != link.length:
             raise AggregatorUnavailable(f"{size} of {link.length} bytes arrived")
 

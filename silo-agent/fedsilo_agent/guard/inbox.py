@@ -14,7 +14,7 @@ import os
 import shutil
 from pathlib import Path
 
-from fedsilo.durable import write_with_digest
+from fedsilo.durable import unlink, write_with_digest
 from fedsilo.errors import PolicyRefused
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
@@ -47,7 +47,7 @@ class Inbox:
         # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
-                path.unlink()
+                unlink(path)
         self._handed_over = digests
         missing = [link for link in task.blobs if not await self._has(link)]
         self._require_space(task, sum(link.length for link in missing))
@@ -79,7 +79,7 @@ class Inbox:
         if link.digest not in self._checked:
             if await asyncio.to_thread(_digest, path) != link.digest:
                 log.warning("%s: damaged, its bytes are not those of its name; fetching it again", path)
-                path.unlink()
+                unlink(path)
                 return False
             self._checked.add(link.digest)
         return True

@@ -17,6 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from fedsilo.durable import unlink
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.silo.drop import damaged_file
 from fedsilo.silo.policy import ReplyLimits
@@ -154,7 +155,7 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
             raise PolicyRefused(f"{source.name}: larger than the {limit} bytes that the contract can fill")
         yield copy
     finally:
-        copy.unlink(missing_ok=True)
+        unlink(copy, missing_ok=True)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from fedsilo.durable import rename, unlink
 from fedsilo.errors import Problem
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
@@ -38,7 +39,7 @@ class Outbox:
         """Remove what a crash left of an update that was not on record yet."""
         for path in self._directory.iterdir():
             if path.suffix != ".update":
-                path.unlink()
+                unlink(path)
 
     def path(self, task: str) -> Path:
         """Where the signed update of a task lies."""
@@ -47,7 +48,7 @@ class Outbox:
     def add(self, task: str, signed: Path, digest: str) -> None:
         """Take an update of this process that is on record, under its final name."""
         self._signed[task] = digest
-        signed.replace(self.path(task))
+        rename(signed, self.path(task))
 
     def holds(self, task: str) -> bool:
         """Whether there is an update for the task; a damaged one is removed."""
@@ -59,7 +60,7 @@ class Outbox:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != self._audit.record.departures.get(task):
                 log.error("%s: damaged, it is not what was signed; the trainer's reply is signed again", path)
-                path.unlink()
+                unlink(path)
                 return False
             self._signed[task] = digest
         return True
@@ -101,5 +102,5 @@ class Outbox:
             log.warning("the failure of task %s was not taken: %s", task, problem)
 
     def _remove(self, task: str) -> None:
-        self.path(task).unlink(missing_ok=True)
+        unlink(self.path(task), missing_ok=True)
         self._signed.pop(task, None)

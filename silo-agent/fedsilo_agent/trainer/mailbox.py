@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import write_durably, write_json
+from fedsilo.durable import make_directory, remove_tree, unlink, write_durably, write_json
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
@@ -54,7 +53,7 @@ class Mailbox:
     def clear_failures(self) -> None:
         """Remove the failures of an earlier trainer: this one tries again."""
         for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
-            path.unlink(missing_ok=True)
+            unlink(path, missing_ok=True)
 
     def announce(self, signature: ModelSignature, isolation: str) -> None:
         """Publish the model's signature, before round 1."""
@@ -157,13 +156,13 @@ class Mailbox:
         damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
         if damaged is not None:
             log.warning("%s: damaged; its task is done again", damaged)
-            shutil.rmtree(drop)
+            remove_tree(drop)
         return damaged is None
 
     def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():
             if path.is_dir():
-                shutil.rmtree(path)
+                remove_tree(path)
         directory = self._volume.drop / task
-        directory.mkdir()
+        make_directory(directory)
         return directory
