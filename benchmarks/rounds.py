@@ -1,0 +1,214 @@
+"""Seconds of a round with a large model: eight silos, 100 MB in either direction for each.
+
+    python -m benchmarks.rounds
+    python -m benchmarks.rounds --against ../before    # also another checkout's, by turns, and the ratio
+
+Every round is that of `fedsilo run`: the real aggregator, guards and trainers, HTTPS and files. A trainer takes one
+step on eight samples, so that what is counted is delivery, checks, signing, upload and the fold. A round is the time
+between two lines of the aggregator's history; the first one of a run, in which its processes start, does not count.
+CPU seconds are those that the run's processes have used in that time. Run it on a machine that does nothing else, on
+Linux.
+
+The other checkout needs a `.venv` of its own. Both run the same job, a run of each after the other, so that a machine
+that becomes slower or faster meanwhile does so for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULE = "rounds"
+"""This file's name among the modules of a run: it is copied, so that no checkout imports another's packages."""
+
+CLASSES = 10
+WIDTHS = (1000, 12500, 500, 10000, 100)
+"""About 25 million weights, 100 MB; half of them in the first layer."""
+
+POLL_SECONDS = 0.01
+
+
+def network(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
+    """The model."""
+    from torch import nn
+
+    del input_shape
+    layers = [nn.Linear(here, there) for here, there in pairwise(WIDTHS)]
+    return SimpleNamespace(encoder=nn.Sequential(*layers), classifier=nn.Linear(WIDTHS[-1], classes))
+
+
+def examples() -> tuple[Any, Any]:
+    """A few samples."""
+    import numpy as np
+
+    return np.ones((8, WIDTHS[0]), np.float32), np.arange(8) % CLASSES
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round took: seconds, and CPU seconds of all processes of the run."""
+
+    seconds: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A working tree of the project, with its virtual environment."""
+
+    root: Path
+    python: Path
+
+    def run(self, silos: int, rounds: int) -> list[Round]:
+        """Run the job once; all rounds but the first."""
+        with tempfile.TemporaryDirectory(prefix="fedsilo-rounds-") as folder:
+            directory = Path(folder)
+            shutil.copyfile(__file__, directory / f"{MODULE}.py")
+            (directory / "job.yaml").write_text(yaml.safe_dump_all(documents(silos, rounds), sort_keys=False))
+            command = [str(self.python), "-m", "fedsilo.cli.main", "run", "--json"]
+            command += ["-f", str(directory / "job.yaml"), "--workdir", str(directory / "run")]
+            with (directory / "out").open("w") as output:
+                process = subprocess.Popen(
+                    command,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.root,
+                    env=os.environ | {"PYTHONPATH": folder},
+                )
+                try:
+                    found = _watch(process, directory / "run")
+                finally:
+                    process.terminate()
+                    process.wait()
+            if len(found) != rounds - 1:
+                raise SystemExit(f"{self.root}: the run did not end well\n{(directory / 'out').read_text()}")
+            return found
+
+
+def _watch(process: subprocess.Popen[bytes], run: Path) -> list[Round]:
+    found: list[Round] = []
+    ended: tuple[float, dict[int, float]] | None = None
+    lines = 0
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        if (now := _lines(run / "aggregator" / "history.jsonl")) == lines:
+            continue
+        if now != lines + 1:
+            raise SystemExit(f"{run}: {now - lines} rounds within {POLL_SECONDS} s; the model is too small")
+        moment, cpu = time.monotonic(), _cpu_seconds(run)
+        if ended is not None:
+            used = sum(seconds - ended[1].get(pid, 0.0) for pid, seconds in cpu.items())
+            found.append(Round(moment - ended[0], used))
+        ended, lines = (moment, cpu), now
+    return found
+
+
+def _lines(history: Path) -> int:
+    with suppress(FileNotFoundError):
+        return history.read_bytes().count(b"\n")
+    return 0
+
+
+def _cpu_seconds(run: Path) -> dict[int, float]:
+    """Of each process of the run so far."""
+    found = {}
+    for pid in json.loads((run / "processes.json").read_text()).values():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # proc(5): fields 14 and 15 are user and system time; the second, the name, may hold spaces.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def documents(silos: int, rounds: int) -> list[dict[str, Any]]:
+    """The job and its silos."""
+    api = "fedsilo.io/v1alpha1"
+    data = {"loader": f"python:{MODULE}:examples"}
+    members = [
+        {
+            "apiVersion": api,
+            "kind": "Silo",
+            "metadata": {"name": f"s{index}", "namespace": "silos"},
+            "spec": {"datasets": [{"name": "data", **data}]},
+        }
+        for index in range(silos)
+    ]
+    spec = {
+        "method": {"name": "fedavg"},
+        "model": {"name": f"python:{MODULE}:network"},
+        "data": {"dataset": "data", "classes": CLASSES, "inputShape": [WIDTHS[0]]},
+        "training": {"rounds": rounds, "localEpochs": 1, "batchSize": 8, "device": "cpu"},
+        "silos": {"refs": [member["metadata"] for member in members]},
+        "aggregator": {"datasets": [{"name": "test", **data}]},
+        "evaluation": {"testDataset": "test"},
+    }
+    metadata = {"name": "rounds", "namespace": "federation"}
+    return [*members, {"apiVersion": api, "kind": "FederatedJob", "metadata": metadata, "spec": spec}]
+
+
+def row(name: str, rounds: Sequence[Round]) -> str:
+    """A line of the page's table."""
+    seconds = [round.seconds for round in rounds]
+    cpu = statistics.median(round.cpu for round in rounds)
+    quickest, slowest = min(seconds), max(seconds)
+    return f"| {name} | {len(rounds)} | {statistics.median(seconds):.2f} | {quickest:.2f} | {slowest:.2f} | {cpu:.2f} |"
+
+
+def ratio(here: Sequence[Round], there: Sequence[Round]) -> str:
+    """How the medians compare."""
+    seconds, cpu = (
+        statistics.median(getattr(round, of) for round in here)
+        / statistics.median(getattr(round, of) for round in there)
+        for of in ("seconds", "cpu")
+    )
+    return f"this checkout / the other: {seconds:.3f} of the time, {cpu:.3f} of the CPU seconds"
+
+
+def main() -> None:
+    """Print the page's table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, with its .venv")
+    parser.add_argument("--silos", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5, help="of a run, with the first one")
+    parser.add_argument("--runs", type=int, default=3, help="of each checkout")
+    args = parser.parse_args()
+    checkouts = {"this checkout": Checkout(ROOT, Path(sys.executable))}
+    if args.against is not None:
+        other = args.against.resolve()
+        checkouts["the other"] = Checkout(other, other / ".venv" / "bin" / "python")
+    found: Mapping[str, list[Round]] = {name: [] for name in checkouts}
+    for number in range(args.runs):
+        # The one that began last time is second now: neither always finds the caches that the other left.
+        for name in sorted(checkouts, reverse=number % 2 == 1):
+            found[name] += checkouts[name].run(args.silos, args.rounds)
+            print(
+                row(f"run {number + 1}, {name}", found[name][1 - args.rounds :]), file=sys.stderr, flush=True
+            )
+    print("| checkout | rounds | median, s | quickest | slowest | CPU, s |\n|---|---|---|---|---|---|")
+    for name, rounds in found.items():
+        print(row(name, rounds))
+    if len(found) == 2:
+        print(f"\n{ratio(*found.values())}")
+
+
+if __name__ == "__main__":
+    main()
