@@ -1,0 +1,1 @@
+"""Faults of disks, processes and networks, injected at every durable step of the real processes."""
