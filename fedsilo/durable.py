@@ -3,7 +3,7 @@
 A disk may still lose or change what it was given: what is read again is checked, and a file that is not what was
 written is a `FileDamaged`.
 
-Whatever changes a directory that must survive does so through the verbs here, each of which is one `Step` for
+Whatever changes a directory that must survive does so through the verbs here, each of which is one `DiskStep` for
 `intercept`: so tests can crash, fail or tear every single step.
 """
 
@@ -31,7 +31,7 @@ RESTORE = "restore it from a backup, or begin anew in an empty directory"
 
 
 @dataclass(frozen=True)
-class Step:
+class DiskStep:
     """One change of what is on the disk.
 
     :param operation: `create`, `append`, `truncate`, `sync`, `sync-directory`, `rename`, `link`, `unlink`,
@@ -45,7 +45,7 @@ class Step:
     target: Path | None = None
 
 
-intercept: Callable[[Step, Callable[[], None]], None] | None = None
+intercept: Callable[[DiskStep, Callable[[], None]], None] | None = None
 """Performs every step in a test, which sets it; None, always outside of tests, just performs them."""
 
 
@@ -179,7 +179,7 @@ def sync(file: BinaryIO) -> None:
         os.fsync(file.fileno())
     else:
         opened = Path(f"/proc/self/fd/{file.fileno()}").readlink()
-        intercept(Step("sync", opened), lambda: os.fsync(file.fileno()))
+        intercept(DiskStep("sync", opened), lambda: os.fsync(file.fileno()))
 
 
 def sync_directory(directory: Path) -> None:
@@ -251,4 +251,4 @@ def _perform(operation: str, path: Path, perform: Callable[[], None], target: Pa
     if intercept is None:
         perform()
     else:
-        intercept(Step(operation, path, target), perform)
+        intercept(DiskStep(operation, path, target), perform)

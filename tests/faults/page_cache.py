@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import Step
+from fedsilo.durable import DiskStep
 
 SECTOR_BYTES = 512
 """A disk writes so many bytes at once or not at all."""
@@ -71,7 +71,7 @@ class PageCache:
                     if path.is_file():
                         self._sync(path)
 
-    def take(self, step: Step, perform: Callable[[], None]) -> None:
+    def take(self, step: DiskStep, perform: Callable[[], None]) -> None:
         """Perform a step, as `fedsilo.durable.intercept` or from there, and note what is on the disk after it.
 
         :raises OSError: that of the step, which then changed nothing on the disk.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo import durable
-from fedsilo.durable import Step
+from fedsilo.durable import DiskStep
 from tests.paths import ROOT
 
 ROLES = [
@@ -106,11 +106,11 @@ def test_every_change_of_a_durable_directory_is_a_verb() -> None:
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Step]]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DiskStep]]:
     """Every step that the test takes."""
-    taken: list[Step] = []
+    taken: list[DiskStep] = []
 
-    def record(step: Step, perform: Callable[[], None]) -> None:
+    def record(step: DiskStep, perform: Callable[[], None]) -> None:
         perform()
         taken.append(step)
 
@@ -118,33 +118,33 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Step]]:
     yield taken
 
 
-def test_a_durable_write_is_these_steps(tmp_path: Path, steps: list[Step]) -> None:
+def test_a_durable_write_is_these_steps(tmp_path: Path, steps: list[DiskStep]) -> None:
     durable.write_durably(tmp_path / "file", b"content")
     assert [step.operation for step in steps] == ["create", "sync", "rename", "sync-directory"]
     temporary = steps[0].path
-    assert steps[1:3] == [Step("sync", temporary), Step("rename", temporary, tmp_path / "file")]
-    assert steps[3] == Step("sync-directory", tmp_path)
+    assert steps[1:3] == [DiskStep("sync", temporary), DiskStep("rename", temporary, tmp_path / "file")]
+    assert steps[3] == DiskStep("sync-directory", tmp_path)
 
 
-def test_the_first_line_of_a_file_puts_its_name_on_the_disk(tmp_path: Path, steps: list[Step]) -> None:
+def test_the_first_line_of_a_file_puts_its_name_on_the_disk(tmp_path: Path, steps: list[DiskStep]) -> None:
     log = tmp_path / "log"
     durable.append_durably(log, "one")
     durable.append_durably(log, "two")
-    assert steps == [Step("sync", log), Step("sync-directory", tmp_path), Step("sync", log)]
+    assert steps == [DiskStep("sync", log), DiskStep("sync-directory", tmp_path), DiskStep("sync", log)]
 
 
-def test_new_directories_are_on_the_disk_with_those_above(tmp_path: Path, steps: list[Step]) -> None:
+def test_new_directories_are_on_the_disk_with_those_above(tmp_path: Path, steps: list[DiskStep]) -> None:
     durable.make_directory(tmp_path / "a" / "b")
     durable.make_directory(tmp_path / "a" / "b")
     assert steps == [
-        Step("make-directory", tmp_path / "a"),
-        Step("sync-directory", tmp_path),
-        Step("make-directory", tmp_path / "a" / "b"),
-        Step("sync-directory", tmp_path / "a"),
+        DiskStep("make-directory", tmp_path / "a"),
+        DiskStep("sync-directory", tmp_path),
+        DiskStep("make-directory", tmp_path / "a" / "b"),
+        DiskStep("sync-directory", tmp_path / "a"),
     ]
 
 
-def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[Step]) -> None:
+def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[DiskStep]) -> None:
     one, two, tree = tmp_path / "one", tmp_path / "two", tmp_path / "tree"
     tree.mkdir()
     durable.append(one, b"12345")
@@ -154,15 +154,15 @@ def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[Step]) -> None:
     durable.remove_tree(tree)
     assert two.read_bytes() == b"12" and list(tmp_path.iterdir()) == [two]
     assert steps == [
-        Step("append", one),
-        Step("truncate", one),
-        Step("link", one, two),
-        Step("unlink", one),
-        Step("remove-tree", tree),
+        DiskStep("append", one),
+        DiskStep("truncate", one),
+        DiskStep("link", one, two),
+        DiskStep("unlink", one),
+        DiskStep("remove-tree", tree),
     ]
 
 
-def test_what_is_missing_is_removed_without_a_step(tmp_path: Path, steps: list[Step]) -> None:
+def test_what_is_missing_is_removed_without_a_step(tmp_path: Path, steps: list[DiskStep]) -> None:
     durable.unlink(tmp_path / "file", missing_ok=True)
     assert steps == []
     with pytest.raises(FileNotFoundError):
@@ -172,7 +172,7 @@ def test_what_is_missing_is_removed_without_a_step(tmp_path: Path, steps: list[S
 def test_a_step_may_fail_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     durable.write_durably(tmp_path / "file", b"before")
 
-    def full(step: Step, perform: Callable[[], None]) -> None:
+    def full(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "rename":
             raise OSError(errno.ENOSPC, "no space left on device")
         perform()

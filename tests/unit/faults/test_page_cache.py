@@ -147,7 +147,7 @@ def test_a_step_that_fails_puts_nothing_on_the_disk(volume: Path, cache: PageCac
 
     (volume / "file").write_bytes(b"content")
     with pytest.raises(OSError, match="input/output"):
-        cache.take(durable.Step("sync-directory", volume), fail)
+        cache.take(durable.DiskStep("sync-directory", volume), fail)
     cache.cut(random.Random(0), certain=True)
     assert list(volume.iterdir()) == []
 
