@@ -16,6 +16,7 @@ from fedsilo.api.common import (
     Fields,
     Flag,
     FreeForm,
+    Image,
     Integer,
     IpAddress,
     Label,
@@ -71,6 +72,23 @@ class SiloAgentSpec(Fields):
     )
 
 
+class Proposal(Fields):
+    """Everything that the institution decides on: if any of it differs later, it decides again."""
+
+    namespace: Label = Field(description="Namespace of the job.")
+    name: ResourceName = Field(description="Name of the job.")
+    uid: Text = Field(min_length=1, description="Identity of the job.")
+    spec_digest: Sha256 = Field(description="SHA-256 of the canonical spec.")
+    url: Url = Field(description="Address of the aggregator.")
+    address: IpAddress | None = Field(
+        default=None, description="Address that the URL's host has inside the cluster."
+    )
+    authority: Sha256 = Field(description="SHA-256 of `caCertificate`, as it is written.")
+    task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
+    trainer_image: Image = Field(description="Image of the trainer, whoever named it.")
+    guard_image: Image = Field(description="Image of the guard, whoever named it.")
+
+
 class SiloAgentStatus(Fields):
     """What the silo controller found and does."""
 
@@ -80,6 +98,9 @@ class SiloAgentStatus(Fields):
     phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
     message: LongText | None = Field(default=None, description="What a person should know.")
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
+    proposal: Proposal | None = Field(
+        default=None, description="What the institution decides on; an approval names its digest."
+    )
     configuration: Sha256 | None = Field(
         default=None, description="SHA-256 of the configuration with which guard and trainer began."
     )

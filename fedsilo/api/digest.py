@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
@@ -20,7 +21,11 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
     (RFC 8785, section 3.2.2.3): an API server gives `mu: 1.0` back as `1`, and the digest must not notice.
     """
     spec = job.spec if isinstance(job, FederatedJob) else job
-    fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True)
+    return canonical_digest(spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True))
+
+
+def canonical_digest(fields: Mapping[str, Any]) -> str:
+    """SHA-256, in hexadecimal, of an object as canonical JSON, see `spec_digest`."""
     text = json.dumps(
         _canonical(fields), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -29,7 +34,7 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
 
 def _canonical(value: Any) -> Any:
     match value:
-        case dict():
+        case Mapping():
             return {key: _canonical(item) for key, item in value.items() if item is not None}
         case list():
             return [_canonical(item) for item in value]

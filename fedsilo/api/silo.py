@@ -146,6 +146,11 @@ class Approval(Fields):
 
     job: Text = Field(min_length=1, description="UID of the job; the key of the list.")
     spec_digest: Sha256 = Field(description="Digest of the specification that was decided on.")
+    proposal: Sha256 | None = Field(
+        default=None,
+        description="Digest of the SiloAgent's `status.proposal`; an approval without it lets only an agent go on that "
+        "has begun before.",
+    )
     decision: Literal["Approved", "Refused"] = Field(description="The decision.")
     note: Text = Field(default="", description="Why, for the consortium to read.")
 

@@ -1,7 +1,8 @@
 """What `fedsilo approve` and `fedsilo refuse` share: a person of an institution decides about one job.
 
-The decision stands in `Silo.spec.policy.approvals`, under the job's uid, bound to the digest of the specification that
-was shown. Only rights in the silo's own namespace are needed: to read SiloAgents, to read and to patch Silos.
+The decision stands in `Silo.spec.policy.approvals`, under the job's uid, bound to the digests of the specification and
+of the proposal that were shown. Only rights in the silo's own namespace are needed: to read SiloAgents, to read and to
+patch Silos.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from fedsilo.api.agent import Proposal
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.messages import closest
-from fedsilo.api.observed import Object, condition, reference
+from fedsilo.api.observed import Object, condition, reference, status_of
+from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Approval
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.offer import describe, frozen_spec
+from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
@@ -69,10 +72,17 @@ class Case:
         return str(self.agent["spec"]["job"]["specDigest"])
 
     @property
-    def decided(self) -> Object | None:
-        """The decision about this job and specification, if there is one."""
-        found = (entry for entry in entries(self.silo) if entry["job"] == self.uid)
-        return next((entry for entry in found if entry["specDigest"] == self.digest), None)
+    def proposal(self) -> Proposal | None:
+        """What the decision is about beside the specification; raises as `proposal_of`."""
+        return proposal_of(self.agent)
+
+    @property
+    def decided(self) -> Approval | None:
+        """The decision about this very proposal, if there is one."""
+        if self.proposal is None:
+            return None
+        approvals = [Approval.model_validate(entry) for entry in entries(self.silo)]
+        return decision_on(approvals, self.proposal, has_begun="configuration" in status_of(self.agent))
 
     @property
     def waits(self) -> bool:
@@ -103,8 +113,9 @@ def decide(args: argparse.Namespace, decision: Decision) -> int:
         print(_table(waiting, datetime.now().astimezone()))
         return 0
     case = _choose(cases, args, kubectl)
+    spec = frozen_spec(case.agent)
     entry = _entry(case, decision, args.note)
-    print(describe(case.agent, frozen_spec(case.agent)))
+    print(describe(case.agent, spec, case.proposal))
     if _is_decided(case, entry):
         print(f"\nsilo {reference(case.silo)} has {decision.lower()} it already")
         return 0
@@ -160,22 +171,24 @@ def _choose(cases: Sequence[Case], args: argparse.Namespace, kubectl: Kubectl) -
     return found[0]
 
 
-def _entry(case: Case, decision: Decision, note: str) -> dict[str, str]:
+def _entry(case: Case, decision: Decision, note: str) -> Approval:
+    proposal = case.proposal
+    if proposal is None and decision == "Approved":
+        raise ManifestInvalid(
+            f"SiloAgent {reference(case.agent)}: status.proposal: is missing, so nobody knows with which images and "
+            "whose aggregator the job would run; wait until the operator has written it"
+        )
+    digest = None if proposal is None else proposal_digest(proposal)
     try:
-        made = Approval(job=case.uid, spec_digest=case.digest, decision=decision, note=note)
+        return Approval(job=case.uid, spec_digest=case.digest, proposal=digest, decision=decision, note=note)
     except ValidationError:
         raise ManifestInvalid(f"--note: has {len(note):,} characters; shorten it to 1,024") from None
-    return made.model_dump(by_alias=True)
 
 
-def _is_decided(case: Case, entry: Object) -> bool:
+def _is_decided(case: Case, entry: Approval) -> bool:
     """Whether the entry is there; a decision that is given again without a note keeps the note it had."""
     before = case.decided
-    return (
-        before is not None
-        and before["decision"] == entry["decision"]
-        and entry["note"] in ("", before.get("note", ""))
-    )
+    return before is not None and before.decision == entry.decision and entry.note in ("", before.note)
 
 
 def _agreed(decision: Decision) -> bool:
@@ -185,7 +198,7 @@ def _agreed(decision: Decision) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def _write(kubectl: Kubectl, silo: Object, entry: dict[str, str]) -> None:
+def _write(kubectl: Kubectl, silo: Object, entry: Approval) -> None:
     """Put the entry into the list.
 
     The merge patch holds the whole list, since a policy need not have one yet, and the version that it was read in, so
@@ -212,8 +225,8 @@ def _write(kubectl: Kubectl, silo: Object, entry: dict[str, str]) -> None:
     )
 
 
-def _patch(silo: Object, entry: dict[str, str]) -> dict[str, Any]:
-    others = [other for other in entries(silo) if other["job"] != entry["job"]]
+def _patch(silo: Object, entry: Approval) -> dict[str, Any]:
+    others = [other for other in entries(silo) if other["job"] != entry.job]
     if len(others) >= MAX_APPROVALS:
         raise ManifestInvalid(
             f"Silo {reference(silo)}: spec.policy.approvals: has {len(others)} entries, which is the most; "
@@ -221,5 +234,5 @@ def _patch(silo: Object, entry: dict[str, str]) -> dict[str, Any]:
         )
     return {
         "metadata": {"resourceVersion": silo["metadata"]["resourceVersion"]},
-        "spec": {"policy": {"approvals": [*others, entry]}},
+        "spec": {"policy": {"approvals": [*others, entry.model_dump(by_alias=True, exclude_none=True)]}},
     }

@@ -6,11 +6,13 @@ import textwrap
 
 from pydantic import ValidationError
 
+from fedsilo.api.agent import Proposal, SiloAgentSpec
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.observed import Object, condition, reference
+from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.payload_kinds import describe_kind
+from fedsilo.api.proposal import propose
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
@@ -39,7 +41,34 @@ def frozen_spec(agent: Object) -> FederatedJobSpec:
     return spec
 
 
-def describe(agent: Object, spec: FederatedJobSpec) -> str:
+def proposal_of(agent: Object) -> Proposal | None:
+    """What the operator says that the decision is about; None before it has seen the agent.
+
+    :raises ManifestInvalid: when this version of fedsilo cannot read it.
+    :raises PolicyRefused: when it is not of this agent.
+    """
+    found = status_of(agent).get("proposal")
+    if found is None:
+        return None
+    try:
+        proposal = Proposal.model_validate(found)
+        given = propose(
+            SiloAgentSpec.model_validate(agent["spec"]), proposal.trainer_image, proposal.guard_image
+        )
+    except ValidationError as error:
+        raise ManifestInvalid(
+            f"SiloAgent {reference(agent)}: status.proposal: {error.error_count()} fields are not as this fedsilo "
+            "knows them; use the fedsilo of the operator's release"
+        ) from None
+    if given != proposal:
+        raise PolicyRefused(
+            f"SiloAgent {reference(agent)}: status.proposal: is not what its spec proposes; do not decide on it, find "
+            "out who changed it"
+        )
+    return proposal
+
+
+def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -> str:
     """The text of what is to be decided."""
     job, silo = agent["spec"]["job"], agent["spec"]["silo"]
     shape = " x ".join(map(str, spec.data.input_shape))
@@ -49,14 +78,31 @@ def describe(agent: Object, spec: FederatedJobSpec) -> str:
         "method": _method(spec),
         "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.data.classes} classes)",
         "rounds": f"{spec.training.rounds}, with {spec.training.local_epochs} passes over the data in each",
-        "trainer": spec.agents.image or "the image of the operator's own release",
         "digest": job["specDigest"],
+        **({} if proposal is None else _proposed(proposal)),
     }
-    lines = [f"{name:<9}{plain(value)}" for name, value in rows.items()]
+    width = max(map(len, rows)) + 2
+    lines = [f"{name:<{width}}{plain(value)}" for name, value in rows.items()]
     lines += ["what leaves the silo:", *_payloads(spec)]
     if text := _objections(agent):
         lines += ["what the operator says of it:", textwrap.indent(text, "  ")]
     return "\n".join(lines)
+
+
+def _proposed(proposal: Proposal) -> dict[str, str]:
+    """Whom the silo would trust, and what would run in it."""
+    address = f" at {proposal.address}" if proposal.address else ""
+    return {
+        "aggregator": f"{proposal.url}{address}",
+        "authority": proposal.authority,
+        "task key": proposal.task_key,
+        "trainer": _image(proposal.trainer_image),
+        "guard": _image(proposal.guard_image),
+    }
+
+
+def _image(image: str) -> str:
+    return image if "@" in image else f"{image} (a tag: what it names may change later)"
 
 
 def _method(spec: FederatedJobSpec) -> str:

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedsilo.api.agent import SiloAgent
+from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
 from fedsilo.process import version
 from fedsilo_operator.conditions import Status
@@ -20,7 +21,15 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.objections import admission_note, objections
 from fedsilo_operator.silo.observe import AgentObservation
-from fedsilo_operator.workloads.agent import ParsedAgent, config_map, fingerprint, trainer_image
+from fedsilo_operator.workloads.agent import (
+    GUARD,
+    TRAINER,
+    ParsedAgent,
+    config_map,
+    fingerprint,
+    guard_image,
+    trainer_image,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,6 +41,7 @@ class AdmissionDecision:
     :param status: of the condition `Admitted`.
     :param phase: of an agent that does not run because of it.
     :param parsed: what the children are made from; None unless the job is admitted.
+    :param proposal: what the silo decided on, or has yet to decide on; None where that cannot be read.
     :param unreadable: whether this version of the operator cannot read it, so that pods of another stay as they are.
     """
 
@@ -39,6 +49,7 @@ class AdmissionDecision:
     diagnosis: Diagnosis
     phase: AgentPhase = AgentPhase.REFUSED
     parsed: ParsedAgent | None = None
+    proposal: Proposal | None = None
     unreadable: bool = False
 
     @property
@@ -67,15 +78,20 @@ def decide(seen: AgentObservation, settings: Settings) -> AdmissionDecision:
         text = f"Silo {where} has published no key, so nothing that it signs could be checked. {ready['message']}"
         return _pending("Unknown", Reason.SILO_NOT_READY, text)
     # The policy, and what else the silo objects to.
-    found = objections(typed_agent, typed_silo, seen.trainer_image or trainer_image(typed_agent, settings))
+    proposal = propose(
+        typed_agent.spec,
+        seen.image(TRAINER) or trainer_image(typed_agent, settings),
+        seen.image(GUARD) or guard_image(typed_silo, settings),
+    )
+    found = objections(typed_agent, typed_silo, proposal, "configuration" in status_of(agent))
     if found:
-        return _refused(found)
+        return _refused(found, proposal)
     # Guard and trainer must read what they began with.
     parsed = ParsedAgent(typed_agent, typed_silo, agent)
     if (changed := _changed_configuration(seen, parsed)) is not None:
-        return AdmissionDecision("False", Diagnosis(Reason.TRUST_BROKEN, changed))
+        return AdmissionDecision("False", Diagnosis(Reason.TRUST_BROKEN, changed), proposal=proposal)
     note = Diagnosis(Reason.ADMITTED, admission_note(typed_agent, typed_silo))
-    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed)
+    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed, proposal)
 
 
 def _pending(status: Status, reason: Reason, text: str) -> AdmissionDecision:
@@ -91,11 +107,11 @@ def _unreadable(fault: str) -> AdmissionDecision:
     return AdmissionDecision("Unknown", found, AgentPhase.PENDING, unreadable=True)
 
 
-def _refused(found: Sequence[Diagnosis]) -> AdmissionDecision:
+def _refused(found: Sequence[Diagnosis], proposal: Proposal) -> AdmissionDecision:
     waits = all(objection.reason == Reason.APPROVAL_PENDING for objection in found)
     message = " ".join(objection.message for objection in found)
     phase = AgentPhase.APPROVAL_PENDING if waits else AgentPhase.REFUSED
-    return AdmissionDecision("False", Diagnosis(found[0].reason, message), phase)
+    return AdmissionDecision("False", Diagnosis(found[0].reason, message), phase, proposal=proposal)
 
 
 def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str | None:

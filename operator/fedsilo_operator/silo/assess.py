@@ -33,6 +33,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
             ready=recorded.diagnosis,
             outcome=recorded,
             suspend=_suspend_at_the_end(seen),
+            proposal=status_of(seen.agent).get("proposal"),
             configuration=_configuration(seen, None),
         )
     admission = decide(seen, settings)
@@ -54,6 +55,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
         suspend=_suspend_at_the_end(seen) if outcome else _suspend(seen, admission, exit_seconds),
         children=frozenset(seen.children),
         children_from=children_from,
+        proposal=_proposal(seen, admission),
         configuration=_configuration(seen, children_from),
         requeue_after=backoff(_jobs_and_pods(seen), now) if starting else exit_seconds or None,
     )
@@ -154,6 +156,14 @@ def _suspend(seen: AgentObservation, admission: AdmissionDecision, exit_seconds:
     if not seen.suspended and admission.admitted:
         return {TRAINER: False, GUARD: False}
     return {GUARD: True} if exit_seconds else {TRAINER: True, GUARD: True}
+
+
+def _proposal(seen: AgentObservation, admission: AdmissionDecision) -> Object | None:
+    """What the silo decides on; where that cannot be read any more, as it was last."""
+    if admission.proposal is None:
+        return status_of(seen.agent).get("proposal")
+    document: Object = admission.proposal.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return document
 
 
 def _configuration(seen: AgentObservation, children_from: ParsedAgent | None) -> str | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedsilo.api.agent import SiloAgent
+from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import ABSENT, value_text
-from fedsilo.api.silo import Approval, Silo
+from fedsilo.api.proposal import decision_on, proposal_digest
+from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
@@ -21,19 +22,20 @@ from fedsilo_operator.objects import Ref
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 
-def objections(agent: SiloAgent, silo: Silo, trainer_image: str) -> list[Diagnosis]:
+def objections(agent: SiloAgent, silo: Silo, proposal: Proposal, has_begun: bool) -> list[Diagnosis]:
     """Every objection of the silo to its part in the job; empty when it admits the job.
 
     The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
 
-    :param trainer_image: the image that would run, whether the job or the operator names it.
+    :param proposal: what the silo decides on, with the images that would run.
+    :param has_begun: whether guard and trainer of this very agent were made before.
     """
     found = (
         *_trust(agent, silo),
         *_policy(agent, silo),
-        *_image(silo, trainer_image),
+        *_image(silo, proposal.trainer_image),
         *_dataset(agent, silo),
-        *_decision(agent, silo),
+        *_decision(agent, silo, proposal, has_begun),
     )
     return [Diagnosis(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
 
@@ -126,26 +128,36 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
         yield Reason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
 
 
-def _decision(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
+def _decision(
+    agent: SiloAgent, silo: Silo, proposal: Proposal, has_begun: bool
+) -> Iterator[tuple[Reason, str]]:
     """A refusal counts even where no approval is required: a person refused this very specification."""
-    frozen, rules = agent.spec.job, silo.spec.policy
-    decided = [approval for approval in rules.approvals if approval.job == frozen.uid]
-    current = next((item for item in decided if item.spec_digest == frozen.spec_digest), None)
-    if current is not None and current.decision == "Refused":
-        note = current.note.rstrip(". ") or "no note"
+    rules = silo.spec.policy
+    decision = decision_on(rules.approvals, proposal, has_begun)
+    if decision is not None and decision.decision == "Refused":
+        note = decision.note.rstrip(". ") or "no note"
         remedy = "settle it with the institution, which can change its entry in policy.approvals"
         yield Reason.APPROVAL_REFUSED, f"the institution refused the job ({note}); {remedy}"
-    elif current is None and rules.manual_approval:
-        yield Reason.APPROVAL_PENDING, _pending(agent, decided)
+    elif decision is None and rules.manual_approval:
+        yield Reason.APPROVAL_PENDING, _pending(agent, silo, proposal)
 
 
-def _pending(agent: SiloAgent, decided: list[Approval]) -> str:
-    frozen = agent.spec.job
-    problem = f"policy.manualApproval asks a person of the institution to approve job {frozen.namespace}/{frozen.name}"
-    if decided:
-        other, this = decided[0].spec_digest[:12], frozen.spec_digest[:12]
+def _pending(agent: SiloAgent, silo: Silo, proposal: Proposal) -> str:
+    job = f"{proposal.namespace}/{proposal.name}"
+    problem = f"policy.manualApproval asks a person of the institution to approve job {job}"
+    earlier = next((entry for entry in silo.spec.policy.approvals if entry.job == proposal.uid), None)
+    if earlier is not None and earlier.spec_digest != proposal.spec_digest:
+        other, this = earlier.spec_digest[:12], proposal.spec_digest[:12]
         problem += f", and what was decided is specification {other}, not {this}"
+    elif earlier is not None and earlier.proposal is None:
+        problem += ", and what was approved names no aggregator and no images"
+    elif earlier is not None:
+        problem += (
+            ", and what was approved is another proposal: the aggregator's address, authority or key, or an image, "
+            "differs"
+        )
     command = f"kubectl fedsilo approve {agent.metadata.name} -n {agent.metadata.namespace}"
-    entry = f"job {frozen.uid} with specDigest {frozen.spec_digest}"
-    remedy = f"use `{command}`, or add {entry} to policy.approvals"
-    return f"{problem}; {remedy}"
+    entry = (
+        f"job {proposal.uid} with specDigest {proposal.spec_digest} and proposal {proposal_digest(proposal)}"
+    )
+    return f"{problem}; use `{command}`, or add {entry} to policy.approvals"

@@ -70,10 +70,9 @@ class AgentObservation:
         """The ConfigMap that guard and trainer read."""
         return self.children.get((CONFIG_MAP, self.agent["metadata"]["name"]))
 
-    @property
-    def trainer_image(self) -> str | None:
-        """The image with which the trainer was made, if it was: the operator's own may be a newer one since."""
-        job = self.job(TRAINER)
+    def image(self, component: str) -> str | None:
+        """The image with which a component was made, if it was: the operator's own may be a newer one since."""
+        job = self.job(component)
         if job is None:
             return None
         return str(job["spec"]["template"]["spec"]["containers"][0]["image"])

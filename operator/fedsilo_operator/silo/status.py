@@ -46,6 +46,7 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
         "phase": str(state.phase),
         "message": state.message[:MAX_CONDITION_MESSAGE_CHARACTERS],
         "conditions": as_status(conditions(state), state.agent, now),
+        **({"proposal": state.proposal} if state.proposal else {}),
         **({"configuration": state.configuration} if state.configuration else {}),
     }
     return None if satisfies(state.agent.get("status"), status) else status

@@ -7,8 +7,10 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+from fedsilo.api.agent import Proposal, SiloAgentSpec
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.proposal import propose
 
 NOW = datetime(2026, 11, 21, 14, 5, 30, tzinfo=timezone(timedelta(hours=2)))
 UID = "6f1c2c0e-7f7a-4f6e-9a36-0d5a1a2b3c4d"
@@ -23,6 +25,15 @@ SPEC: dict[str, Any] = {
     },
     "participation": {"minSilos": 3, "roundDeadline": "10m"},
 }
+
+TRUST = {
+    "url": "https://digits-aggregator.research.svc:8443",
+    "address": "10.96.1.2",
+    "caCertificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    "taskKey": "ed25519:" + "B" * 43 + "=",
+    "publicKey": "ed25519:" + "A" * 43 + "=",
+}
+TRAINER_IMAGE, GUARD_IMAGE = "registry.example/fedsilo-trainer:0.1.0", "registry.example/fedsilo-guard:0.1.0"
 
 
 def ago(**length: float) -> str:
@@ -95,10 +106,23 @@ def agent(
                 "spec": frozen,
             },
             "silo": {"namespace": f"silo-{silo_name}", "name": silo_name},
+            "trust": dict(TRUST),
             "suspend": True,
         },
         "status": {"conditions": list(conditions), **({"phase": phase} if phase else {})},
     }
+
+
+def proposal(observed: Mapping[str, Any]) -> Proposal:
+    """What the operator says that a decision on the agent is about."""
+    spec = SiloAgentSpec.model_validate(observed["spec"])
+    return propose(spec, spec.job.spec.agents.image or TRAINER_IMAGE, GUARD_IMAGE)
+
+
+def seen(observed: dict[str, Any]) -> dict[str, Any]:
+    """The agent once the operator has written what a decision is about."""
+    document = proposal(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {**observed, "status": {**observed["status"], "proposal": document}}
 
 
 def silo(name: str, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -7,20 +7,26 @@ import os
 import pty
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedsilo.api.proposal import proposal_digest
 from fedsilo.cli.cluster import approval
-from fedsilo.cli.cluster.offer import describe, frozen_spec
+from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
 from fedsilo.cli.main import main
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
-from tests.unit.cli.objects import UID, agent, condition, silo
+from tests.unit.cli.objects import UID, agent, condition, proposal, seen, silo
 
 GOLDEN = Path(__file__).with_name("golden") / "approve.txt"
-NORTH = agent("north", condition("Admitted", "False", "ApprovalPending", "Silo north: a person must decide."))
+UNSEEN = agent(
+    "north", condition("Admitted", "False", "ApprovalPending", "Silo north: a person must decide.")
+)
+NORTH = seen(UNSEEN)
 DIGEST = NORTH["spec"]["job"]["specDigest"]
+PROPOSAL = proposal_digest(proposal(NORTH))
 NAME = NORTH["metadata"]["name"]
 OTHER = {"job": "another", "specDigest": "cd" * 32, "decision": "Refused", "note": "no"}
 MANUAL = {"manualApproval": True}
@@ -34,7 +40,14 @@ CONFLICT = (
 
 
 def entry(decision: str = "Approved", **more: str) -> dict[str, str]:
-    return {"job": UID, "specDigest": DIGEST, "decision": decision, "note": "", **more}
+    return {
+        "job": UID,
+        "specDigest": DIGEST,
+        "proposal": PROPOSAL,
+        "decision": decision,
+        "note": "",
+        **more,
+    }
 
 
 def cluster(kubectl: FakeKubectl, *agents: dict[str, Any], policy: dict[str, Any] | None = None) -> None:
@@ -144,9 +157,9 @@ def test_nothing_waits_where_no_person_is_asked(
 
 
 def test_what_is_decided_on_is_described() -> None:
-    shown = [describe(found, frozen_spec(found)) for found in (NORTH, agent("north", spec=CCVR))]
     unknown = agent("north", spec={"method": {"name": "theirs", "config": {}}})
-    shown.append(describe(unknown, frozen_spec(unknown)))
+    offers = (UNSEEN, seen(agent("north", spec=CCVR)), seen(unknown))
+    shown = [describe(found, frozen_spec(found), proposal_of(found)) for found in offers]
     assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
 
 
@@ -170,6 +183,40 @@ def test_a_specification_of_a_later_version_is_not_decided_on(
     assert decide("approve", NAME) == 2
     assert "use the fedsilo of the operator's release" in capsys.readouterr().err
     assert written(kubectl) == []
+
+
+def test_nobody_approves_what_the_operator_has_not_named_yet(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster(kubectl, UNSEEN)
+    assert decide("approve", NAME) == 2
+    assert "status.proposal: is missing" in capsys.readouterr().err
+    assert decide("refuse", NAME) == 0
+    (patch,) = written(kubectl)
+    (refusal,) = patch["spec"]["policy"]["approvals"]
+    assert "proposal" not in refusal
+
+
+@pytest.mark.parametrize("name", ["url", "address", "authority", "taskKey", "specDigest", "uid"])
+def test_a_proposal_of_something_else_is_not_decided_on(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    forged = deepcopy(NORTH)
+    found = forged["status"]["proposal"]
+    found[name] = f"{found[name][:-1]}{'0' if found[name][-1] != '0' else '1'}"
+    if name == "taskKey":
+        found[name] = "ed25519:" + "C" * 43 + "="
+    cluster(kubectl, forged)
+    assert decide("approve", NAME) == 5
+    assert "find out who changed it" in capsys.readouterr().err
+    assert written(kubectl) == []
+
+
+def test_an_approval_of_another_proposal_is_replaced(kubectl: FakeKubectl) -> None:
+    cluster(kubectl, NORTH, policy={**MANUAL, "approvals": [entry(proposal="ab" * 32)]})
+    assert decide("approve", NAME) == 0
+    (patch,) = written(kubectl)
+    assert patch["spec"]["policy"] == {"approvals": [entry()]}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from fedsilo.api.agent import Proposal
 from fedsilo.api.observed import Object, condition, uid_of
+from fedsilo.api.proposal import proposal_digest
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -201,8 +203,13 @@ async def test_the_institution_wakes_its_agents_by_editing_the_silo(bench: Bench
     await bench.until(lambda: bench.silo()["status"]["publicKey"])
     bench.apply_agent()
     await bench.until(lambda: bench.agent()["status"]["phase"] == "ApprovalPending")
-    frozen = bench.agent()["spec"]["job"]
-    approval = {"job": frozen["uid"], "specDigest": frozen["specDigest"], "decision": "Approved"}
+    proposal = Proposal.model_validate(bench.agent()["status"]["proposal"])
+    approval = {
+        "job": proposal.uid,
+        "specDigest": proposal.spec_digest,
+        "proposal": proposal_digest(proposal),
+        "decision": "Approved",
+    }
     offer["spec"]["policy"]["approvals"] = [approval]
     bench.cluster.put(offer)
     await bench.until(lambda: bench.agent()["status"]["phase"] == "Starting")

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.api.agent import SiloAgent
+from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.observed import Object
+from fedsilo.api.proposal import proposal_digest, propose
 from fedsilo.api.silo import Silo
 from fedsilo_operator.reasons import Diagnosis
 from fedsilo_operator.silo.objections import admission_note, objections
 from tests.unit.operator.golden import sentences
-from tests.unit.operator.silo.harness import OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
+from tests.unit.operator.silo.harness import CERTIFICATE, KEY, OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
 
 DIGEST = "sha256:" + "1" * 64
 OTHER = "sha256:" + "2" * 64
@@ -61,12 +62,18 @@ def decided(decision: str, note: str = "", **changes: Any) -> Edit:
         entry = {
             "job": UID,
             "specDigest": one["spec"]["job"]["specDigest"],
+            "proposal": proposal_digest(proposal_of(SiloAgent.model_validate(one))),
             "decision": decision,
             "note": note,
         }
         offer["spec"]["policy"].setdefault("approvals", []).append(entry | changes)
 
     return edit
+
+
+def proposal_of(one: SiloAgent) -> Proposal:
+    image = one.spec.job.spec.agents.image or SETTINGS.trainer_image
+    return propose(one.spec, image, SETTINGS.guard_image)
 
 
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
@@ -102,6 +109,11 @@ CASES: dict[str, tuple[Edit, ...]] = {
         policy(manualApproval=True),
         decided("Approved", specDigest="f" * 64),
     ),
+    "approval of another proposal": (
+        policy(manualApproval=True),
+        decided("Approved", proposal="f" * 64),
+    ),
+    "approval that names no proposal": (policy(manualApproval=True), decided("Approved", proposal=None)),
     "refusal": (policy(manualApproval=True), decided("Refused", "No imaging studies before May.")),
     "refusal without a note, where no approval is asked for": (decided("Refused"),),
     "specification that was changed": (frozen(specDigest="e" * 64),),
@@ -149,9 +161,9 @@ def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
     return SiloAgent.model_validate(one), Silo.model_validate(offer)
 
 
-def found(edits: tuple[Edit, ...]) -> list[Diagnosis]:
+def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Diagnosis]:
     one, offer = parsed(edits)
-    return objections(one, offer, one.spec.job.spec.agents.image or SETTINGS.trainer_image)
+    return objections(one, offer, proposal_of(one), has_begun)
 
 
 def text(edits: tuple[Edit, ...]) -> str:
@@ -190,6 +202,39 @@ def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[st
     order = ["TrustBroken", "ManifestInvalid", "PolicyRefused", "DatasetMissing", "DataInvalid"]
     ranks = [order.index(reason) if reason in order else len(order) for reason in reasons]
     assert ranks == sorted(ranks)
+
+
+def test_an_approval_of_an_earlier_version_lets_only_an_agent_go_on_that_has_begun() -> None:
+    edits = (policy(manualApproval=True), decided("Approved", proposal=None))
+    assert found(edits, has_begun=True) == []
+    assert [each.reason for each in found(edits)] == ["ApprovalPending"]
+    other = (policy(manualApproval=True), decided("Approved", proposal="f" * 64))
+    assert [each.reason for each in found(other, has_begun=True)] == ["ApprovalPending"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: value} for name, value in {
+            "url": "https://elsewhere.example:8443",
+            "address": "10.96.1.3",
+            "caCertificate": CERTIFICATE.replace("AAAA", "BBBB"),
+            "taskKey": KEY,
+        }.items()),
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_an_approval_is_of_one_aggregator(change: dict[str, str]) -> None:
+    approve = (policy(manualApproval=True), decided("Approved"))
+    changed = (*approve, lambda one, _: one["spec"]["trust"].update(change))
+    assert [each.reason for each in found(changed)] == ["ApprovalPending"]
+
+
+@given(st.sampled_from(sorted(Proposal.model_fields)))
+def test_every_field_of_a_proposal_is_in_its_digest(name: str) -> None:
+    proposal = proposal_of(SiloAgent.model_validate(agent()))
+    other = proposal.model_copy(update={name: f"{getattr(proposal, name)}0"})
+    assert proposal_digest(other) != proposal_digest(proposal)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""What an institution is asked to agree to, and which of its decisions is about exactly that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from fedsilo.api.agent import Proposal, SiloAgentSpec
+from fedsilo.api.digest import canonical_digest
+from fedsilo.api.silo import Approval
+
+
+def propose(spec: SiloAgentSpec, trainer_image: str, guard_image: str) -> Proposal:
+    """The proposal of an agent, with the images that would run, whether job, silo or operator name them."""
+    job, trust = spec.job, spec.trust
+    return Proposal(
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+        spec_digest=job.spec_digest,
+        url=trust.url,
+        address=trust.address,
+        authority=hashlib.sha256(trust.ca_certificate.encode()).hexdigest(),
+        task_key=trust.task_key,
+        trainer_image=trainer_image,
+        guard_image=guard_image,
+    )
+
+
+def proposal_digest(proposal: Proposal) -> str:
+    """SHA-256, in hexadecimal, by which an approval names the proposal."""
+    fields: dict[str, Any] = proposal.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return canonical_digest(fields)
+
+
+def decision_on(approvals: Iterable[Approval], proposal: Proposal, has_begun: bool) -> Approval | None:
+    """The decision that applies to a proposal; None where a person has yet to decide.
+
+    A refusal applies to the specification, whatever else changes. An approval applies to its proposal only; one that
+    names none comes from an earlier version, and lets an agent go on that has begun with it.
+
+    :param has_begun: whether guard and trainer of this very agent were made before.
+    """
+    for entry in approvals:
+        if entry.job != proposal.uid or entry.spec_digest != proposal.spec_digest:
+            continue
+        agreed = has_begun if entry.proposal is None else entry.proposal == proposal_digest(proposal)
+        if entry.decision == "Refused" or agreed:
+            return entry
+    return None
