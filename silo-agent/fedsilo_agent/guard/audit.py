@@ -28,6 +28,7 @@ from typing import Any
 
 from fedsilo.durable import append_durably, make_directory, truncate
 from fedsilo.errors import PolicyRefused
+from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.text import bounded
 
 log = logging.getLogger("fedsilo.guard")
@@ -68,11 +69,13 @@ class AuditRecord:
     :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it.
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
     :ivar departures: task -> digest of its update.
+    :ivar answered: round and phase -> what departed in this exchange.
     """
 
     acknowledged: tuple[str, ...] = ()
     signature: str | None = None
     departures: dict[str, str] = field(default_factory=dict)
+    answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Take a line of the log."""
@@ -83,7 +86,11 @@ class AuditRecord:
             case "signature":
                 self.signature = line.get("digest")
             case "departure":
-                self.departures[line.get("task", "")] = line.get("digest", "")
+                task, digest = line.get("task", ""), line.get("digest", "")
+                self.departures[task] = digest
+                # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
+                exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
+                self.answered[exchange] = Answer(task, line.get("taskDigest"), digest)
 
     @property
     def last_acknowledged(self) -> str | None:

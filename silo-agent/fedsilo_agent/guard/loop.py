@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.logs import concerning
 from fedsilo.silo.full_disk import done_when_there_is_space
@@ -19,6 +20,7 @@ from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import read_failure, read_signature, require_undamaged, sign_reply
 from fedsilo_agent.guard.outbox import Outbox
@@ -109,6 +111,7 @@ class Guard:
             if not self._outbox.holds(task.task):
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
+                self._check.schedule.require_due(task, verified.digest.hex(), self._audit.record.answered)
                 await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
                 drop = await self._wait_for_drop(task, contract)
                 await _uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
@@ -168,10 +171,17 @@ class Guard:
         # It may leave as an update only once the log has it.
         signed = self._outbox.path(task.task).with_suffix(".signed")
         update = sign_reply(drop, signed, task, verified.digest, contract, self._check.limits, self._key)
+        try:
+            require_same_answer(task, update.digest, self._audit.record.answered)
+        except ExchangeRefused:
+            unlink(signed)
+            raise
         self._audit.write(
             "departure",
             task=task.task,
+            taskDigest=verified.digest.hex(),
             round=task.round,
+            phase=task.phase,
             step=task.step,
             digest=update.digest,
             bytes=update.bytes,

@@ -18,6 +18,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
+from fedsilo_agent.guard.exchanges import Schedule
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Tasks name files and directories of the volume; a name with a slash would lead out of it."""
@@ -46,6 +47,19 @@ class TaskCheck:
     @cached_property
     def _method(self) -> Method:
         return registry.bind(self.agent.spec.job.spec)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The exchanges of the job.
+
+        :raises MethodError: when a third party's declaration fails.
+        """
+        try:
+            return Schedule(self._method.exchanges())
+        except FedsiloError:
+            raise
+        except Exception as error:
+            raise self._declaration_failed(error) from error
 
     def open(self, sealed: bytes) -> Task:
         """Open a task that the job's aggregator really gave to this silo.
@@ -85,9 +99,7 @@ class TaskCheck:
         except FedsiloError as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         except Exception as error:
-            # A third party's declaration: whatever it raises is reported, and the guard goes on.
-            text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
-            raise MethodError(text) from error
+            raise self._declaration_failed(error) from error
         if bytes.fromhex(contract.digest()) != task.contract:
             raise PolicyRefused(
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
@@ -95,6 +107,12 @@ class TaskCheck:
             )
         policy.require(self.silo, self.agent.spec.job, policy.Departure.of(contract))
         return contract
+
+    def _declaration_failed(self, error: Exception) -> MethodError:
+        """A third party's declaration: whatever it raises is reported, and the guard goes on."""
+        return MethodError(
+            f"the declaration of method {self._method.name} failed: {type(error).__name__}: {error}"
+        )
 
 
 def _check_signature(signature: ModelSignature, classes: int) -> None:

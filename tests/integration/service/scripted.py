@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import ssl
 import threading
 from collections import defaultdict, deque
@@ -38,6 +39,9 @@ OVERTAKEN = "accepted, and the answer never arrives"
 LOST = "taken, neither accepted nor answered"
 FULL = "refused, for the disk is full"
 
+ROUNDS = 500
+"""Of the job: a guard answers each once, and several tests may share one guard."""
+
 
 class ScriptedAggregator:
     """An HTTPS server with the job's own keys and certificate, one silo's guard, and that silo's trainer.
@@ -63,7 +67,7 @@ class ScriptedAggregator:
         self.sealed, self.name = b"", ""
         self.news = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self.site = Site(root, federation(**changes), self._server.server_port)
+        self.site = Site(root, federation(**({"rounds": ROUNDS} | changes)), self._server.server_port)
         self.volume: Volume = self.site.workdir.volume("north")
         secrets = self.site.workdir.secrets
         self.key = SigningKey.load(secrets / "task-key.pem")
@@ -93,12 +97,13 @@ class ScriptedAggregator:
         self._thread.join()
 
     def task(self, name: str, **changes: Any) -> Task:
-        """An honest task for the silo `north`, or one with some fields changed."""
+        """An honest task for the silo `north` of the round that its name begins with, or with some fields changed."""
+        round = re.match(r"r(\d+)", name)
         honest: dict[str, Any] = {
             "job": self.site.uid,
             "silo": self.site.silos[0],
             "task": name,
-            "round": 1,
+            "round": int(round[1]) if round else 1,
             "phase": "train",
             "step": "train",
             "spec_digest": bytes.fromhex(self.site.spec_digest),
@@ -121,6 +126,11 @@ class ScriptedAggregator:
         with self.news:
             self.name, self.sealed = name, sealed
             self.news.notify_all()
+
+    @property
+    def next_round(self) -> str:
+        """The round after all that the guard has answered, as names of tasks begin with it."""
+        return f"r{1 + max((line['round'] for line in self.audit() if line['event'] == 'departure'), default=0):05}"
 
     def drop(self, task: str, tree: Tree = TREE, **reply: Any) -> Path:
         """What the trainer of the silo hands over, complete; returns its directory."""

@@ -16,6 +16,8 @@ import pytest
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.schedule import exchange_id
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import TREE, ScriptedAggregator
@@ -33,7 +35,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggreg
 @pytest.fixture
 def hostile(guarded: ScriptedAggregator) -> ScriptedAggregator:
     """The attacker after an honest task: the guard writes the same refusal once only until it has answered one."""
-    name = f"r00001-honest-{len(guarded.audit())}"
+    name = f"{guarded.next_round}-honest"
     guarded.drop(name)
     guarded.offer(guarded.task(name))
     guarded.acknowledged(name)
@@ -149,10 +151,11 @@ def test_task_is_forbidden_that(attack: str, hostile: ScriptedAggregator) -> Non
 
 
 def test_after_all_that_an_honest_task_is_answered(hostile: ScriptedAggregator) -> None:
-    hostile.drop("r00002-honest")
-    hostile.offer(hostile.task("r00002-honest"))
-    hostile.acknowledged("r00002-honest")
-    assert hostile.events("r00002-honest") == ["departure", "acknowledged"]
+    name = f"{hostile.next_round}-after-all"
+    hostile.drop(name)
+    hostile.offer(hostile.task(name))
+    hostile.acknowledged(name)
+    assert hostile.events(name) == ["departure", "acknowledged"]
 
 
 POLICIES: dict[str, tuple[dict[str, Any], str]] = {
@@ -174,7 +177,7 @@ def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_pat
 
 
 def test_a_blob_of_no_bytes_ends_no_guard(hostile: ScriptedAggregator) -> None:
-    task = hostile.task("r00001-empty", blobs=(BlobLink("model", "0" * 64, 0),))
+    task = hostile.task(f"{hostile.next_round}-empty", blobs=(BlobLink("model", "0" * 64, 0),))
     hostile.offer(task)
     until(lambda: task.task in hostile.failures, "the report")
     assert hostile.failures[task.task]["message"].startswith("digest-mismatch")
@@ -185,7 +188,7 @@ def test_a_blob_of_no_bytes_ends_no_guard(hostile: ScriptedAggregator) -> None:
 
 def test_blobs_that_would_fill_the_volume_are_refused(hostile: ScriptedAggregator) -> None:
     huge = BlobLink("model", hostile.blob.digest[::-1], 1 << 62)
-    task = hostile.task("r00001-huge", blobs=(huge,))
+    task = hostile.task(f"{hostile.next_round}-huge", blobs=(huge,))
     hostile.offer(task)
     until(lambda: task.task in hostile.failures, "the refusal")
     assert hostile.failures[task.task]["reason"] == "PolicyRefused"
@@ -218,18 +221,28 @@ class Forger(ScriptedAggregator):
         trust["taskKey"] = self.key.verify_key.to_text()
         path.write_text(json.dumps(agent))
 
-    def steps(self) -> dict[str, Contract]:
-        """What the guard derives for each step of the method."""
+    def exchanges(self) -> list[tuple[Exchange, Contract]]:
+        """The first exchange of each step of the method, and what the guard derives for it."""
         method = registry.bind(self.spec)
-        return {step: method.contract(step, signature_of(TREE), {}) for step in method.steps()}
+        first = {exchange.phase.step: exchange for exchange in reversed(method.exchanges())}
+        found = [first[step] for step in method.steps()]
+        return [
+            (exchange, method.contract(exchange.phase.step, signature_of(TREE), {}))
+            for exchange in sorted(found, key=lambda exchange: exchange.round)
+        ]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_forged_agent_gets_no_other_kind_than_the_policy_allows(method: str, tmp_path: Path) -> None:
     """Every task is signed with the key that the agent trusts, and asks for what the agent's method declares."""
     with Forger(tmp_path / "forged", method) as forger:
-        for position, (step, contract) in enumerate(forger.steps().items()):
-            task = forger.task(f"r{position:05}-{step}", step=step, contract=bytes.fromhex(contract.digest()))
+        for exchange, contract in forger.exchanges():
+            task = forger.task(
+                exchange_id(exchange),
+                phase=exchange.phase.name,
+                step=exchange.phase.step,
+                contract=bytes.fromhex(contract.digest()),
+            )
             if set(contract.kinds()) <= {"model"}:
                 forger.drop(
                     task.task, {block.name: np.zeros(block.shape, block.dtype) for block in contract.blocks}

@@ -78,7 +78,7 @@ class Scene:
     """A silo's volume, its guard and the aggregator; the trainer has dropped an honest reply already."""
 
     def __init__(self, root: Path) -> None:
-        site = Site(root, federation(), port=1)
+        site = Site(root, federation(rounds=3), port=1)
         directory = site.workdir.silo("north")
         agent = load_document(directory / "agent.json", SiloAgent)
         self.check = TaskCheck(agent, load_document(directory / "silo.json", Silo))
@@ -200,7 +200,7 @@ async def test_a_final_refusal_is_known_to_both_sides(scene: Scene) -> None:
 
 async def test_an_update_that_is_too_late_is_no_failure(killed: Scene) -> None:
     killed.aggregator.refusals = [Problem("round-closed", "too late")]
-    killed.honest["task"] = "r00002-train-north"
+    killed.honest |= {"task": "r00002-train-north", "round": 2}
     killed.drop("r00002-train-north")
     await killed.run()
     assert killed.aggregator.failures == {}

@@ -1,0 +1,95 @@
+"""Which exchanges of its job a silo answers: each once, and none that lies before one that it has answered.
+
+Which there are follows from the job that the silo admitted. Which were answered is read from the audit log. Together
+they bound what an aggregator can get, whatever it asks for and however often it or the guard is restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fedsilo.errors import PolicyRefused
+from fedsilo.methods.interface import Exchange
+from fedsilo.wire import Task
+
+
+class ExchangeRefused(PolicyRefused):
+    """An exchange that is not the job's, is over for this silo, or was answered already."""
+
+    reason = "ExchangeRefused"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What left in an exchange.
+
+    :param task: its name.
+    :param task_digest: of the sealed task; None in lines of the audit log that do not say so.
+    :param update: digest of the signed update.
+    """
+
+    task: str
+    task_digest: str | None
+    update: str
+
+
+ExchangeKey = tuple[int, str]
+"""Round and phase: what tells the exchanges of a job apart."""
+
+
+class Schedule:
+    """The exchanges of a job in their order.
+
+    :param exchanges: as the method has them for the job.
+    """
+
+    def __init__(self, exchanges: Iterable[Exchange]) -> None:
+        listed = [(exchange.round, exchange.phase.name, exchange.phase.step) for exchange in exchanges]
+        self._positions = {(round, phase): position for position, (round, phase, _) in enumerate(listed)}
+        self._steps = {(round, phase): step for round, phase, step in listed}
+        self._rounds = max((round for round, _, _ in listed), default=0)
+
+    def require_due(self, task: Task, digest: str, answered: Mapping[ExchangeKey, Answer]) -> None:
+        """Check that a task is of an exchange that may be answered now.
+
+        The task that was answered last may be given again, byte for byte: an aggregator that restarts may have lost
+        the answer.
+
+        :param digest: of the sealed task.
+        :param answered: the exchanges that were answered so far.
+        :raises ExchangeRefused: naming the exchange and why nothing is sent for it.
+        """
+        key = task.round, task.phase
+        asked = f"task {task.task} is of round {task.round}, phase {task.phase!r}, step {task.step!r}"
+        position = self._positions.get(key)
+        if position is None or self._steps[key] != task.step:
+            problem = f"which is no exchange of this job of {self._rounds} rounds"
+            raise ExchangeRefused(f"{asked}, {problem}; nothing is sent")
+        before = answered.get(key)
+        if before is not None and (before.task != task.task or before.task_digest not in (None, digest)):
+            problem = f"which this silo has answered: task {before.task}, update {before.update[:12]}"
+            raise ExchangeRefused(f"{asked}, {problem}; each exchange is answered once")
+        round, phase = max(
+            (other for other in answered if other in self._positions),
+            key=self._positions.__getitem__,
+            default=key,
+        )
+        if self._positions[round, phase] > position:
+            problem = f"which is over: this silo has answered round {round}, phase {phase!r} since"
+            remedy = "an aggregator that was set back to an earlier state cannot go on; begin the job anew"
+            raise ExchangeRefused(f"{asked}, {problem}; {remedy}")
+
+
+def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, Answer]) -> None:
+    """Check that what would leave is what has left before, if anything has in this exchange.
+
+    :param update: digest of the signed update.
+    :raises ExchangeRefused: when the trainer's reply is another one by now.
+    """
+    before = answered.get((task.round, task.phase))
+    if before is not None and before.update != update:
+        raise ExchangeRefused(
+            f"task {task.task} was answered with update {before.update[:12]}, and the trainer's reply gives "
+            f"{update[:12]} now; each exchange is answered once"
+        )
