@@ -15,7 +15,8 @@ cluster alike.
     ├── WorkdirConflict                  6   WorkdirConflict       the directory belongs to another job or run
     │   └── FileDamaged                  6   FileDamaged           a file of fedsilo is torn, changed or missing
     ├── MethodError                      7   MethodError           a method or model does not keep its declaration
-    └── Problem                          8   (its code)            the peer refused or broke the protocol
+    ├── Problem                          8   (its code)            the peer refused or broke the protocol
+    └── ProvenanceInvalid                9   ProvenanceInvalid     what a model was made from does not hold
 
 Exit 0 is success, 1 a defect of fedsilo itself, 130 and 143 an interruption by SIGINT and SIGTERM. An exit code
 of 2, 3, 5, 6 or 7 says that trying again without a change cannot help.
@@ -111,3 +112,10 @@ class Problem(FedsiloError):
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
+
+
+class ProvenanceInvalid(FedsiloError):
+    """A signature, digest or link of a model's provenance that does not hold, or a fold that gives other bytes."""
+
+    exit_code = 9
+    reason = "ProvenanceInvalid"

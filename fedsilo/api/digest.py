@@ -20,8 +20,15 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
     another job. Keys are sorted, nothing is between tokens, text is UTF-8, and a whole number has no fraction
     (RFC 8785, section 3.2.2.3): an API server gives `mu: 1.0` back as `1`, and the digest must not notice.
     """
+    return canonical_digest(frozen_spec(job))
+
+
+def frozen_spec(job: FederatedJob | FederatedJobSpec) -> dict[str, Any]:
+    """What may not change while the job runs, in the form of which `spec_digest` is the digest."""
     spec = job.spec if isinstance(job, FederatedJob) else job
-    return canonical_digest(spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True))
+    fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True)
+    frozen: dict[str, Any] = _canonical(fields)
+    return frozen
 
 
 def canonical_digest(fields: Mapping[str, Any]) -> str:

@@ -168,6 +168,10 @@ class AggregatorSpec(Fields):
     url: Url | None = Field(
         default=None, description="Address for silos outside the cluster; the Service when null."
     )
+    keep_updates: Flag | None = Field(
+        default=None,
+        description="Every accepted update stays in the volume, for `fedsilo verify --replay`; none does when null.",
+    )
     datasets: tuple[DatasetSpec, ...] = Field(
         default=(),
         max_length=100,

@@ -20,6 +20,7 @@ COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
     "run": "run a manifest on this machine, without a cluster",
     "evaluate": "score a trained model on a dataset",
+    "verify": "check what a model was made from, offline and with public keys alone",
     "methods": "list the methods that jobs can name",
     "status": "show the jobs of a cluster, or one of them with its silos",
     "why": "say what a job waits for, since when and until when",

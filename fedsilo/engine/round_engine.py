@@ -14,6 +14,14 @@ from typing import Any
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
+from fedsilo.engine.provenance import (
+    FIRST,
+    exchange_line,
+    job_line,
+    sha256_of,
+    text_of,
+    write_provenance,
+)
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import RoundOutcome
@@ -24,7 +32,7 @@ from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
-from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
+from fedsilo.wire import AcceptedUpdate, ChainEnd, Expected, SigningKey, VerifyKey
 
 
 class RoundEngine:
@@ -216,21 +224,26 @@ class RoundEngine:
             return False
         if current.round.outcome is not RoundOutcome.CLOSED:
             raise current.round.loss()
-        state, record = self._fold(current)
+        paths = self._updates(current)
+        state, record = self._fold(current, paths)
         position = self._progress.position + 1
         complete = self._workflow.is_last_of_round(self._progress.position)
         progress = JobProgress(position, state, {} if complete else record)
-        self._progress = self._store.commit(progress, record if complete else None)
+        lines = self._provenance(current, paths, state)
+        self._progress = self._store.commit(progress, record if complete else None, lines)
         self._past |= current.accepted
         self._current = None
         self._enter(self._progress)
         return True
 
-    def _fold(self, current: OpenExchange) -> tuple[State, dict[str, Any]]:
+    def _updates(self, current: OpenExchange) -> dict[str, Path]:
+        """Silo -> file of its accepted update, in the order of the job's references."""
+        answered = [silo for silo in self.identity.silos if silo in current.round.answered]
+        return {silo: current.update_path(current.tasks[silo].id) for silo in answered}
+
+    def _fold(self, current: OpenExchange, paths: Mapping[str, Path]) -> tuple[State, dict[str, Any]]:
         release_free_memory()
         exchange = current.exchange
-        answered = [silo for silo in self.identity.silos if silo in current.round.answered]
-        paths = {silo: current.update_path(current.tasks[silo].id) for silo in answered}
         sizes = {silo: path.stat().st_size for silo, path in paths.items()}
         record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
         state, found = self._workflow.fold(self._progress.state, exchange, StoredUpdates(paths))
@@ -238,20 +251,40 @@ class RoundEngine:
         release_free_memory()
         return state, with_figures(record, found, self._workflow.score(state, exchange))
 
+    def _provenance(self, current: OpenExchange, paths: Mapping[str, Path], state: State) -> list[str]:
+        """The exchange's line of the provenance; the first has that of the job before it."""
+        lines, previous = [], self._store.provenance.last
+        if previous is None:
+            key = self._sealer.key.verify_key
+            first = job_line(self.identity, self._workflow.spec, key, self._silo_keys, self._progress.state)
+            lines.append(text_of(first))
+            previous = sha256_of(lines[0])
+        line = exchange_line(
+            previous,
+            exchange_id(current.exchange),
+            {silo: task.sealed for silo, task in current.tasks.items()},
+            {silo: (path, current.accepted[current.tasks[silo].id]) for silo, path in paths.items()},
+            state,
+        )
+        return [*lines, text_of(line)]
+
     def _enter(self, progress: JobProgress) -> None:
         """Open the next exchange, or write the model after the last."""
         if progress.position == len(self._workflow.exchanges):
             self.result = self._write_result()
             self._current = None
-            self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
+            self._sweep({ref.digest for ref in progress.state.refs().values()}, None)
             return
         exchange = self._workflow.exchanges[progress.position]
         opened = self._open(exchange, progress.state)
         opened.recover(self._silo_keys)
         self.damaged += len(opened.damaged)
         keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
-        self._store.sweep(keep, exchange_id(exchange))
+        self._sweep(keep, exchange_id(exchange))
         self._current = opened
+
+    def _sweep(self, keep: set[str], exchange: str | None) -> None:
+        self._store.sweep(keep, exchange, bool(self._workflow.spec.aggregator.keep_updates))
 
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:
         round = self._workflow.round(exchange)
@@ -281,7 +314,9 @@ class RoundEngine:
     def _write_result(self) -> Result:
         snapshot = self._workflow.model(self._progress.state)
         tree, architecture = snapshot.tree, self._workflow.architecture(snapshot)
-        history = self._store.history()
-        return write_result(
-            self._store.directory, tree, architecture, self._workflow.spec, self.identity, history
-        )
+        history, directory = self._store.history(), self._store.directory
+        result = write_result(directory, tree, architecture, self._workflow.spec, self.identity, history)
+        chain = self._store.provenance
+        end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
+        write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)
+        return result

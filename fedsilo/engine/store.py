@@ -5,32 +5,35 @@
     blobs/<sha256>           trees of tensors, named by their content
     open/<exchange>/         the open exchange: accepted updates, failures, serving time
     history.jsonl            one line per completed round
+    provenance.jsonl         one line for the job and one per completed exchange (provenance.py)
+    kept/<exchange>/         the accepted updates of a completed exchange, where the job keeps them
 
-`state.json` is the only commit point: it names the blobs that count and how much of the history does, so that
-whatever a crash left beyond it is dropped when the directory is opened again. Before anything is,
-all that it refers to must be found as it was written: `state.json` by the digest in itself, the history and the blobs
-by those in `state.json`.
+`state.json` is the only commit point: it names the blobs that count and how much of the history and of the provenance
+does, so that whatever a crash left beyond it is dropped when the directory is opened again. Before anything is,
+all that it refers to must be found as it was written: `state.json` by the digest in itself, all others by those in
+`state.json`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import (
     RESTORE,
-    append_durably,
     make_directory,
     read_with_digest,
     remove_tree,
+    rename,
     require_content,
-    truncate,
+    sync_directory,
     unlink,
     write_with_digest,
 )
+from fedsilo.engine.committed_lines import CommittedLines
 from fedsilo.errors import FileDamaged, WorkdirConflict
 from fedsilo.methods.state import State
 
@@ -63,16 +66,20 @@ class JobProgress:
 
 
 class JobStore:
-    """Durable reads and writes of one job's directory."""
+    """Durable reads and writes of one job's directory.
+
+    :ivar kept: directory of the updates that the job keeps.
+    :ivar provenance: the chain so far.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.blobs = directory / "blobs"
         self._state = directory / "state.json"
         self._open = directory / "open"
-        self._history = directory / "history.jsonl"
-        self._committed = 0  # bytes of the history that `state.json` vouches for
-        self._vouched = hashlib.sha256()  # over these bytes
+        self.kept = directory / "kept"
+        self.provenance = CommittedLines(directory / "provenance.jsonl", self._state.name)
+        self._history = CommittedLines(directory / "history.jsonl", self._state.name)
         self._lines: list[dict[str, Any]] = []
 
     def claim(self, job: str, digest: str) -> None:
@@ -104,48 +111,51 @@ class JobStore:
         Blobs that the state does not refer to are dropped: what the open exchange hands out is computed again, and
         must not be taken from a file that nobody has checked.
 
-        :raises FileDamaged: when the state, its blobs or the history are missing or not as they were written;
-            nothing was dropped then.
+        :raises FileDamaged: when the state, its blobs, the history or the provenance are missing or not as they were
+            written; nothing was dropped then.
         """
         document = read_with_digest(self._state)
         if document is None:
             self._require_unused()
             self._drop_blobs_except(set())
             return None
-        content = self._committed_history(document["historyBytes"], document["historySha256"])
+        lines = list(self._history.load(document["historyBytes"], document["historySha256"]))
+        for _ in self.provenance.load(document["provenanceBytes"], document["provenanceSha256"]):
+            pass  # its text is needed by nobody who goes on with the job
         state = State.from_json(document["state"], self.blobs)
         digests = {ref.digest for ref in state.refs().values()}
         for digest in sorted(digests):
             require_content(self.blobs / digest, digest)
-        self._committed, self._vouched = len(content), hashlib.sha256(content)
-        self._lines = [json.loads(line) for line in content.splitlines()]
-        self._truncate_history()
+        self._lines = [json.loads(line) for line in lines]
+        self._history.drop_rest()
+        self.provenance.drop_rest()
         self._drop_blobs_except(digests)
         return JobProgress(document["position"], state, document["record"])
 
-    def commit(self, progress: JobProgress, line: dict[str, Any] | None) -> JobProgress:
+    def commit(
+        self, progress: JobProgress, line: dict[str, Any] | None, provenance: Sequence[str] = ()
+    ) -> JobProgress:
         """Store everything new, then move the commit point; the completed round's line goes into the history.
 
+        :param provenance: lines of the completed exchange.
         :raises OSError: when the disk is full; the same can be committed again.
         """
         stored = JobProgress(progress.position, progress.state.store(self.blobs), progress.record)
-        self._truncate_history()
-        committed, vouched = self._committed, self._vouched.copy()
-        if line is not None:
-            text = json.dumps(line, sort_keys=True, allow_nan=False)
-            append_durably(self._history, text)
-            added = f"{text}\n".encode()
-            committed += len(added)
-            vouched.update(added)
+        lines = [] if line is None else [json.dumps(line, sort_keys=True, allow_nan=False)]
+        history_bytes, history_sha256 = self._history.append(lines)
+        provenance_bytes, provenance_sha256 = self.provenance.append(provenance)
         document = {
             "position": stored.position,
             "state": stored.state.to_json(),
             "record": stored.record,
-            "historyBytes": committed,
-            "historySha256": vouched.hexdigest(),
+            "historyBytes": history_bytes,
+            "historySha256": history_sha256,
+            "provenanceBytes": provenance_bytes,
+            "provenanceSha256": provenance_sha256,
         }
         write_with_digest(self._state, document)
-        self._committed, self._vouched = committed, vouched
+        self._history.count(lines)
+        self.provenance.count(provenance)
         if line is not None:
             self._lines.append(line)
         return stored
@@ -160,39 +170,42 @@ class JobStore:
         make_directory(path)
         return path
 
-    def sweep(self, keep: set[str], exchange: str | None) -> None:
-        """Drop closed exchanges, and blobs that neither the state nor an open task refers to."""
+    def sweep(self, keep: set[str], exchange: str | None, keep_updates: bool) -> None:
+        """Drop closed exchanges, and blobs that neither the state nor an open task refers to.
+
+        :param keep_updates: the accepted updates of closed exchanges move to `kept` instead.
+        """
         for path in self._open.iterdir():
-            if path.name != exchange:
+            if path.name == exchange:
+                continue
+            if keep_updates:
+                self._keep_updates(path)
+            else:
                 remove_tree(path)
         self._drop_blobs_except(keep)
 
-    def _truncate_history(self) -> None:
-        """Drop lines beyond the commit point, which a failed try has left."""
-        if self._history.exists() and self._history.stat().st_size > self._committed:
-            truncate(self._history, self._committed)
+    def _keep_updates(self, closed: Path) -> None:
+        """Move a closed exchange as a whole, so that no crash leaves a part of it."""
+        target = self.kept / closed.name
+        if target.exists():  # moved before a power cut, after which the old name was there again
+            remove_tree(closed)
+            return
+        for path in closed.iterdir():
+            if path.suffix != ".update":
+                unlink(path)
+        make_directory(self.kept)
+        rename(closed, target)
+        sync_directory(self.kept)
+        sync_directory(self._open)
 
     def _require_unused(self) -> None:
         """Check that a directory without a state has nothing that only follows one.
 
         :raises FileDamaged: naming what is there.
         """
-        for path in (self._history, *sorted(self._open.iterdir())):
+        for path in (self._history.path, self.provenance.path, self.kept, *sorted(self._open.iterdir())):
             if path.exists():
                 raise FileDamaged(f"{self._state}: is missing, although {path.name} is there; {RESTORE}")
-
-    def _committed_history(self, length: int, sha256: str) -> bytes:
-        """The history as far as the state vouches for it."""
-        content = self._history.read_bytes()[:length] if self._history.exists() else b""
-        if len(content) < length:
-            raise FileDamaged(
-                f"{self._history}: has {len(content)} of the {length} bytes that {self._state.name} counts; {RESTORE}"
-            )
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise FileDamaged(
-                f"{self._history}: its first {length} bytes are not those that {self._state.name} counts; {RESTORE}"
-            )
-        return content
 
     def _drop_blobs_except(self, keep: set[str]) -> None:
         for path in self.blobs.iterdir():

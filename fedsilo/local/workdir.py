@@ -7,7 +7,7 @@ aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    output of each process
-model.safetensors, model.json, history.jsonl, curves.tfevents      the result
+model.safetensors, model.json, history.jsonl, curves.tfevents, provenance.json      the result
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
-RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents")
+RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents", "provenance.json")
 
 RESTORE_RUN = "put it back from a copy, or begin again in another directory with --workdir"
 """What can be done about a damaged `run.json`."""

@@ -11,12 +11,13 @@ from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader
-from fedsilo.wire.keys import REQUEST, TASK, UPDATE, SigningKey, VerifyKey
+from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.problems import STATUS, problem_document
+from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
 from fedsilo.wire.request import sign_request, verify_request
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
-from fedsilo.wire.update import UpdateBlocks, open_update, write_update
+from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, write_update
 
 __all__ = [
     "DTYPES",
@@ -24,6 +25,7 @@ __all__ = [
     "KINDS",
     "MAX_BLOCK_BYTES",
     "MAX_ENVELOPE_BYTES",
+    "PROVENANCE",
     "REQUEST",
     "STATUS",
     "TASK",
@@ -32,6 +34,7 @@ __all__ = [
     "Authority",
     "BlobLink",
     "BlobRef",
+    "ChainEnd",
     "Contract",
     "Expected",
     "ExpectedBlock",
@@ -50,13 +53,17 @@ __all__ = [
     "issue_server",
     "make_authority",
     "open_blob",
+    "open_chain",
     "open_envelope",
+    "open_signed_part",
     "open_task",
     "open_update",
     "problem_document",
     "seal",
+    "seal_chain",
     "seal_task",
     "sign_request",
+    "signed_part",
     "spec_of",
     "specs_of",
     "task_digest",

@@ -21,6 +21,7 @@ from fedsilo.errors import Problem
 UPDATE = "fedsilo/update/v1"
 TASK = "fedsilo/task/v1"
 REQUEST = "fedsilo/request/v1"
+PROVENANCE = "fedsilo/provenance/v1"
 
 SIGNATURE_BYTES = 64
 

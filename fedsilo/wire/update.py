@@ -16,7 +16,7 @@ import numpy as np
 from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract, ExpectedBlock
-from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
+from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import (
     MAX_HEADER_BYTES,
@@ -28,11 +28,12 @@ from fedsilo.wire.header import (
     gaps,
     offsets,
 )
-from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, SigningKey
+from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, BlockContent, raw_bytes, spec_of
 
 _CHUNK_BYTES = 1 << 20
+_BIN_HEAD = 5  # the longest head of a msgpack bin
 
 
 def write_update(
@@ -120,19 +121,41 @@ def open_update(path: Path) -> UpdateBlocks:
 
     :raises Problem: when the header cannot be read or the file does not have the length that it says.
     """
-    with path.open("rb") as file:
-        start = file.read(5)
-        head = read_bin_head(str(path), start) if len(start) == 5 else None
-        if head is None or head[1] > MAX_HEADER_BYTES:
-            raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
-        signed = sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES
-        start += file.read(signed - len(start))
-        header = decode_header(cut_signed(f"update {path}", start, head)[0])
+    data = signed_part(path)
+    signed = len(data)
+    header = decode_header(_cut(f"update {path}", data)[0])
     size = path.stat().st_size
     wanted = base(signed) + header.length if header.blocks else signed
     if size != wanted:
         raise Problem("malformed", f"update {path}: {size} bytes; must be {wanted}, fetch the update again")
     return UpdateBlocks(path, header, base(signed))
+
+
+def signed_part(path: Path) -> bytes:
+    """Header and signature of an update, as they stand at its beginning: all that its signature needs.
+
+    :raises Problem: `malformed` when there is no header, or it is longer than one may be.
+    """
+    with path.open("rb") as file:
+        start = file.read(5)
+        head = read_bin_head(str(path), start) if len(start) == 5 else None
+        if head is None or head[1] > MAX_HEADER_BYTES:
+            raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
+        return start + file.read(sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES - len(start))
+
+
+def open_signed_part(data: bytes, key: VerifyKey) -> UpdateHeader:
+    """Verify and decode header and signature of an update whose blocks need not be there.
+
+    :raises Problem: `too-long`, `truncated`, `signature-invalid`, or as `decode_header`.
+    """
+    header, signature = _cut("update", data)
+    key.verify(UPDATE, header, signature)
+    return decode_header(header)
+
+
+def _cut(what: str, data: bytes) -> tuple[bytes, bytes]:
+    return split_envelope(what, data, _BIN_HEAD + MAX_HEADER_BYTES + len(SIGNATURE_HEAD) + SIGNATURE_BYTES)
 
 
 class UpdateBlocks:

@@ -152,6 +152,12 @@ def refer_to_another_blob(path: Path) -> None:
         ("history.jsonl", truncate, r"history.jsonl: has \d+ of the \d+ bytes that state.json counts"),
         ("history.jsonl", Path.unlink, r"history.jsonl: has 0 of the \d+ bytes that state.json counts"),
         ("history.jsonl", lambda path: flip(path, 400), r"history.jsonl: its first \d+ bytes are not those"),
+        ("provenance.jsonl", truncate, r"provenance.jsonl: has \d+ of the \d+ bytes that state.json counts"),
+        (
+            "provenance.jsonl",
+            lambda path: flip(path, 400),
+            r"provenance.jsonl: its first \d+ bytes are not those",
+        ),
         ("blob", lambda path: flip(path, 5000), "blobs/[0-9a-f]{64}: its SHA-256 is [0-9a-f]{12}, not "),
         ("blob", Path.unlink, "blobs/[0-9a-f]{64}: is missing"),
     ],

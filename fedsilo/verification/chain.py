@@ -1,0 +1,265 @@
+"""Every signature, digest and link of a provenance chain, checked in the order in which they were made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedsilo.engine.provenance import (
+    FIRST,
+    ExchangeLine,
+    JobLine,
+    ModelLine,
+    StateDigests,
+    sha256_of,
+    update_files,
+)
+from fedsilo.errors import Problem, ProvenanceInvalid
+from fedsilo.methods.interface import EVALUATE, Exchange
+from fedsilo.methods.schedule import exchange_id, participants, task_id
+from fedsilo.verification.job import VerifiedJob, verified_job
+from fedsilo.verification.lines import decoded, parsed, previous_of, split
+from fedsilo.verification.place import Place
+from fedsilo.wire import (
+    Task,
+    UpdateHeader,
+    VerifyKey,
+    open_chain,
+    open_signed_part,
+    open_task,
+    signed_part,
+    task_digest,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class VerifiedExchange:
+    """An exchange whose line holds.
+
+    :param where: its file and name, for errors.
+    :param tasks: silo -> its task.
+    :param digests: silo -> digest of that task, 32 bytes.
+    """
+
+    where: str
+    exchange: Exchange
+    line: ExchangeLine
+    tasks: Mapping[str, Task]
+    digests: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class VerifiedChain:
+    """A chain that holds, from the first line to the seal.
+
+    :param start: the state that the job began with.
+    :param model: SHA-256 of the model.
+    :param kept: updates that lie beside it as they were accepted; None where none are.
+    """
+
+    job: VerifiedJob
+    start: StateDigests
+    exchanges: tuple[VerifiedExchange, ...]
+    model: str
+    kept: int | None
+
+    @property
+    def updates(self) -> int:
+        """Accepted updates."""
+        return sum(len(exchange.line.updates) for exchange in self.exchanges)
+
+    @property
+    def tasks(self) -> int:
+        """Sealed tasks."""
+        return sum(len(exchange.tasks) for exchange in self.exchanges)
+
+
+def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
+    """Check the whole chain, the released files, and the kept updates where there are any.
+
+    :param pins: keys from outside, see `verified_job`.
+    :raises ProvenanceInvalid: naming the first thing that is wrong: file, round, silo, what.
+    :raises ManifestInvalid: when it cannot be told, see `verified_job`.
+    """
+    texts, seal = split(place.provenance)
+    first = parsed(f"{place.provenance}: job", texts[0], JobLine)
+    if first.previous != FIRST:
+        raise ProvenanceInvalid(f"{place.provenance}: job: names a line before it, and is the first")
+    if len(texts) > 1 and (named := previous_of(texts[1])):
+        # Before anything is made of it: a changed specification may name what is not installed here.
+        _check_link(f"{place.provenance}: line 2", named, texts[0])
+    job = verified_job(place, first, pins)
+    done: list[VerifiedExchange] = []
+    before = first.state
+    for position, exchange in enumerate(job.exchanges, start=1):
+        where = f"{place.provenance}: round {exchange.round} ({exchange_id(exchange)})"
+        if position >= len(texts) - 1:
+            raise ProvenanceInvalid(f"{where}: is missing")
+        line = parsed(where, texts[position], ExchangeLine)
+        done.append(_exchange(job, exchange, line, where, before))
+        _check_link(where, line.previous, texts[position - 1])
+        _check_kept(place.kept, done[-1], job)
+        before = line.state
+    last = _model(place, texts, len(job.exchanges), done)
+    _check_seal(place, job, texts, seal)
+    kept = sum(len(found.line.updates) for found in done) if place.kept.is_dir() else None
+    return VerifiedChain(job, first.state, tuple(done), last.model, kept)
+
+
+def _exchange(
+    job: VerifiedJob, exchange: Exchange, line: ExchangeLine, where: str, before: StateDigests
+) -> VerifiedExchange:
+    if line.exchange != exchange_id(exchange):
+        raise ProvenanceInvalid(f"{where}: is {line.exchange}")
+    silos = participants(job.spec, exchange, tuple(job.silos))
+    if set(line.tasks) != set(silos):
+        raise ProvenanceInvalid(f"{where}: asks {', '.join(line.tasks)}; the job asks {', '.join(silos)}")
+    tasks, digests = {}, {}
+    for silo in silos:
+        sealed = decoded(f"{where}: task of {silo}", line.tasks[silo])
+        tasks[silo] = _task(job, exchange, silo, sealed, f"{where}: task of {silo}", before)
+        digests[silo] = task_digest(sealed)
+    if stranger := next((silo for silo in line.updates if silo not in tasks), None):
+        raise ProvenanceInvalid(f"{where}: {stranger} answered and was not asked")
+    quorum = job.spec.participation.quorum(len(silos))
+    if len(line.updates) < quorum:
+        raise ProvenanceInvalid(f"{where}: has {len(line.updates)} updates; the job needs {quorum}")
+    for silo, update in line.updates.items():
+        what = f"{where}: update of {silo}"
+        data = decoded(what, update.signed)
+        header = _checked(what, partial(open_signed_part, data, job.silos[silo]))
+        _check_header(what, header, tasks[silo], digests[silo], job.silos[silo])
+    return VerifiedExchange(where, exchange, line, tasks, digests)
+
+
+def _task(
+    job: VerifiedJob, exchange: Exchange, silo: str, sealed: bytes, what: str, before: StateDigests
+) -> Task:
+    task = _checked(what, partial(open_task, sealed, job.key))
+    _compare(
+        what,
+        {
+            "job": (task.job, job.uid),
+            "silo": (task.silo, silo),
+            "task": (task.task, task_id(exchange, silo)),
+            "round": (task.round, exchange.round),
+            "phase": (task.phase, exchange.phase.name),
+            "step": (task.step, exchange.phase.step),
+            "specDigest": (task.spec_digest.hex(), job.spec_digest),
+        },
+    )
+    for link in task.blobs:
+        # A model that silos only score is made from the state; `replay` makes it again.
+        if exchange.phase.step != EVALUATE and link.digest not in before.trees.values():
+            raise ProvenanceInvalid(
+                f"{what}: blob {link.name} is {link.digest[:12]}, which the state before does not have"
+            )
+    return task
+
+
+def _check_header(what: str, header: UpdateHeader, task: Task, digest: bytes, key: VerifyKey) -> None:
+    _compare(
+        what,
+        {
+            "keyId": (header.key_id, key.key_id),
+            "job": (header.job, task.job),
+            "task": (header.task, task.task),
+            "round": (header.round, task.round),
+            "sender": (header.sender, task.silo),
+            "contract": (header.contract.hex(), task.contract.hex()),
+            "taskDigest": (header.task_digest.hex(), digest.hex()),
+        },
+    )
+
+
+def _check_link(where: str, previous: str, text: bytes) -> None:
+    digest = sha256_of(text.decode())
+    if previous != digest:
+        raise ProvenanceInvalid(
+            f"{where}: names {previous[:12]} as the line before it, which is {digest[:12]}: one of the two was changed"
+        )
+
+
+def _check_kept(kept: Path, found: VerifiedExchange, job: VerifiedJob) -> None:
+    if not kept.is_dir():
+        return
+    for silo, name in update_files(found.line, tuple(job.silos)).items():
+        update, path = found.line.updates[silo], kept / name
+        what = f"{path}: round {found.exchange.round}, silo {silo}"
+        _check_file(path, update.sha256, what)
+        if _checked(what, partial(signed_part, path)) != decoded(what, update.signed):
+            raise ProvenanceInvalid(f"{what}: its header is not the one of {found.where}")
+
+
+def _model(place: Place, texts: list[bytes], exchanges: int, done: list[VerifiedExchange]) -> ModelLine:
+    where = f"{place.provenance}: model"
+    if len(texts) != exchanges + 2:
+        raise ProvenanceInvalid(f"{where}: {len(texts) - exchanges - 2} lines after the job's last exchange")
+    line = parsed(where, texts[-1], ModelLine)
+    _check_link(where, line.previous, texts[-2])
+    _check_file(place.model, line.model, str(place.model))
+    _check_file(place.description, line.description, str(place.description))
+    _check_description(place.description, line.model, done)
+    return line
+
+
+def _check_description(path: Path, model: str, done: list[VerifiedExchange]) -> None:
+    """What the description says of the model and its updates, as far as the chain knows it too."""
+    try:
+        description: dict[str, Any] = json.loads(path.read_bytes())
+        said = (
+            description["sha256"],
+            {task: digest for line in description["updates"] for task, digest in line["digests"].items()},
+        )
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise ProvenanceInvalid(f"{path}: is no description of a model") from None
+    updates = {
+        task_id(found.exchange, silo): update.sha256
+        for found in done
+        for silo, update in found.line.updates.items()
+    }
+    if said != (model, updates):
+        raise ProvenanceInvalid(f"{path}: names another model or other updates than the chain")
+
+
+def _check_seal(place: Place, job: VerifiedJob, texts: list[bytes], seal: bytes) -> None:
+    what = f"{place.provenance}: seal"
+    end = _checked(what, partial(open_chain, seal, job.key))
+    _compare(
+        what,
+        {
+            "job": (end.job, job.uid),
+            "lines": (end.lines, len(texts)),
+            "chain": (end.chain.hex(), sha256_of(texts[-1].decode())),
+        },
+    )
+
+
+def _check_file(path: Path, sha256: str, what: str) -> None:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ProvenanceInvalid(f"{what}: is missing") from None
+    if found != sha256:
+        raise ProvenanceInvalid(f"{what}: its SHA-256 is {found[:12]}, but the chain says {sha256[:12]}")
+
+
+def _compare(what: str, fields: Mapping[str, tuple[object, object]]) -> None:
+    for name, (found, expected) in fields.items():
+        if found != expected:
+            raise ProvenanceInvalid(f"{what}: {name} is {found}; must be {expected}")
+
+
+def _checked(what: str, check: Callable[[], T]) -> T:
+    try:
+        return check()
+    except Problem as problem:
+        raise ProvenanceInvalid(f"{what}: {problem}") from None

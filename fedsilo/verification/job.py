@@ -1,0 +1,103 @@
+"""What the first line of a chain says: the job, its plan, and whose keys count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from fedsilo.api.digest import canonical_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.engine.provenance import JobLine
+from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
+from fedsilo.methods import registry
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
+from fedsilo.verification.place import Place
+from fedsilo.wire import VerifyKey
+
+JOB = "job"
+"""Name under which the job's own key is pinned; a silo's has a slash."""
+
+
+@dataclass(frozen=True)
+class VerifiedJob:
+    """The job of a chain.
+
+    :param spec_digest: SHA-256 of its frozen specification, in hexadecimal.
+    :param silos: silo -> its key, in the job's order.
+    :param pinned: names whose keys were given from outside.
+    """
+
+    name: str
+    uid: str
+    spec_digest: str
+    spec: FederatedJobSpec
+    method: Method
+    exchanges: Sequence[Exchange]
+    key: VerifyKey
+    silos: Mapping[str, VerifyKey]
+    pinned: frozenset[str]
+
+    def keys(self) -> dict[str, VerifyKey]:
+        """All keys by name, the job's first."""
+        return {JOB: self.key, **self.silos}
+
+
+def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> VerifiedJob:
+    """Check the first line of a chain against the keys that were pinned, and its directory.
+
+    :param pins: name, `job` or a silo's `namespace/name` -> its key.
+    :raises ProvenanceInvalid: when it contradicts itself or one of these.
+    :raises ManifestInvalid: when a pinned name is none of the job's, or the job's method is not installed.
+    """
+    where = f"{place.provenance}: job"
+    spec_digest = canonical_digest(line.spec)
+    if place.run is not None and place.run != (line.uid, spec_digest):
+        raise ProvenanceInvalid(
+            f"{where}: is {line.uid} with specification {spec_digest[:12]}, but run.json says {place.run[0]} with "
+            f"{place.run[1][:12]}"
+        )
+    try:
+        spec = FederatedJobSpec.model_validate(line.spec)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        field = ".".join(map(str, fault["loc"]))
+        raise ProvenanceInvalid(f"{where}: spec.{field}: {fault['msg']}") from None
+    names = [silo.name for silo in line.silos]
+    if len(set(names)) != len(names) or (spec.silos.refs and names != list(map(str, spec.silos.refs))):
+        raise ProvenanceInvalid(f"{where}: its silos are {', '.join(names)}, not those of its specification")
+    key = _key(f"{where}: taskKey", line.task_key)
+    silos = {silo.name: _key(f"{where}: silo {silo.name}", silo.key) for silo in line.silos}
+    method = registry.bind(spec)
+    job = VerifiedJob(
+        name=line.name,
+        uid=line.uid,
+        spec_digest=spec_digest,
+        spec=spec,
+        method=method,
+        exchanges=method.exchanges(),
+        key=key,
+        silos=silos,
+        pinned=frozenset(pins),
+    )
+    _check_pins(where, job.keys(), pins)
+    return job
+
+
+def _check_pins(where: str, keys: Mapping[str, VerifyKey], pins: Mapping[str, VerifyKey]) -> None:
+    for name, pin in pins.items():
+        if name not in keys:
+            raise ManifestInvalid(f"--key {name}: no such key; the job has {', '.join(keys)}")
+        if keys[name] != pin:
+            raise ProvenanceInvalid(
+                f"{where}: the key of {name} is {keys[name].to_text()}, but --key says {pin.to_text()}"
+            )
+
+
+def _key(where: str, text: str) -> VerifyKey:
+    try:
+        return VerifyKey.from_text(text)
+    except Problem as problem:
+        raise ProvenanceInvalid(f"{where}: {problem.detail}") from None

@@ -1,0 +1,139 @@
+"""Fold the kept updates of a verified chain once more, and compare every state and the model byte for byte.
+
+Everything that the aggregator computed is computed again from the specification and the updates: the first state, what
+each silo was to be asked, the contract of each update, each fold, and the file of the model. Sums depend on hardware
+and build (docs/architecture.md, Determinism): a difference that nobody made shows on another kind of machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.exchange import check_update
+from fedsilo.engine.fold import StoredUpdates
+from fedsilo.engine.provenance import StateDigests, digests_of, update_files
+from fedsilo.engine.workflow import Workflow
+from fedsilo.errors import Problem, ProvenanceInvalid
+from fedsilo.learning.devices import prepare_torch
+from fedsilo.methods.interface import Assignment
+from fedsilo.methods.state import State
+from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
+from fedsilo.verification.job import VerifiedJob
+from fedsilo.verification.place import Place
+from fedsilo.wire import BlobRef, Expected, write_tensors
+
+OTHER_MACHINE = (
+    "the same bytes come only from the same kind of hardware and the same build of fedsilo's libraries"
+)
+
+
+def replay(place: Place, chain: VerifiedChain) -> None:
+    """Fold every exchange again.
+
+    :param chain: what `verify` found for this place.
+    :raises ProvenanceInvalid: naming the first difference, or the first update that is not there.
+    :raises MethodError: when the method's server half fails.
+    """
+    job = chain.job
+    prepare_torch(job.spec.training.threads)
+    workflow = Workflow(job.method, JobContext.of(job.method, tuple(job.silos)))
+    with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
+        blobs = Path(folder)
+        state = workflow.start().store(blobs)
+        _compare_state(f"{place.provenance}: job", digests_of(state), chain.start)
+        for found in chain.exchanges:
+            state = _Replayed(job, workflow, found, place.kept).fold(state, blobs)
+            _drop_all_but(state, blobs)
+        snapshot = workflow.model(state)
+        model = write_tensors(snapshot.tree, blobs / "model.safetensors")
+        if model.digest != chain.model:
+            raise ProvenanceInvalid(
+                f"{place.model}: its SHA-256 is {chain.model[:12]}, but the last state gives {model.digest[:12]}; "
+                f"{OTHER_MACHINE}"
+            )
+
+
+class _Replayed:
+    """One exchange of a chain."""
+
+    def __init__(self, job: VerifiedJob, workflow: Workflow, found: VerifiedExchange, kept: Path) -> None:
+        self._job, self._workflow, self._found, self._kept = job, workflow, found, kept
+
+    def fold(self, state: State, blobs: Path) -> State:
+        """State after the exchange."""
+        found, exchange = self._found, self._found.exchange
+        offered, assignments = self._workflow.assign(state, exchange, tuple(found.tasks))
+        trees = offered.store(blobs).refs()
+        for silo in found.tasks:
+            self._check_task(silo, assignments[silo], trees)
+        paths = {
+            silo: self._kept / name for silo, name in update_files(found.line, tuple(self._job.silos)).items()
+        }
+        for silo, path in paths.items():
+            self._check_update(silo, path, assignments[silo])
+        after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths))
+        after = after.store(blobs)
+        _compare_state(found.where, digests_of(after), found.line.state)
+        return after
+
+    def _check_task(self, silo: str, assignment: Assignment, trees: Mapping[str, BlobRef]) -> None:
+        """What the silo was asked is what the method asks in this state."""
+        task, what = self._found.tasks[silo], f"{self._found.where}: task of {silo}"
+        blobs = {name: trees[tree].digest for name, tree in assignment.trees.items()}
+        sent = {link.name: link.digest for link in task.blobs}
+        if sent != blobs:
+            raise ProvenanceInvalid(f"{what}: sends {sent}, but the method sends {blobs}; {OTHER_MACHINE}")
+        if task.settings != dict(assignment.settings):
+            raise ProvenanceInvalid(
+                f"{what}: has settings {task.settings}, but the method gives {dict(assignment.settings)}"
+            )
+        contract = self._workflow.contract(task.step, assignment.settings).digest()
+        if task.contract.hex() != contract:
+            raise ProvenanceInvalid(
+                f"{what}: contract is {task.contract.hex()[:12]}, but the job's is {contract[:12]}"
+            )
+
+    def _check_update(self, silo: str, path: Path, assignment: Assignment) -> None:
+        """The update passes every check of its arrival, down to the values of its blocks."""
+        found, what = self._found, f"{path}: round {self._found.exchange.round}, silo {silo}"
+        task = found.tasks[silo]
+        expected = Expected(
+            job=self._job.uid,
+            task=task.task,
+            round=task.round,
+            sender=silo,
+            contract=self._workflow.contract(task.step, assignment.settings),
+            task_digest=found.digests[silo],
+        )
+        try:
+            digest = check_update(path, expected, self._job.silos[silo]).digest
+        except FileNotFoundError:
+            raise ProvenanceInvalid(
+                f"{what}: is missing; updates are kept where spec.aggregator.keepUpdates is true"
+            ) from None
+        except Problem as problem:
+            raise ProvenanceInvalid(f"{what}: {problem}") from None
+        if digest != found.line.updates[silo].sha256:
+            raise ProvenanceInvalid(f"{what}: its SHA-256 is {digest[:12]}, not that of the chain")
+
+
+def _compare_state(where: str, found: StateDigests, said: StateDigests) -> None:
+    """Name the first tree that differs, or the values."""
+    for name in sorted(found.trees.keys() | said.trees.keys()):
+        ours, theirs = found.trees.get(name, "none"), said.trees.get(name, "none")
+        if ours != theirs:
+            raise ProvenanceInvalid(
+                f"{where}: state: tree {name} is {theirs[:12]}, but folding gives {ours[:12]}; {OTHER_MACHINE}"
+            )
+    if found.values != said.values:
+        raise ProvenanceInvalid(f"{where}: state: its values are not those that folding gives")
+
+
+def _drop_all_but(state: State, blobs: Path) -> None:
+    keep = {ref.digest for ref in state.refs().values()}
+    for path in blobs.iterdir():
+        if path.name not in keep:
+            path.unlink()

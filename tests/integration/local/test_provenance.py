@@ -1,0 +1,117 @@
+"""What real processes leave holds, folds again to the same bytes, and does not hold any more once it was changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.local.conftest import Launch
+from tests.integration.local.manifest import silos, write
+from tests.integration.local.runs import ENVIRONMENT, FEDSILO, end, kill, run, training, until
+from tests.pages import runs
+from tests.terminal import Terminal
+
+KEEPING = {"keepUpdates": True}
+
+
+def verify(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [*FEDSILO, "verify", str(directory), *options]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "config"),
+    [
+        ("fedavg", 2, {}),
+        ("fedconcat", 2, {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}),
+        ("scaffold", 2, {}),
+    ],
+)
+def test_a_run_is_verified_and_replayed(
+    tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
+) -> None:
+    manifest = write(
+        tmp_path / "digits.yaml",
+        silos("north", "east"),
+        method={"name": method, "config": config},
+        training={"rounds": rounds},
+        aggregator=KEEPING,
+    )
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    sha256 = ended.document["model"]["sha256"]
+    for directory in (tmp_path / "run", tmp_path / "run" / "aggregator"):
+        said = verify(directory, "--replay")
+        assert (said.returncode, said.stderr) == (0, "")
+        assert f"model {sha256}, sealed by the job" in said.stdout
+        assert "replayed: the kept updates fold to every state of the chain" in said.stdout
+
+    kept = next((tmp_path / "run" / "aggregator" / "kept").glob("r00001-*/*-east.update"))
+    content = bytearray(kept.read_bytes())
+    content[-1] ^= 1
+    kept.write_bytes(content)
+    said = verify(tmp_path / "run")
+    assert said.returncode == 9
+    assert said.stdout == ""
+    (line,) = said.stderr.splitlines()
+    assert line.startswith(f"fedsilo: {kept}: round 1, silo silo-east/east: its SHA-256 is ")
+
+
+def test_an_aggregator_that_was_killed_leaves_the_same_chain(
+    steady: Path, tmp_path: Path, launch: Launch
+) -> None:
+    workdir = tmp_path / "run"
+    process = launch(steady, workdir)
+    until(lambda: training(workdir, "north", 2), "round 2")
+    kill(workdir, "aggregator")
+    ended = end(process, workdir)
+    assert ended.code == 0, ended.err
+    said = verify(workdir)
+    assert said.returncode == 0, said.stderr
+    assert "3 exchanges: 6 tasks signed by the job, 6 updates signed by 2 silos" in said.stdout
+    assert "not replayed: no updates are kept here" in said.stdout
+
+
+def test_a_run_that_goes_on_and_one_without_signatures_have_nothing_to_verify(
+    steady: Path, tmp_path: Path, launch: Launch
+) -> None:
+    process = launch(steady, tmp_path / "run")
+    until(lambda: training(tmp_path / "run", "north", 2), "round 2")
+    said = verify(tmp_path / "run")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "has no provenance.json; its job has no model yet: verify it at its end" in said.stderr
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate()
+
+    manifest = write(tmp_path / "small.yaml", silos("north"), training={"rounds": 1})
+    assert run(manifest, tmp_path / "in-process", "--in-process").code == 0
+    said = verify(tmp_path / "in-process")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert (
+        "holds a run in one process, in which nothing is signed: there is no provenance.json" in said.stderr
+    )
+
+
+@runs("docs/provenance.md")
+def test_the_commands_of_the_page_run(terminal: Terminal) -> None:
+    (terminal.folder / "examples").unlink()
+    (terminal.folder / "examples").mkdir()
+    write(
+        terminal.folder / "examples" / "quickstart.yaml",
+        silos("north"),
+        training={"rounds": 1},
+        aggregator=KEEPING,
+    )
+    started, checked, pinned, replayed = terminal.commands
+    terminal.type(started)
+    assert "keys that this directory alone claims" in terminal.type(checked)
+    agent = json.loads((terminal.folder / "runs/first/silos/north/agent.json").read_text())
+    said = terminal.type(pinned, {"ed25519:...": agent["spec"]["trust"]["publicKey"]})
+    assert f"keys pinned with --key:\n  silo-north/north {agent['spec']['trust']['publicKey']}\n" in said
+    assert "byte for byte" in terminal.type(replayed)

@@ -1,0 +1,101 @@
+"""What the engine writes down of every exchange: the same bytes after any crash, and kept updates that stay whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.engine.store import JobProgress, JobStore
+from fedsilo.errors import FileDamaged
+from fedsilo.methods.state import State
+from tests.federate import drive, federate, job_spec, local_silos, open_engine
+from tests.unit.engine.synthetic import synthetic_runners
+from tests.unit.engine.test_store import at_every_flush_below
+
+SPEC = job_spec("fedavg", 2, rounds=2, aggregator={"keepUpdates": True})
+FORGETS = job_spec("fedavg", 2, rounds=2)
+
+
+def left(directory: Path) -> dict[str, bytes]:
+    """The provenance, the model, and what was kept."""
+    files = [
+        directory / "model.safetensors",
+        *directory.glob("provenance.json*"),
+        *directory.rglob("*.update"),
+    ]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def test_killed_at_any_flush_the_job_leaves_the_same_provenance(tmp_path: Path) -> None:
+    directory, copies = tmp_path / "aggregator", list[Path]()
+
+    def copy() -> None:
+        copies.append(tmp_path / f"crash-{len(copies)}")
+        shutil.copytree(directory, copies[-1])
+
+    with at_every_flush_below(directory, copy):
+        federate(tmp_path, SPEC, synthetic_runners(SPEC))
+    undisturbed = left(directory)
+    assert len(undisturbed) == 9, "three files, and six updates: two rounds and an evaluation of two silos"
+    assert len(copies) > 20
+    for crash in copies:
+        engine = open_engine(crash, SPEC)
+        drive(engine, local_silos(tmp_path / f"silos-{crash.name}", synthetic_runners(SPEC)))
+        assert left(crash) == undisturbed, crash.name
+        assert not list((crash / "open").iterdir())
+
+
+def test_a_closed_exchange_that_a_power_cut_brought_back_is_dropped(tmp_path: Path) -> None:
+    directory = tmp_path / "aggregator"
+    engine, silos = open_engine(directory, SPEC), local_silos(tmp_path, synthetic_runners(SPEC))
+    for silo in silos:
+        silo.answer(engine)
+    engine.settle()
+    shutil.copytree(directory / "kept" / "r00001-train", directory / "open" / "r00001-train")
+    again = open_engine(directory, SPEC)
+    assert [path.name for path in (directory / "open").iterdir()] == ["r00002-train"]
+    drive(again, silos)
+    assert len(left(directory)) == 9
+
+
+def test_without_the_wish_no_update_is_kept(tmp_path: Path) -> None:
+    federate(tmp_path, FORGETS, synthetic_runners(FORGETS))
+    assert sorted(left(tmp_path / "aggregator")) == [
+        "model.safetensors",
+        "provenance.json",
+        "provenance.jsonl",
+    ]
+
+
+def test_keeping_updates_changes_no_byte_of_the_model(tmp_path: Path) -> None:
+    def sha256(engine: RoundEngine) -> str:
+        assert engine.result is not None
+        return engine.result.sha256
+
+    keeping = federate(tmp_path / "keeping", SPEC, synthetic_runners(SPEC))
+    assert sha256(keeping) == sha256(federate(tmp_path / "forgetting", FORGETS, synthetic_runners(FORGETS)))
+
+
+def test_a_job_that_ended_writes_its_provenance_again_as_it_was(tmp_path: Path) -> None:
+    directory = tmp_path / "aggregator"
+    federate(tmp_path, SPEC, synthetic_runners(SPEC))
+    before = left(directory)
+    (directory / "provenance.json").unlink()
+    open_engine(directory, SPEC)
+    assert left(directory) == before
+
+
+@pytest.mark.parametrize("name", ["provenance.jsonl", "kept"])
+def test_provenance_without_a_state_is_damage(tmp_path: Path, name: str) -> None:
+    store = JobStore(tmp_path)
+    store.claim("job", "a" * 64)
+    store.commit(JobProgress(1, State()), None, ["{}"])
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "state.json").unlink()
+    if name == "kept":
+        (tmp_path / "provenance.jsonl").unlink()
+    with pytest.raises(FileDamaged, match=f"state.json: is missing, although {name} is there"):
+        JobStore(tmp_path).load()

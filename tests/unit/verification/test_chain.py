@@ -1,0 +1,296 @@
+"""Whatever is changed in a finished job's directory, `fedsilo verify` names it: file, round, silo, what."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedsilo.durable import write_with_digest
+from fedsilo.errors import ManifestInvalid, ProvenanceInvalid
+from fedsilo.wire import ChainEnd, SigningKey, seal_chain
+from tests.federate import TASK_KEY, silo_key
+from tests.unit.verification.chains import (
+    Lines,
+    edit,
+    edit_and_link,
+    flipped,
+    lines_of,
+    verified,
+    write,
+)
+
+TRAIN_1, TRAIN_2, EVALUATE, MODEL = 1, 2, 3, 4
+S0, S1, S2 = "silos/s0", "silos/s1", "silos/s2"
+ROUND_1, ROUND_2 = "round 1 (r00001-train): ", "round 2 (r00002-train): "
+
+
+def test_an_untouched_directory_holds(finished: Path) -> None:
+    chain = verified(finished)
+    assert [exchange.line.exchange for exchange in chain.exchanges] == [
+        "r00001-train",
+        "r00002-train",
+        "r00002-evaluate",
+    ]
+    answered = [sorted(exchange.line.updates) for exchange in chain.exchanges]
+    assert answered == [[S0, S1, S2], [S0, S1], [S0, S1]]
+    assert (chain.tasks, chain.updates, chain.kept) == (9, 7, 7)
+    assert chain.model == json.loads((finished / "model.json").read_text())["sha256"]
+    assert chain.job.pinned == set()
+
+
+def test_the_silos_that_scored_the_released_model_were_sent_it(finished: Path) -> None:
+    chain = verified(finished)
+    blobs = {link.digest for task in chain.exchanges[-1].tasks.values() for link in task.blobs}
+    assert blobs == {chain.model}
+
+
+def set_task(line: int, silo: str, change: Callable[[Lines], str]) -> Callable[[Lines], None]:
+    def apply(lines: Lines) -> None:
+        lines[line]["tasks"][silo] = change(lines)
+
+    return apply
+
+
+def set_update(line: int, silo: str, change: Callable[[Lines], str]) -> Callable[[Lines], None]:
+    def apply(lines: Lines) -> None:
+        lines[line]["updates"][silo]["signed"] = change(lines)
+
+    return apply
+
+
+def set_field(line: int, *path: str, to: object) -> Callable[[Lines], None]:
+    def apply(lines: Lines) -> None:
+        place = lines[line]
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = to
+
+    return apply
+
+
+OTHER = "0" * 63 + "1"
+OTHER_KEY = silo_key("a stranger").verify_key.to_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_field(0, "name", to="other"), "line 2: names "),
+        (set_field(0, "spec", "training", "rounds", to=3), "line 2: names "),
+        (set_field(0, "spec", "method", "name", to="nothing-installed"), "line 2: names "),
+        (set_field(0, "previous", to=OTHER), "job: names a line before it, and is the first"),
+        (set_field(0, "format", to="fedsilo/provenance/v2"), "job: format: Input should be"),
+        (set_field(0, "note", to="hello"), "job: note: Extra inputs are not permitted"),
+        (
+            set_field(TRAIN_1, "state", "trees", "model", to=OTHER),
+            f"{ROUND_2}task of silos/s0: blob model is ",
+        ),
+        (set_field(TRAIN_1, "state", "values", to=OTHER), f"{ROUND_2}names "),
+        (set_field(TRAIN_1, "state", "values", to="0"), f"{ROUND_1}state.values: String should match"),
+        (set_field(TRAIN_2, "exchange", to="r00001-train"), f"{ROUND_2}is r00001-train"),
+        (lambda lines: lines.pop(TRAIN_2), f"{ROUND_2}is r00002-evaluate"),
+        (lambda lines: lines.insert(TRAIN_2, lines[TRAIN_1]), f"{ROUND_2}is r00001-train"),
+        (lambda lines: lines.insert(MODEL, lines[EVALUATE]), "model: 1 lines after the job's last exchange"),
+        (lambda lines: lines[TRAIN_1]["tasks"].pop(S1), f"{ROUND_1}asks silos/s0, silos/s2; the job asks"),
+        (set_task(TRAIN_1, S1, lambda lines: lines[1]["tasks"][S0]), f"{ROUND_1}task of {S1}: silo is {S0}"),
+        (
+            set_task(TRAIN_2, S1, lambda lines: lines[1]["tasks"][S1]),
+            f"{ROUND_2}task of {S1}: task is r00001-train-s1; must be r00002-train-s1",
+        ),
+        (
+            set_task(TRAIN_2, S1, lambda lines: flipped(lines[2]["tasks"][S1], 60)),
+            f"{ROUND_2}task of {S1}: signature-invalid: ",
+        ),
+        (set_task(TRAIN_2, S1, lambda _: "?"), f"{ROUND_2}task of {S1}: is not base64"),
+        (
+            set_update(TRAIN_2, S1, lambda lines: flipped(lines[2]["updates"][S1]["signed"], -1)),
+            f"{ROUND_2}update of {S1}: signature-invalid: ",
+        ),
+        (
+            set_update(TRAIN_2, S1, lambda lines: flipped(lines[2]["updates"][S1]["signed"], 100)),
+            f"{ROUND_2}update of {S1}: signature-invalid: ",
+        ),
+        (
+            set_update(TRAIN_2, S1, lambda lines: lines[2]["updates"][S0]["signed"]),
+            f"{ROUND_2}update of {S1}: signature-invalid: ",
+        ),
+        (
+            set_update(TRAIN_2, S1, lambda lines: lines[1]["updates"][S1]["signed"]),
+            f"{ROUND_2}update of {S1}: task is r00001-train-s1; must be r00002-train-s1",
+        ),
+        (
+            lambda lines: lines[2]["updates"].update({"silos/x": lines[2]["updates"][S0]}),
+            f"{ROUND_2}silos/x answered and was not asked",
+        ),
+        (lambda lines: lines[2]["updates"].pop(S1), f"{ROUND_2}has 1 updates; the job needs 2"),
+        (set_field(MODEL, "model", to=OTHER), "model.safetensors: its SHA-256 is "),
+        (set_field(MODEL, "description", to=OTHER), "model.json: its SHA-256 is "),
+        (set_field(MODEL, "previous", to=OTHER), "model: names 000000000000 as the line before it"),
+    ],
+)
+def test_a_changed_line_is_named(directory: Path, change: Callable[[Lines], object], message: str) -> None:
+    edit(directory, change)
+    with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_field(0, "name", to="other"), "provenance.json: seal: chain is "),
+        (set_field(0, "uid", to="other"), f"{ROUND_1}task of {S0}: job is job-uid; must be other"),
+        (set_field(0, "spec", "training", "batchSize", to=31), f"{ROUND_1}task of {S0}: specDigest is "),
+        (set_field(0, "spec", "training", "rounds", to=-1), "job: spec.training.rounds: "),
+        (set_field(0, "taskKey", to=OTHER_KEY), f"{ROUND_1}task of {S0}: signature-invalid"),
+        (set_field(0, "taskKey", to="none"), "job: taskKey: public key 'none': write 'ed25519:'"),
+        (
+            lambda lines: lines[0]["silos"][1].update(key=OTHER_KEY),
+            f"{ROUND_1}update of {S1}: signature-invalid",
+        ),
+        (
+            lambda lines: lines[0]["silos"].reverse(),
+            "job: its silos are silos/s2, silos/s1, silos/s0, not those",
+        ),
+        (set_field(EVALUATE, "state", "trees", "model", to=OTHER), "seal: chain is "),
+        (lambda lines: lines[TRAIN_1]["updates"].pop(S1), "model.json: names another model or other updates"),
+    ],
+)
+def test_lines_that_were_linked_again_lack_the_jobs_seal(
+    directory: Path, change: Callable[[Lines], object], message: str
+) -> None:
+    edit_and_link(directory, change)
+    with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+def test_the_seal_must_be_by_the_jobs_key(directory: Path) -> None:
+    edit_and_link(directory, lambda _: None, silo_key(S0))
+    with pytest.raises(ProvenanceInvalid, match="seal: signature-invalid"):
+        verified(directory)
+    edit_and_link(directory, lambda _: None, TASK_KEY)
+    verified(directory)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job": "other"}, "job is other; must be job-uid"),
+        ({"lines": 4}, "lines is 4; must be 5"),
+        ({}, "chain is "),
+    ],
+)
+def test_a_seal_of_another_chain_does_not_hold(directory: Path, change: dict[str, Any], message: str) -> None:
+    end = {"job": "job-uid", "lines": 5, "chain": bytes(32), **change}
+    seal = base64.b64encode(seal_chain(ChainEnd(**end), TASK_KEY)).decode()
+    write(directory, lines_of(directory), seal)
+    with pytest.raises(ProvenanceInvalid, match=f"seal: {message}"):
+        verified(directory)
+
+
+def test_a_pinned_key_is_the_one_that_counts(finished: Path) -> None:
+    mine = silo_key(S1).verify_key
+    assert verified(finished, **{S1: mine}).job.pinned == {S1}
+    with pytest.raises(
+        ProvenanceInvalid, match=re.escape(f"the key of {S1} is {mine.to_text()}, but --key says")
+    ):
+        verified(finished, **{S1: SigningKey.generate().verify_key})
+    with pytest.raises(
+        ManifestInvalid, match="--key north: no such key; the job has job, silos/s0, silos/s1, silos/s2"
+    ):
+        verified(finished, north=mine)
+
+
+KEPT = "kept/r00002-train/r00002-train-s1.update"
+
+
+def swap(directory: Path) -> None:
+    shutil.copyfile(directory / "kept/r00002-train/r00002-train-s0.update", directory / KEPT)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda root: (root / "model.safetensors").unlink(), "model.safetensors: is missing"),
+        (lambda root: (root / "model.json").unlink(), "model.json: is missing"),
+        (lambda root: (root / "model.json").write_text("{}"), "model.json: its SHA-256 is "),
+        (lambda root: (root / KEPT).unlink(), f"{KEPT}: round 2, silo {S1}: is missing"),
+        (swap, f"{KEPT}: round 2, silo {S1}: its SHA-256 is "),
+        (lambda root: (root / "provenance.json").write_bytes(b""), "provenance.json: does not begin with"),
+        (lambda root: (root / "provenance.json").write_bytes(b'{"chain":[\n{}'), "does not end with a seal"),
+    ],
+)
+def test_a_changed_file_is_named(directory: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(directory)
+    with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+def test_without_kept_updates_all_but_their_tensors_is_verified(directory: Path) -> None:
+    shutil.rmtree(directory / "kept")
+    assert verified(directory).kept is None
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["provenance.json", "provenance.json", KEPT, "model.safetensors", "model.json"]),
+    place=st.floats(0, 1, exclude_max=True),
+    bits=st.integers(1, 255),
+)
+def test_any_single_changed_byte_is_found(directory: Path, name: str, place: float, bits: int) -> None:
+    path = directory / name
+    content = path.read_bytes()
+    changed = bytearray(content)
+    changed[int(place * len(changed))] ^= bits
+    path.write_bytes(changed)
+    try:
+        with pytest.raises(ProvenanceInvalid):
+            verified(directory)
+    finally:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("length", [0, 1, 500, -1])
+def test_a_cut_file_is_found(directory: Path, length: int) -> None:
+    path = directory / "provenance.json"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ProvenanceInvalid):
+        verified(directory)
+
+
+def test_a_run_is_verified_against_what_it_says_of_itself(directory: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("provenance.json", "model.safetensors", "model.json"):
+        shutil.copyfile(directory / name, run / name)
+    directory.rename(run / "aggregator")
+    identity = {"job": "federation/job", "uid": "job-uid", "specDigest": verified(run).job.spec_digest}
+    write_with_digest(run / "run.json", identity | {"inProcess": False})
+    assert verified(run).kept == 7
+    write_with_digest(run / "run.json", identity | {"uid": "another", "inProcess": False})
+    with pytest.raises(ProvenanceInvalid, match=r"job: is job-uid with .*, but run.json says another with "):
+        verified(run)
+
+
+def test_why_there_is_nothing_to_verify_is_said(directory: Path, tmp_path: Path) -> None:
+    def refused(path: Path) -> str:
+        with pytest.raises(ManifestInvalid) as refusal:
+            verified(path)
+        return str(refusal.value)
+
+    assert "there is no such directory" in refused(tmp_path / "nowhere")
+    assert "name the directory of a run" in refused(directory / "open")
+    (directory / "provenance.json").unlink()
+    assert "its job has no model yet" in refused(directory)
+    (directory / "state.json").unlink()
+    assert "in which nothing is signed, or was fetched without --with-provenance" in refused(directory)
+    write_with_digest(directory / "run.json", {"job": "j", "uid": "u", "specDigest": "d", "inProcess": True})
+    assert "holds a run in one process, in which nothing is signed" in refused(directory)

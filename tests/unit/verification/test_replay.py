@@ -1,0 +1,178 @@
+"""Folding the kept updates again gives every state and the model, or names where it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsilo.engine.workflow import Workflow
+from fedsilo.errors import ProvenanceInvalid
+from fedsilo.methods.interface import Assignment, Exchange, Snapshot, Updates
+from fedsilo.methods.state import State, Tree
+from tests.federate import TASK_KEY, federate, job_spec, runners, skewed
+from tests.unit.engine.synthetic import synthetic_runners
+from tests.unit.verification.chains import Lines, edit_and_link, lines_of, replayed, verified
+from tests.unit.verification.conftest import SPEC
+
+KEPT = "kept/r00002-train/r00002-train-s1.update"
+
+
+def test_an_untouched_directory_folds_to_the_same_bytes(finished: Path) -> None:
+    replayed(finished)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "config"),
+    [
+        ("fedconcat", 5, {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2}),
+        ("creff", 2, {}),
+        ("ccvr", 3, {}),
+        ("scaffold", 2, {}),
+    ],
+)
+def test_the_folds_of_every_kind_of_method_are_repeated(
+    tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
+) -> None:
+    classes_of = {"s0": [0, 1], "s1": [1, 2], "s2": [2, 3]}
+    spec = job_spec(
+        method,
+        list(classes_of),
+        rounds=rounds,
+        method={"name": method, "config": config},
+        aggregator={"keepUpdates": True},
+    )
+    silos = skewed(tmp_path, classes_of)
+    federate(tmp_path, spec, runners(spec, silos, tmp_path))
+    replayed(tmp_path / "aggregator")
+
+
+def lying(monkeypatch: pytest.MonkeyPatch, root: Path, function: str, lie: Any) -> Path:
+    """Directory of an aggregator with a function of its own, which signs what that makes of the job."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Workflow, function, lie)
+        federate(root, SPEC, synthetic_runners(SPEC))
+    verified(root / "aggregator")  # every signature holds
+    return root / "aggregator"
+
+
+def changed(tree: Tree) -> Tree:
+    return {name: np.nextafter(array, np.float32(1)) for name, array in tree.items()}
+
+
+def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Workflow.aggregate
+
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+        after = honest(self, state, exchange, updates)
+        return after.with_trees(model=changed(after.tree("model"))) if exchange.round == 2 else after
+
+    directory = lying(monkeypatch, tmp_path, "aggregate", lie)
+    with pytest.raises(
+        ProvenanceInvalid,
+        match=r"provenance.json: round 2 \(r00002-train\): state: tree model is .*, but folding gives .*; the same",
+    ):
+        replayed(directory)
+
+
+def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Workflow.aggregate
+
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+        return honest(self, state, exchange, updates).with_values(note=exchange.round)
+
+    directory = lying(monkeypatch, tmp_path, "aggregate", lie)
+    with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-train\): state: its values are not those"):
+        replayed(directory)
+
+
+def test_another_beginning_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Workflow.start
+
+    def lie(self: Workflow) -> State:
+        start = honest(self)
+        return start.with_trees(model=changed(start.tree("model")))
+
+    directory = lying(monkeypatch, tmp_path, "start", lie)
+    with pytest.raises(ProvenanceInvalid, match=r"provenance.json: job: state: tree model is "):
+        replayed(directory)
+
+
+def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Workflow.assign
+
+    def lie(
+        self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> tuple[State, Mapping[str, Assignment]]:
+        offered, assignments = honest(self, state, exchange, silos)
+        return offered, {
+            silo: Assignment(given.trees, {"curious": True}) if silo == "silos/s1" else given
+            for silo, given in assignments.items()
+        }
+
+    directory = lying(monkeypatch, tmp_path, "assign", lie)
+    with pytest.raises(
+        ProvenanceInvalid,
+        match=r"round 1 \(r00001-train\): task of silos/s1: has settings {'curious': True}, but the method gives {}",
+    ):
+        replayed(directory)
+
+
+def test_a_model_that_is_not_the_last_states_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Workflow.model
+
+    def lie(self: Workflow, state: State) -> Snapshot:
+        snapshot = honest(self, state)
+        return Snapshot(changed(dict(snapshot.tree)), snapshot.settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workflow, "model", lie)
+        spec = job_spec("fedavg", 2, aggregator={"keepUpdates": True})
+        federate(tmp_path, spec, synthetic_runners(spec))
+    directory = tmp_path / "aggregator"
+    verified(directory)
+    with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-evaluate\): task of silos/s0: sends "):
+        replayed(directory)
+
+
+def test_an_update_that_was_changed_below_its_header_is_named(directory: Path) -> None:
+    """Whoever has the job's key can seal the digest of other tensors, but not sign them for a silo."""
+    path, described = directory / KEPT, directory / "model.json"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    before, after = digest_of_s1(directory), hashlib.sha256(content).hexdigest()
+    described.write_text(described.read_text().replace(before, after))
+
+    def seal(lines: Lines) -> None:
+        lines[2]["updates"]["silos/s1"]["sha256"] = after
+        lines[-1]["description"] = hashlib.sha256(described.read_bytes()).hexdigest()
+
+    edit_and_link(directory, seal, TASK_KEY)
+    verified(directory)
+    with pytest.raises(
+        ProvenanceInvalid, match=re.escape(f"{path}: round 2, silo silos/s1: digest-mismatch: ")
+    ):
+        replayed(directory)
+
+
+def digest_of_s1(directory: Path) -> str:
+    digest: str = lines_of(directory)[2]["updates"]["silos/s1"]["sha256"]
+    return digest
+
+
+def test_a_missing_update_is_named(directory: Path) -> None:
+    shutil.rmtree(directory / "kept")
+    with pytest.raises(
+        ProvenanceInvalid,
+        match=re.escape("r00001-train-s0.update: round 1, silo silos/s0: is missing; updates are kept where"),
+    ):
+        replayed(directory)
