@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the new file; its description is beside it",
+        help="the new file; its description is beside it. With --with-provenance the new directory of all of it",
+    )
+    parser.add_argument(
+        "--with-provenance",
+        action="store_true",
+        help="also what the model was made from, for `fedsilo verify`, with all updates that the job kept",
     )
     parser.add_argument(
         "--image", help="image of the pod that reads it (default: that of the job's aggregator)"
@@ -47,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     :raises JobFailed: when the job has failed.
     :raises Problem: when what came is not what the job's status says.
     """
+    if args.with_provenance:
+        return _fetch_directory(args)
     target: Path = args.output
     description = target.with_suffix(".json")
     curves = target.with_suffix(".tfevents")
@@ -73,6 +80,28 @@ def run(args: argparse.Namespace) -> int:
         part.unlink(missing_ok=True)
         described.unlink(missing_ok=True)
     print(f"{target}: {copy.size:,} bytes, sha256 {copy.sha256} as the status of job {reference(job)} says")
+    return 0
+
+
+def _fetch_directory(args: argparse.Namespace) -> int:
+    """Write all that was released into the new directory.
+
+    :raises ProvenanceInvalid: when the provenance cannot be read.
+    """
+    from fedsilo.cli.cluster.release import copy_release, new_directory
+
+    target: Path = args.output
+    with new_directory(target) as part:
+        kubectl = Kubectl.of(args)
+        job = get_job(kubectl, args.job)
+        model = _model_of(job, args.job)
+        image = args.image or _aggregator_image(kubectl, job)
+        kept = bool((job["spec"].get("aggregator") or {}).get("keepUpdates"))
+        with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
+            copy = copy_release(pod, model["path"], kept, CURVES if _has_curves(job) else None, part)
+        _require_digest(copy, (part / "model.json").read_bytes(), model["sha256"], reference(job))
+    print(f"{target}: sha256 of the model is {copy.sha256} as the status of job {reference(job)} says")
+    print(f"check what it was made from with fedsilo verify {target}")
     return 0
 
 

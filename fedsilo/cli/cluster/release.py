@@ -1,0 +1,83 @@
+"""All that a job released, copied into a new directory: model, description, provenance, and updates that it kept."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from fedsilo.cli.cluster.reading import Copy, ReaderPod
+from fedsilo.durable import rename, sync, sync_directory
+from fedsilo.engine.provenance import FILE, ExchangeLine, update_files
+from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
+from fedsilo.verification.lines import parsed, split
+
+_SAFE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+
+
+@contextmanager
+def new_directory(target: Path) -> Iterator[Path]:
+    """A directory to be filled, which has its own name only once that is done without an error.
+
+    :raises ManifestInvalid: when there is something of that name, or no place for it.
+    """
+    if not target.parent.is_dir():
+        raise ManifestInvalid(f"{target.parent}: there is no such directory; make it first")
+    part = target.with_name(f"{target.name}.part")
+    for path in (target, part):
+        if path.exists():
+            raise ManifestInvalid(f"{path}: is there already; remove it or name another directory with -o")
+    part.mkdir()
+    try:
+        yield part
+        for path in sorted(part.rglob("*"), reverse=True):
+            if path.is_dir():
+                sync_directory(path)
+            else:
+                with path.open("r+b") as file:
+                    sync(file)
+        sync_directory(part)
+        rename(part, target)
+        sync_directory(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def copy_release(pod: ReaderPod, model: str, kept: bool, curves: str | None, part: Path) -> Copy:
+    """Fill a directory; what was copied of the model.
+
+    :param model: path of the model in the volume.
+    :param kept: whether the job keeps its updates.
+    :param curves: name of the file of learning curves, where there is one.
+    :raises ProvenanceInvalid: when the provenance cannot be read as far as it names updates.
+    :raises Problem: when a kept update is not the one that the provenance names.
+    """
+    beside = PurePosixPath(model)
+    for name in ("model.json", *([curves] if curves else [])):
+        (part / name).write_bytes(pod.content(str(beside.with_name(name))))
+    pod.copy(str(beside.with_name(FILE)), part / FILE)
+    for name, sha256 in (_kept_updates(part / FILE) if kept else {}).items():
+        path = part / "kept" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = pod.copy(str(beside.with_name("kept") / name), path).sha256
+        if found != sha256:
+            raise Problem(
+                "digest-mismatch",
+                f"sha256 of the update kept/{name} is {found}, but {FILE} says {sha256}; nothing was kept: fetch it "
+                "again, and if it stays so, the volume was changed",
+            )
+    return pod.copy(model, part / "model.safetensors")
+
+
+def _kept_updates(provenance: Path) -> dict[str, str]:
+    """Path of each update below the kept ones -> its digest."""
+    found: dict[str, str] = {}
+    for number, text in enumerate(split(provenance)[0][1:-1], start=2):
+        line = parsed(f"{FILE}: line {number}", text, ExchangeLine)
+        for silo, name in update_files(line, tuple(line.updates)).items():
+            if not _SAFE.fullmatch(name):  # it comes from the volume, and becomes a path here
+                raise ProvenanceInvalid(f"{FILE}: line {number}: kept/{name} is no file of an update")
+            found[name] = line.updates[silo].sha256
+    return found
