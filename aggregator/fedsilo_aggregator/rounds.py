@@ -22,6 +22,7 @@ from fedsilo.logs import about
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.startup import DISK_FULL_SECONDS
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -36,9 +37,6 @@ RECENT_SECONDS = 60.0
 
 SHUTDOWN_SECONDS = 1.0
 """Time that requests get to end by themselves when the service ends; an interrupted upload continues later."""
-
-DISK_FULL_SECONDS = 1.0
-"""Pause before a full disk is tried again."""
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from fedsilo.api.digest import spec_digest
-from fedsilo.durable import make_directory
+from fedsilo.durable import is_disk_full, make_directory
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
@@ -23,12 +25,19 @@ from fedsilo.methods import registry
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 
+log = logging.getLogger("fedsilo.aggregator")
+
+T = TypeVar("T")
+
 PATIENCE_SECONDS = 120.0
 """Time that another process gets to leave the directory. Longer than a pod takes to end after its grace
 period, and than an NFS server keeps the locks of a machine that died (90 s)."""
 
 RETRY_SECONDS = 0.25
 """Pause between tries."""
+
+DISK_FULL_SECONDS = 1.0
+"""Pause before a full disk is tried again."""
 
 
 @contextmanager
@@ -39,7 +48,7 @@ def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[Non
     :raises WorkdirConflict: naming the process that held it all the time.
     """
     until = time.monotonic() + patience
-    with _lock_in(directory) as lock:
+    with when_there_is_space(directory, lambda: _lock_in(directory)) as lock:
         while not lock.acquire():
             if time.monotonic() >= until:
                 raise WorkdirConflict(
@@ -47,7 +56,8 @@ def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[Non
                     "process, or name another directory"
                 )
             time.sleep(RETRY_SECONDS)
-        lock.write_holder(f"process {os.getpid()} on {socket.gethostname()}")
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        when_there_is_space(directory, lambda: lock.write_holder(holder))
         yield
 
 
@@ -56,6 +66,8 @@ def _lock_in(directory: Path) -> DirectoryLock:
         make_directory(directory)
         return DirectoryLock(directory)
     except OSError as error:
+        if is_disk_full(error):
+            raise
         raise FedsiloError(
             f"{directory}: cannot be written ({error.strerror}); give user {os.geteuid()} or group {os.getegid()} the "
             "right to"
@@ -78,4 +90,25 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     silos = tuple(silo.reference for silo in config.silos)
     workflow = Workflow(method, JobContext.of(method, silos), GlobalEvaluation.of(spec, data_root))
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
-    return RoundEngine(JobStore(directory), identity, workflow, SigningKey.load(task_key), config.keys())
+    key = SigningKey.load(task_key)
+    return when_there_is_space(
+        directory, lambda: RoundEngine(JobStore(directory), identity, workflow, key, config.keys())
+    )
+
+
+def when_there_is_space(directory: Path, write: Callable[[], T]) -> T:
+    """Write before there is anything to serve, as often as it takes while the disk is full.
+
+    :param write: safe to repeat.
+    """
+    said = False
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            if not said:
+                log.warning("%s: the disk is full (%s); starting when there is space", directory, error)
+            said = True
+        time.sleep(DISK_FULL_SECONDS)

@@ -18,6 +18,7 @@ from one to another, and a role may lack those that are not its own.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from fedsilo.durable import make_directory
 from fedsilo.errors import FedsiloError
+from fedsilo.silo.full_disk import when_there_is_space
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.002, 0.05
 
@@ -109,7 +111,7 @@ class Volume:
 def _make(*directories: Path) -> None:
     for path in directories:
         try:
-            make_directory(path)
+            when_there_is_space(functools.partial(make_directory, path))
             found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
         except OSError as error:
             found = f"cannot be made ({error.strerror})"

@@ -1,14 +1,19 @@
-"""Two aggregators never write into one directory."""
+"""Two aggregators never write into one directory, and a full disk delays their start."""
 
 from __future__ import annotations
 
+import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedsilo import durable
+from fedsilo.durable import DiskStep
 from fedsilo.errors import FedsiloError, WorkdirConflict
-from fedsilo_aggregator.startup import claimed
+from fedsilo_aggregator import startup
+from fedsilo_aggregator.startup import claimed, when_there_is_space
 
 
 def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:
@@ -51,3 +56,30 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         claimed(tmp_path / "file" / "job"),
     ):
         pass
+
+
+def test_a_full_disk_delays_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock, the name of its holder and the job's directory are written before anything is served."""
+    full = 3
+
+    def take(_: DiskStep, perform: Callable[[], None]) -> None:
+        nonlocal full
+        if full:
+            full -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", take)
+    monkeypatch.setattr(startup, "DISK_FULL_SECONDS", 0.0)
+    with claimed(tmp_path / "job"):
+        pass
+    assert full == 0
+    assert (tmp_path / "job" / "lock").read_text().startswith("process ")
+
+
+def test_any_other_error_ends_the_start() -> None:
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        when_there_is_space(Path("job"), fail)
