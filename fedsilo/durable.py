@@ -136,8 +136,11 @@ def _parsed(path: Path, content: bytes, remedy: str) -> Any:
 
 
 def append_durably(path: Path, line: str) -> None:
-    """Append one line and flush it to the disk; the file is made where there is none."""
-    new = not path.exists()
+    """Append one line and flush it to the disk; the file is made where there is none.
+
+    A try that failed may have left an empty file, whose name is not on the disk yet.
+    """
+    new = not path.exists() or path.stat().st_size == 0
     with path.open("ab") as file:
         file.write(line.encode() + b"\n")
         sync(file)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
 
-from fedsilo.durable import append
+from fedsilo.durable import append_durably
 
 DIGESTS = "digests"
 """Name of the file; the others are `tensors` and `reply.json`."""
@@ -22,8 +22,11 @@ MAX_BYTES = 4096
 
 
 def write_digests(drop: Path, digests: Mapping[str, str]) -> None:
-    """Write them; `reply.json`, which is written later, completes the drop."""
-    append(drop / DIGESTS, json.dumps(dict(digests), sort_keys=True).encode())
+    """Write them durably; `reply.json`, which is written later, completes the drop.
+
+    A whole drop beside digests that a power cut has torn would be taken for a damaged one, and computed again.
+    """
+    append_durably(drop / DIGESTS, json.dumps(dict(digests), sort_keys=True))
 
 
 def damaged_file(

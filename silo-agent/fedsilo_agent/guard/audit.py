@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably, make_directory, truncate
+from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.errors import PolicyRefused
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.text import bounded
@@ -148,6 +148,8 @@ class AuditLog:
             self.record.add(line)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = self.path.stat().st_size if self.path.exists() else 0
+        # An earlier guard may have died between the first line and this: a power cut would take the whole log.
+        sync_directory(directory)
         self._lock = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:

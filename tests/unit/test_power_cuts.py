@@ -1,0 +1,91 @@
+"""What is on record stays on the disk when the power goes, also after a try that failed or a process that died."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo import durable
+from fedsilo.durable import DiskStep
+from fedsilo.silo.drop import DIGESTS, damaged_file, write_digests
+from fedsilo.wire import write_tensors
+from fedsilo_agent.guard.audit import AuditLog
+from tests.faults.page_cache import PageCache
+
+Perform = Callable[[], None]
+
+
+class Disk:
+    """A disk that fails one operation once, with an error of the test's choice.
+
+    :ivar volume: its directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.volume = root / "volume"
+        self.volume.mkdir()
+        self._cache = PageCache(self.volume, root / "record")
+        self.failing: dict[str, BaseException] = {}
+
+    def take(self, step: DiskStep, perform: Perform) -> None:
+        if step.operation in self.failing:
+            raise self.failing.pop(step.operation)
+        self._cache.take(step, perform)
+
+    def cut_power(self) -> None:
+        self._cache.cut(random.Random(0), certain=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk(tmp_path)
+    monkeypatch.setattr(durable, "intercept", made.take)
+    return made
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def test_the_first_line_of_a_log_outlives_a_full_disk_and_a_power_cut(disk: Disk) -> None:
+    log = AuditLog(disk.volume / "audit")
+    disk.failing = {"sync": OSError(errno.ENOSPC, "full")}
+    with pytest.raises(OSError, match="full"):
+        log.write("departure", task="t1", digest="d")
+    log.write("departure", task="t1", digest="d")
+    disk.cut_power()
+    assert AuditLog(disk.volume / "audit").record.departures == {"t1": "d"}
+
+
+def test_the_first_line_of_a_log_outlives_its_guard_and_a_power_cut(disk: Disk) -> None:
+    disk.failing = {}
+    log = AuditLog(disk.volume / "audit")
+    disk.failing = {"sync-directory": Killed()}
+    with pytest.raises(Killed):
+        log.write("signature", digest="s")
+    again = AuditLog(disk.volume / "audit")
+    again.write("departure", task="t1", digest="d")
+    disk.cut_power()
+    assert AuditLog(disk.volume / "audit").record == again.record
+
+
+def test_a_whole_drop_is_not_taken_for_a_damaged_one_after_a_power_cut(disk: Disk) -> None:
+    drop = disk.volume / "drop"
+    durable.make_directory(drop)
+    tensors = write_tensors({"w": np.ones(3, np.float32)}, drop / "tensors").digest
+    write_digests(
+        drop,
+        {
+            "tensors": tensors,
+            "reply.json": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        },
+    )
+    durable.write_durably(drop / "reply.json", b"{}")
+    disk.cut_power()
+    assert (drop / DIGESTS).exists()
+    assert damaged_file(drop, lambda path: path.open("rb"), 1 << 20) is None
