@@ -38,6 +38,9 @@ OPENING, ENDING = b'{"chain":[\n', b'\n],"seal":"'
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
+Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
+"""A text as in signed messages: it can be shown as it is, whoever wrote it."""
+
 
 class _Fields(BaseModel):
     model_config = ConfigDict(
@@ -59,7 +62,7 @@ class StateDigests(_Fields):
 class KeyOfSilo(_Fields):
     """A silo, and the key that its updates are signed with."""
 
-    name: str
+    name: Name
     key: str
 
 
@@ -84,8 +87,8 @@ class JobLine(_Fields):
     kind: Literal["job"] = "job"
     format: Literal["fedsilo/provenance/v1"] = "fedsilo/provenance/v1"
     previous: Sha256 = FIRST
-    name: str
-    uid: str
+    name: Name
+    uid: Name
     spec: dict[str, Any]
     task_key: str
     silos: list[KeyOfSilo]
@@ -102,9 +105,9 @@ class ExchangeLine(_Fields):
 
     kind: Literal["exchange"] = "exchange"
     previous: Sha256
-    exchange: str
-    tasks: dict[str, str]
-    updates: dict[str, RecordedUpdate]
+    exchange: Name
+    tasks: dict[Name, str]
+    updates: dict[Name, RecordedUpdate]
     state: StateDigests
 
 
@@ -168,10 +171,14 @@ def exchange_line(
 
 
 def digests_of(state: State) -> StateDigests:
-    """A stored state by its content."""
-    values = json.loads(json.dumps(dict(state.values)))  # a number as a key is a text once it was stored
+    """A stored state by its content.
+
+    :raises MethodError: when its values are what JSON cannot say.
+    """
+    document = state.to_json()
+    values = json.loads(json.dumps(document["values"]))  # a number as a key is a text once it was stored
     return StateDigests(
-        trees={name: ref.digest for name, ref in state.refs().items()},
+        trees={name: ref["digest"] for name, ref in document["trees"].items()},
         values=hashlib.sha256(_canonical(values).encode()).hexdigest(),
     )
 

@@ -119,8 +119,9 @@ def _exchange(
     if line.exchange != exchange_id(exchange):
         raise ProvenanceInvalid(f"{where}: is {line.exchange}")
     silos = participants(job.spec, exchange, tuple(job.silos))
-    if set(line.tasks) != set(silos):
-        raise ProvenanceInvalid(f"{where}: asks {', '.join(line.tasks)}; the job asks {', '.join(silos)}")
+    if differing := sorted(set(line.tasks) ^ set(silos)):
+        asked = "was not drawn" if differing[0] in line.tasks else "was drawn and not asked"
+        raise ProvenanceInvalid(f"{where}: silo {differing[0]} {asked}")
     tasks, digests = {}, {}
     for silo in silos:
         sealed = decoded(f"{where}: task of {silo}", line.tasks[silo])

@@ -14,6 +14,7 @@ from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.verification.lines import first_fault
 from fedsilo.verification.place import Place
 from fedsilo.wire import VerifyKey
 
@@ -62,9 +63,7 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
     try:
         spec = FederatedJobSpec.model_validate(line.spec)
     except ValidationError as error:
-        fault = error.errors()[0]
-        field = ".".join(map(str, fault["loc"]))
-        raise ProvenanceInvalid(f"{where}: spec.{field}: {fault['msg']}") from None
+        raise ProvenanceInvalid(f"{where}: spec.{first_fault(error)}") from None
     names = [silo.name for silo in line.silos]
     if len(set(names)) != len(names) or (spec.silos.refs and names != list(map(str, spec.silos.refs))):
         raise ProvenanceInvalid(f"{where}: its silos are {', '.join(names)}, not those of its specification")

@@ -42,14 +42,23 @@ def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
         line = kind.model_validate(json.loads(text))
         written = text_of(line).encode()
     except ValidationError as error:
-        fault = error.errors()[0]
-        field = ".".join(map(str, fault["loc"]))[:200] or "line"
-        raise ProvenanceInvalid(f"{where}: {field}: {fault['msg']}") from None
+        raise ProvenanceInvalid(f"{where}: {first_fault(error)}") from None
     except (ValueError, RecursionError):
         raise ProvenanceInvalid(f"{where}: is not JSON") from None
     if written != text:
         raise ProvenanceInvalid(f"{where}: is not written as fedsilo writes it")
     return line
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, and why; nothing in it was chosen by whoever wrote the field."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{shown('.'.join(map(str, fault['loc'])))}: {shown(fault['msg'])}"
+
+
+def shown(text: str) -> str:
+    """A text from outside, so that it can neither steer a terminal nor fill it."""
+    return ascii(text)[1:-1][:200]
 
 
 def previous_of(text: bytes) -> str | None:

@@ -22,6 +22,7 @@ from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State
 from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
+from fedsilo.verification.lines import shown
 from fedsilo.verification.place import Place
 from fedsilo.wire import BlobRef, Expected, write_tensors
 
@@ -126,7 +127,7 @@ def _compare_state(where: str, found: StateDigests, said: StateDigests) -> None:
         ours, theirs = found.trees.get(name, "none"), said.trees.get(name, "none")
         if ours != theirs:
             raise ProvenanceInvalid(
-                f"{where}: state: tree {name} is {theirs[:12]}, but folding gives {ours[:12]}; {OTHER_MACHINE}"
+                f"{where}: state: tree {shown(name)} is {theirs[:12]}, but folding gives {ours[:12]}; {OTHER_MACHINE}"
             )
     if found.values != said.values:
         raise ProvenanceInvalid(f"{where}: state: its values are not those that folding gives")

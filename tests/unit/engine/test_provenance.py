@@ -9,7 +9,9 @@ import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
-from fedsilo.errors import FileDamaged
+from fedsilo.engine.workflow import Workflow
+from fedsilo.errors import FileDamaged, MethodError
+from fedsilo.methods.interface import Exchange, Updates
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners
@@ -99,3 +101,16 @@ def test_provenance_without_a_state_is_damage(tmp_path: Path, name: str) -> None
         (tmp_path / "provenance.jsonl").unlink()
     with pytest.raises(FileDamaged, match=f"state.json: is missing, although {name} is there"):
         JobStore(tmp_path).load()
+
+
+def test_values_that_json_cannot_say_are_the_methods_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Workflow.aggregate
+
+    def aggregate(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+        return honest(self, state, exchange, updates).with_values(loss=float("nan"))
+
+    monkeypatch.setattr(Workflow, "aggregate", aggregate)
+    with pytest.raises(MethodError, match="values hold what JSON cannot say"):
+        federate(tmp_path, SPEC, synthetic_runners(SPEC))

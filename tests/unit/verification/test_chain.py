@@ -100,7 +100,7 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
         (lambda lines: lines.pop(TRAIN_2), f"{ROUND_2}is r00002-evaluate"),
         (lambda lines: lines.insert(TRAIN_2, lines[TRAIN_1]), f"{ROUND_2}is r00001-train"),
         (lambda lines: lines.insert(MODEL, lines[EVALUATE]), "model: 1 lines after the job's last exchange"),
-        (lambda lines: lines[TRAIN_1]["tasks"].pop(S1), f"{ROUND_1}asks silos/s0, silos/s2; the job asks"),
+        (lambda lines: lines[TRAIN_1]["tasks"].pop(S1), f"{ROUND_1}silo {S1} was drawn and not asked"),
         (set_task(TRAIN_1, S1, lambda lines: lines[1]["tasks"][S0]), f"{ROUND_1}task of {S1}: silo is {S0}"),
         (
             set_task(TRAIN_2, S1, lambda lines: lines[1]["tasks"][S1]),
@@ -130,6 +130,18 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
         (
             lambda lines: lines[2]["updates"].update({"silos/x": lines[2]["updates"][S0]}),
             f"{ROUND_2}silos/x answered and was not asked",
+        ),
+        (
+            lambda lines: lines[1]["tasks"].update({"silos/x": lines[1]["tasks"][S0]}),
+            f"{ROUND_1}silo silos/x was not drawn",
+        ),
+        (
+            set_field(0, "\x1b[2J\n", to=1),
+            r"job: \x1b[2J\n: Extra inputs are not permitted",
+        ),
+        (
+            set_field(TRAIN_1, "exchange", to="r00001 \x1b[2J"),
+            f"{ROUND_1}exchange: String should match pattern",
         ),
         (lambda lines: lines[2]["updates"].pop(S1), f"{ROUND_2}has 1 updates; the job needs 2"),
         (set_field(MODEL, "model", to=OTHER), "model.safetensors: its SHA-256 is "),
