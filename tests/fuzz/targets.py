@@ -39,6 +39,7 @@ from fedsilo.wire.fields import pack
 from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
 from fedsilo_agent.guard.inspection import _read_json, read_failure, read_signature
 from fedsilo_aggregator.request_fields import failure_report
+from tests.fuzz import provenance
 from tests.paths import ROOT
 from tests.unit.wire import examples
 from tests.unit.wire.examples import KEY
@@ -258,6 +259,10 @@ def targets() -> dict[str, Target]:
             in_file(read_json),
             (FileDamaged,),
             (written(lambda path: write_json(path, {"round": 3, "silos": [1.5, None]})),),
+        ),
+        Target("provenance", provenance.parse, (FedsiloError,), (provenance.released()["provenance.json"],)),
+        Target(
+            "linked lines of a provenance", provenance.parse_linked, (FedsiloError,), (provenance.lines(),)
         ),
     )
     return {target.name: target for target in found}

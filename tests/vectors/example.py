@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsilo.wire import (
     BlobLink,
+    ChainEnd,
     Contract,
     ExpectedBlock,
     SigningKey,
@@ -27,7 +28,7 @@ KEYS = {
     name: SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
     for name, seed in SEEDS.items()
 }
-SILO = KEYS["silo"]
+AGGREGATOR, SILO = KEYS["aggregator"], KEYS["silo"]
 SENDER = "silo-north/north"
 NOW = 1_800_000_000
 
@@ -76,3 +77,5 @@ REQUEST: dict[str, Any] = {
     "path": "/v1/jobs/digits/task?wait=30",
     "body": None,
 }
+
+CHAIN_END = ChainEnd(TASK_MESSAGE.job, 7, hashlib.sha256(b"the last line of a chain").digest())

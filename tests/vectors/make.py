@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.wire import (
+    seal_chain,
     sign_request,
     task_digest,
     write_tensors,
     write_update,
 )
 from tests.vectors.example import (
+    AGGREGATOR,
     ARRAYS,
     BLOCKS,
+    CHAIN_END,
     CONTENTS,
     CONTRACT,
     HEADER,
@@ -89,6 +92,7 @@ def make(directory: Path) -> None:
     }
     good = files["update-4-blocks.bin"]
     (directory / "task.bin").write_bytes(TASK_BYTES)
+    (directory / "provenance-seal.bin").write_bytes(seal_chain(CHAIN_END, AGGREGATOR))
     tensors = {block.name: array for block, array in zip(BLOCKS[::-1], ARRAYS[::-1], strict=True)}
     blob = write_tensors(tensors, directory / "model.safetensors")
     refused = []
@@ -112,6 +116,10 @@ def make(directory: Path) -> None:
             "digest": task_digest(TASK_BYTES).hex(),
             "means": dataclasses.asdict(TASK_MESSAGE)
             | {"spec_digest": TASK_MESSAGE.spec_digest.hex(), "contract": TASK_MESSAGE.contract.hex()},
+        },
+        "provenanceSeal": {
+            "file": "provenance-seal.bin",
+            "means": dataclasses.asdict(CHAIN_END) | {"chain": CHAIN_END.chain.hex()},
         },
         "updates": [
             {

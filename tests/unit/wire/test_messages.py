@@ -15,16 +15,20 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import Problem
 from fedsilo.wire import (
+    PROVENANCE,
     REQUEST,
     TASK,
     UPDATE,
     BlobLink,
+    ChainEnd,
     SigningKey,
     Task,
     VerifyKey,
+    open_chain,
     open_envelope,
     open_task,
     seal,
+    seal_chain,
     seal_task,
     sign_request,
     task_digest,
@@ -284,3 +288,24 @@ def test_public_keys_have_one_text() -> None:
 def test_domains_differ() -> None:
     assert len({UPDATE, TASK, REQUEST}) == 3
     assert KEY.sign(UPDATE, b"x") != KEY.sign(TASK, b"x")
+
+
+def test_the_seal_of_a_chain_returns_where_it_ends() -> None:
+    end = ChainEnd("job-uid", 7, bytes(range(32)))
+    assert open_chain(seal_chain(end, KEY), KEY.verify_key) == end
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"protocol": 2}, "unsupported"),
+        ({"job": ""}, "malformed"),
+        ({"lines": -1}, "malformed"),
+        ({"chain": bytes(31)}, "malformed"),
+        ({"more": 1}, "malformed"),
+    ],
+)
+def test_a_seal_that_says_anything_else_is_refused(change: dict[str, object], code: str) -> None:
+    fields = {"protocol": 1, "job": "job-uid", "lines": 7, "chain": bytes(32), **change}
+    with refusal(code):
+        open_chain(seal(PROVENANCE, fields, KEY), KEY.verify_key)

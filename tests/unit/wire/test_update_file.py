@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import Problem
-from fedsilo.wire import Contract, ExpectedBlock, open_update
+from fedsilo.wire import Contract, ExpectedBlock, open_signed_part, open_update, signed_part
 from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
 from fedsilo.wire.tensors import BlockContent
 from tests.unit.wire.examples import (
     EXPECTED,
+    KEY,
     check,
     contents_of,
     payloads,
@@ -179,3 +180,17 @@ def test_an_unwritable_directory_leaves_nothing(tmp_path: Path) -> None:
 
 def test_blocks_may_be_an_iterator(tmp_path: Path, data: bytes) -> None:
     assert write(tmp_path / "update", blocks=iter(payloads())) == data
+
+
+def test_header_and_signature_are_verified_without_the_blocks(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "update").write_bytes(data)
+    part = signed_part(tmp_path / "update")
+    assert data.startswith(part)
+    assert len(part) < len(data) - check(data).header.length
+    assert open_signed_part(part, KEY.verify_key) == check(data).header
+    with refusal("signature-invalid"):
+        open_signed_part(part[:-1] + bytes([part[-1] ^ 1]), KEY.verify_key)
+    with refusal("truncated"):
+        open_signed_part(part[:-1], KEY.verify_key)
+    with refusal("too-long"):
+        open_signed_part(data, KEY.verify_key)

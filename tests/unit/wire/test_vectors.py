@@ -17,6 +17,7 @@ from fedsilo.wire import (
     UpdateChecker,
     VerifyKey,
     open_blob,
+    open_chain,
     open_task,
     open_update,
     task_digest,
@@ -72,6 +73,12 @@ def test_updates_are_accepted_and_mean_what_they_should(vector: dict[str, Any]) 
                 assert array.tobytes().hex() == content
 
 
+def test_the_seal_of_a_provenance_means_what_it_should() -> None:
+    vector = DOCUMENT["provenanceSeal"]
+    end = open_chain((VECTORS / vector["file"]).read_bytes(), KEYS["aggregator"])
+    assert dataclasses.asdict(end) | {"chain": end.chain.hex()} == vector["means"]
+
+
 def test_the_blob_means_what_it_should() -> None:
     path = VECTORS / DOCUMENT["blob"]["file"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == DOCUMENT["blob"]["digest"]
@@ -105,7 +112,7 @@ def test_requests_are_judged_as_they_should(vector: dict[str, Any]) -> None:
 def test_there_are_enough_refusals_and_no_file_is_left_over() -> None:
     assert len(DOCUMENT["refused"]) > 40
     named = {entry["file"] for entry in (*DOCUMENT["refused"], *DOCUMENT["updates"])}
-    assert {path.name for path in VECTORS.glob("*.bin")} == named | {"task.bin"}
+    assert {path.name for path in VECTORS.glob("*.bin")} == named | {"task.bin", "provenance-seal.bin"}
 
 
 def test_the_generator_makes_the_committed_files(tmp_path: Path) -> None:
