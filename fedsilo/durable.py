@@ -49,9 +49,9 @@ intercept: Callable[[DiskStep, Callable[[], None]], None] | None = None
 """Performs every step in a test, which sets it; None, always outside of tests, just performs them."""
 
 
-def is_disk_full(error: OSError) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Whether a write failed for lack of space, which may pass."""
-    return error.errno in DISK_FULL_ERRNOS
+    return isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
 
 
 def write_durably(path: Path, content: bytes) -> None:
@@ -95,10 +95,15 @@ def read_with_digest(path: Path, remedy: str = RESTORE) -> dict[str, Any] | None
     if content is None:
         return None
     document = _parsed(path, content, remedy)
-    text, _, end = content.rpartition(b'"sha256": ')
-    if end != f'"{hashlib.sha256(text).hexdigest()}"}}'.encode():
+    if not holds_digest(content):
         raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
     return {name: value for name, value in document.items() if name != "sha256"}
+
+
+def holds_digest(content: bytes) -> bool:
+    """Whether the content of a file of `write_with_digest` is as it was written."""
+    text, _, end = content.rpartition(b'"sha256": ')
+    return end == f'"{hashlib.sha256(text).hexdigest()}"}}'.encode()
 
 
 def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
@@ -143,7 +148,7 @@ def append_durably(path: Path, line: str) -> None:
     new = not path.exists() or path.stat().st_size == 0
     with path.open("ab") as file:
         file.write(line.encode() + b"\n")
-        sync(file)
+        sync(file, path)
     if new:
         sync_directory(path.parent)
 
@@ -164,25 +169,35 @@ def temporary_file(directory: Path, mode: int = 0o666) -> Iterator[tuple[Buffere
     try:
         with os.fdopen(opened[0], "w+b") as file:
             yield file, path
+    except OSError as error:
+        error.filename = error.filename or str(path)  # what a descriptor is written to has no name
+        raise
     finally:
         unlink(path, missing_ok=True)
 
 
 def publish(file: BinaryIO, temporary: Path, path: Path) -> None:
     """Give a temporary file its name, in the same directory, once all of it is on disk."""
-    sync(file)
+    sync(file, temporary)
     rename(temporary, path)
     sync_directory(path.parent)
 
 
-def sync(file: BinaryIO) -> None:
-    """Return when everything written to the file is on disk."""
-    file.flush()
-    if intercept is None:
-        os.fsync(file.fileno())
-    else:
-        opened = Path(f"/proc/self/fd/{file.fileno()}").readlink()
-        intercept(DiskStep("sync", opened), lambda: os.fsync(file.fileno()))
+def sync(file: BinaryIO, path: Path) -> None:
+    """Return when everything written to the file is on disk.
+
+    :param path: its name, for errors.
+    """
+
+    def perform() -> None:
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = error.filename or str(path)  # a descriptor has no name
+            raise
+
+    _perform("sync", path, perform)
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,13 +16,21 @@ cluster alike.
     │   └── FileDamaged                  6   FileDamaged           a file of fedsilo is torn, changed or missing
     ├── MethodError                      7   MethodError           a method or model does not keep its declaration
     ├── Problem                          8   (its code)            the peer refused or broke the protocol
-    └── ProvenanceInvalid                9   ProvenanceInvalid     what a model was made from does not hold
+    ├── ProvenanceInvalid                9   ProvenanceInvalid     what a model was made from does not hold
+    └── StorageFailed                    1   StorageFailed         a disk does not take or give what it should
 
-Exit 0 is success, 1 a defect of fedsilo itself, 130 and 143 an interruption by SIGINT and SIGTERM. An exit code
-of 2, 3, 5, 6 or 7 says that trying again without a change cannot help.
+Exit 0 is success, 1 a defect of fedsilo itself or a disk's failure, 130 and 143 an interruption by SIGINT and SIGTERM.
+An exit code of 2, 3, 5, 6 or 7 says that trying again without a change cannot help.
 """
 
 from __future__ import annotations
+
+import errno
+
+STORAGE_ERRNOS = frozenset(
+    {errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENXIO}
+)
+"""What the system says of a disk, and never of fedsilo."""
 
 
 class FedsiloError(Exception):
@@ -96,6 +104,22 @@ class MethodError(FedsiloError):
 
     exit_code = 7
     reason = "MethodError"
+
+
+class StorageFailed(FedsiloError):
+    """A disk that does not take or give what it should: nothing half-written is used, and trying again may help."""
+
+    reason = "StorageFailed"
+
+    @classmethod
+    def of(cls, error: BaseException) -> StorageFailed | None:
+        """The failure that an error of the system is; None where it is anything else."""
+        if not isinstance(error, OSError) or error.errno not in STORAGE_ERRNOS:
+            return None
+        return cls(
+            f"{error.filename or 'a file'}: {error.strerror}; look for faults of the disk, or of the volume, in the "
+            "system's log"
+        )
 
 
 class Problem(FedsiloError):

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 
 log = logging.getLogger("fedsilo")
 
@@ -81,16 +81,17 @@ def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION
     """
     try:
         body()
-    except FedsiloError as error:
-        for line in str(error).splitlines():
-            log.error("%s: %s", error.reason, line)
-        _write_termination_message(termination_log, error.reason, str(error))
-        return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except asyncio.CancelledError:
         return TERMINATED
     except Exception as error:
+        known = error if isinstance(error, FedsiloError) else StorageFailed.of(error)
+        if known is not None:
+            for line in str(known).splitlines():
+                log.error("%s: %s", known.reason, line)
+            _write_termination_message(termination_log, known.reason, str(known))
+            return known.exit_code
         log.exception("InternalError: this is a defect of fedsilo; please report it")
         _write_termination_message(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
         return FedsiloError.exit_code

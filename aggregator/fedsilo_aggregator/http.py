@@ -12,7 +12,6 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from fedsilo.durable import is_disk_full
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.logs import concerning
@@ -28,6 +27,7 @@ from fedsilo_aggregator.request_fields import (
     upload_digest,
     upload_range,
 )
+from fedsilo_aggregator.storage import storage_problem
 from fedsilo_aggregator.uploads import Uploads
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -108,8 +108,8 @@ class AggregatorService:
         except (OSError, web.RequestPayloadError) as error:
             if error is request.content.exception():
                 problem = _unreadable_body(error)
-            elif isinstance(error, OSError) and is_disk_full(error):
-                problem = Problem("storage-full", "the aggregator's disk is full; send it again later")
+            elif isinstance(error, OSError) and (failed := storage_problem(error, "nothing was kept")):
+                problem = failed
             else:
                 raise
         with concerning(silo=_name(request)):

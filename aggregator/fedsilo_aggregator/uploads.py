@@ -21,10 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import append, is_disk_full, sync, unlink
+from fedsilo.durable import append, sync, unlink
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
+from fedsilo_aggregator.storage import storage_problem
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -215,9 +216,9 @@ class Uploads:
             yield
         except OSError as error:
             self._drop(partial)
-            if is_disk_full(error):
-                text = "the aggregator's disk is full; the update was dropped, send it again later"
-                raise Problem("storage-full", text) from error
+            failure = storage_problem(error, "the update was dropped")
+            if failure is not None:
+                raise failure from error
             raise
         except Problem as problem:
             self._drop(partial)
@@ -258,4 +259,4 @@ def _check_and_write(partial: _Partial, buffer: bytearray) -> None:
 
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
-        sync(file)
+        sync(file, path)

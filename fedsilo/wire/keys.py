@@ -131,7 +131,7 @@ class SigningKey:
         """
         with temporary_file(path.parent, 0o600) as (file, temporary):
             file.write(self.to_pem())
-            sync(file)
+            sync(file, temporary)
             link(temporary, path)  # unlike a rename, this fails where another process was first
         sync_directory(path.parent)
 

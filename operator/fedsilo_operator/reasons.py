@@ -62,6 +62,7 @@ class Reason(StrEnum):
     AUDIT_BROKEN = "AuditBroken"
     WORKDIR_CONFLICT = "WorkdirConflict"
     FILE_DAMAGED = "FileDamaged"
+    STORAGE_FAILED = "StorageFailed"
     METHOD_ERROR = "MethodError"
     PROTOCOL_PROBLEM = "ProtocolProblem"
     INTERNAL_ERROR = "InternalError"

@@ -38,6 +38,16 @@ def termination_log(tmp_path: Path) -> Path:
     [
         (DataInvalid("north:\nno file"), 3, {"reason": "DataInvalid", "message": "north:\nno file"}),
         (JobFailed("lost"), 4, {"reason": "JobFailed", "message": "lost"}),
+        (
+            OSError(5, "Input/output error", "/job/state.json"),
+            1,
+            {
+                "reason": "StorageFailed",
+                "message": "/job/state.json: Input/output error; look for faults of the disk, or of the volume, in "
+                "the system's log",
+            },
+        ),
+        (OSError(98, "in use"), 1, {"reason": "InternalError", "message": "OSError: [Errno 98] in use"}),
         (KeyError("round"), 1, {"reason": "InternalError", "message": "KeyError: 'round'"}),
     ],
 )  # fmt: skip

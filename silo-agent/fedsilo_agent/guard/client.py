@@ -108,7 +108,7 @@ class AggregatorClient:
             await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
             with part.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                sync(file)
+                sync(file, part)
             if digest == link.digest:
                 break
             unlink(part)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from fedsilo.errors import FedsiloError
+from fedsilo.durable import is_disk_full
+from fedsilo.errors import FedsiloError, StorageFailed
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
@@ -51,6 +52,8 @@ class Trainer:
             log.error("task %s: %s", task, error)
             self._mailbox.fail(task, error.reason, str(error))
         except (Exception, SystemExit) as error:
+            if StorageFailed.of(error) is not None and not is_disk_full(error):
+                raise  # no answer of the method's: the trainer is started again, and does the task again
             # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round;
             # one that ended with 0 would be a trainer whose job is over.
             log.exception("task %s", task)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo import durable
 from fedsilo.api.silo import Silo
-from fedsilo.durable import write_json, write_with_digest
+from fedsilo.durable import DiskStep, write_json, write_with_digest
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
@@ -69,6 +71,23 @@ def answer(volume: Volume, reply: Reply | BaseException, digest: str = "", round
     [path] = (volume.drop / TASK).glob("*.json")
     assert mailbox.pending() is None
     return path.name, json.loads(path.read_bytes())
+
+
+def test_a_failing_disk_is_no_answer(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task is done again by the next trainer, instead of failing."""
+
+    def fail(step: DiskStep, perform: Callable[[], None]) -> None:
+        if step.target is not None and step.target.name == "tensors":
+            raise OSError(errno.EIO, "Input/output error", str(step.path))
+        perform()
+
+    reply = Reply({}, 1, {}, {})
+    with monkeypatch.context() as failing:
+        failing.setattr(durable, "intercept", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            answer(volume, reply)
+    assert list((volume.drop / TASK).glob("*.json")) == []
+    assert answer(volume, reply)[0] == "reply.json"
 
 
 def test_numbers_of_numpy_are_numbers(volume: Volume) -> None:

@@ -13,7 +13,9 @@ from fedsilo import durable
 from fedsilo.durable import DiskStep
 from fedsilo.errors import FedsiloError, WorkdirConflict
 from fedsilo_aggregator import startup
-from fedsilo_aggregator.startup import claimed, when_there_is_space
+from fedsilo_aggregator.config import load_config
+from fedsilo_aggregator.startup import claimed, open_engine, when_there_is_space
+from tests.integration.service.site import Site, federation
 
 
 def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:
@@ -83,3 +85,25 @@ def test_any_other_error_ends_the_start() -> None:
 
     with pytest.raises(OSError, match="Input/output"):
         when_there_is_space(Path("job"), fail)
+
+
+def test_a_full_disk_delays_the_opening_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, tries = Site(tmp_path, federation(), port=1), 3
+
+    def full(step: DiskStep, perform: Callable[[], None]) -> None:
+        nonlocal tries
+        if step.operation == "create" and tries > 0:
+            tries -= 1
+            raise OSError(errno.ENOSPC, "No space left on device", str(step.path))
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", full)
+    monkeypatch.setattr(startup, "DISK_FULL_SECONDS", 0.0)
+    directory, secrets = site.workdir.aggregator, site.workdir.secrets
+    engine = open_engine(
+        load_config(directory / "config.json"), directory, secrets / "task-key.pem", tmp_path
+    )
+    assert tries == 0 and engine.current is not None
+    assert caplog.text.count(f"{directory}: the disk is full") == 1

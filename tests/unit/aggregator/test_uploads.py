@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fedsilo import durable
+from fedsilo.durable import DiskStep
 from fedsilo.errors import Problem
 from fedsilo.wire import AcceptedUpdate, Expected
 from fedsilo_aggregator.uploads import UploadRange, Uploads
@@ -152,3 +155,23 @@ async def test_500_connections_that_say_nothing_do_not_block_the_newest(
     assert sorted(cut) == list(range(500)), "each is closed once, by the one after it"
     assert sum(isinstance(end, ConnectionResetError) for end in ends) == 1, "only one ever had its turn"
     assert {end.code for end in ends if isinstance(end, Problem)} == {"offset-mismatch"}
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.ENOSPC, "disk is full"), (errno.EIO, "disk failed")], ids=["full", "failing"]
+)
+async def test_a_disk_that_takes_nothing_asks_for_the_update_later(
+    number: int, words: str, exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(step: DiskStep, perform: Callable[[], None]) -> None:
+        if step.operation == "sync":
+            raise OSError(number, "the system's words", str(step.path))
+        perform()
+
+    uploads = restarted(exchange)
+    with monkeypatch.context() as failing:
+        failing.setattr(durable, "intercept", fail)
+        with pytest.raises(Problem, match=f"storage-full: the aggregator's {words}; the update was dropped"):
+            await send(uploads, update)
+    assert not exchange.partial_path(TASK).exists()
+    assert await send(uploads, update)

@@ -73,7 +73,7 @@ def test_a_rename_that_is_not_synced_is_done_or_not(tmp_path: Path) -> None:
     def rename(volume: Path) -> None:
         with durable.temporary_file(volume) as (file, temporary):
             file.write(b"new")
-            durable.sync(file)
+            durable.sync(file, temporary)
             durable.rename(temporary, volume / "file")
 
     assert outcomes(tmp_path, prepare, rename) == {(("file", b"old"),), (("file", b"new"),)}

@@ -179,5 +179,6 @@ KNOWN = {
     "ProtocolProblem",
     "QuorumLost",
     "SiloFailed",
+    "StorageFailed",
     "WorkdirConflict",
 }
