@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import unlink
+from fedsilo.durable import holds_digest, unlink
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.silo.drop import damaged_file
 from fedsilo.silo.policy import ReplyLimits
@@ -59,8 +59,14 @@ def read_failure(path: Path) -> tuple[str, str]:
 
 
 def read_signature(path: Path) -> tuple[Any, str]:
-    """Model signature (as plain values) and description of the isolation from `signature.json`."""
-    document = _read_json(path)
+    """Model signature (as plain values) and description of the isolation from `signature.json`.
+
+    :raises FileDamaged: when it has a digest and is not what the trainer wrote.
+    """
+    content = _content(path)
+    if b'"sha256": ' in content and not holds_digest(content):
+        raise FileDamaged(f"{path}: damaged, it is not what the trainer wrote; start the trainer again")
+    document = _object(path, content)
     return document.get("signature"), str(document.get("isolation", ""))
 
 
@@ -109,10 +115,18 @@ def sign_reply(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    return _object(path, _content(path))
+
+
+def _content(path: Path) -> bytes:
     with _plain_file(path) as file:
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise PolicyRefused(f"{path.name}: larger than {MAX_JSON_BYTES} bytes")
+    return content
+
+
+def _object(path: Path, content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -8,12 +8,13 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsilo.durable import unlink
-from fedsilo.errors import FedsiloError, PolicyRefused, Problem
+from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.logs import concerning
 from fedsilo.silo.full_disk import done_when_there_is_space
 from fedsilo.silo.volume import Volume, pauses
@@ -31,6 +32,9 @@ from fedsilo_agent.guard.text import bounded
 log = logging.getLogger("fedsilo.guard")
 
 T = TypeVar("T")
+
+REPAIR_SECONDS = 60.0
+"""Time that a trainer gets to replace a damaged file, which it does when it starts again."""
 
 OUTBOX_SECONDS = 3.0
 """Time to settle an update that was on its way when the job ended; the aggregator may be gone already."""
@@ -130,12 +134,7 @@ class Guard:
             await self._outbox.report(task.task, error.reason, text)
 
     async def _contract(self, task: Task) -> Contract:
-        path = self._volume.drop / "signature.json"
-        pause = pauses()
-        while not path.exists():
-            self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(next(pause))
-        document, isolation = read_signature(path)
+        document, isolation = await self._announced()
         try:
             signature = ModelSignature.from_dict(document)
         except Problem as problem:
@@ -150,16 +149,42 @@ class Guard:
             )
         return self._check.contract(task, signature)
 
+    async def _announced(self) -> tuple[Any, str]:
+        """What the trainer says of its model, once it does; one that is damaged is replaced when a trainer starts."""
+        path, pause, repair = self._volume.drop / "signature.json", pauses(), _Repair()
+        while True:
+            try:
+                if path.exists():
+                    return read_signature(path)
+            except FileDamaged as damage:
+                repair.await_or_raise(damage)
+            self._raise_failure(self._volume.drop / "failed.json")
+            await asyncio.sleep(next(pause))
+
     async def _wait_for_drop(self, task: Task, contract: Contract) -> Path:
         drop = self._volume.drop / task.task
-        if os.path.lexists(drop / "reply.json"):
-            await asyncio.to_thread(require_undamaged, drop, contract)
+        await self._check_found(drop, contract)
         pause = pauses()
         while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
             await asyncio.sleep(next(pause))
         return drop
+
+    @staticmethod
+    async def _check_found(drop: Path, contract: Contract) -> None:
+        """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
+        pause, repair = pauses(), _Repair()
+        while os.path.lexists(drop / "reply.json"):
+            try:
+                await asyncio.to_thread(require_undamaged, drop, contract)
+                return
+            except FileDamaged as damage:
+                repair.await_or_raise(damage)
+            except PolicyRefused:
+                if os.path.lexists(drop / "reply.json"):
+                    raise
+            await asyncio.sleep(next(pause))
 
     @staticmethod
     def _raise_failure(path: Path) -> None:
@@ -197,6 +222,25 @@ class Guard:
             self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
 
         await done_when_there_is_space(record)
+
+
+class _Repair:
+    """The time that the trainer gets to replace a damaged file."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+
+    def await_or_raise(self, damage: FileDamaged) -> None:
+        """Log the damage the first time.
+
+        :raises FileDamaged: the damage itself, when the time is over.
+        """
+        now = time.monotonic()
+        if self._until is None:
+            log.warning("%s; waiting for the trainer to replace it", damage)
+            self._until = now + REPAIR_SECONDS
+        elif now >= self._until:
+            raise damage
 
 
 def _digest(signature: ModelSignature) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_directory, remove_tree, unlink, write_durably, write_json
+from fedsilo.durable import make_directory, remove_tree, unlink, write_durably, write_json, write_with_digest
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
@@ -58,7 +58,7 @@ class Mailbox:
     def announce(self, signature: ModelSignature, isolation: str) -> None:
         """Publish the model's signature, before round 1."""
         document = {"signature": signature.to_dict(), "isolation": isolation}
-        when_there_is_space(lambda: write_json(self._volume.drop / "signature.json", document))
+        when_there_is_space(lambda: write_with_digest(self._volume.drop / "signature.json", document))
 
     def is_finished(self) -> bool:
         """Whether the job has ended."""
@@ -156,6 +156,7 @@ class Mailbox:
         damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
         if damaged is not None:
             log.warning("%s: damaged; its task is done again", damaged)
+            unlink(drop / "reply.json")  # first, for it says to the guard that the drop is complete
             remove_tree(drop)
         return damaged is None
 

@@ -16,7 +16,7 @@ import pytest
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
-from fedsilo.durable import read_json
+from fedsilo.durable import read_json, write_with_digest
 from fedsilo.errors import Problem
 from fedsilo.silo import full_disk
 from fedsilo.silo.drop import write_digests
@@ -89,6 +89,7 @@ class Scene:
         content = (site.workdir.aggregator / ref.digest).read_bytes()
         self.aggregator = Aggregator(SigningKey.load(site.workdir.secrets / "task-key.pem"), content)
         self.blob = self.volume.blobs / ref.digest
+        self.contract = contract_of(site, "train", TREE)
         self.honest: dict[str, Any] = {
             "job": site.uid,
             "silo": site.silos[0],
@@ -97,7 +98,7 @@ class Scene:
             "phase": "train",
             "step": "train",
             "spec_digest": bytes.fromhex(site.spec_digest),
-            "contract": bytes.fromhex(contract_of(site, "train", TREE).digest()),
+            "contract": bytes.fromhex(self.contract.digest()),
             "blobs": (BlobLink("model", ref.digest, ref.length),),
         }
         document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
@@ -283,7 +284,10 @@ async def test_the_trainer_learns_what_was_acknowledged_from_the_audit_log(kille
 
 
 @pytest.mark.parametrize("name", ["tensors", "reply.json"])
-async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(name: str, killed: Scene) -> None:
+async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
+    name: str, killed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
     killed.update.unlink()
     drop = killed.volume.drop / TASK
     names = ("tensors", "reply.json")
@@ -292,3 +296,54 @@ async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(name: str, kill
     await killed.run()
     assert killed.aggregator.uploads == {}
     assert f"{TASK}/{name}: damaged" in killed.aggregator.failures[TASK][1]
+
+
+async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = scene.volume.drop / "signature.json"
+    document = json.loads(path.read_text())
+    write_with_digest(path, document)
+    flip(path, 40)
+
+    async def replaced(_seconds: float) -> None:
+        write_with_digest(path, document)
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(asyncio, "sleep", replaced)
+        assert await guard_of(scene)._announced() == (document["signature"], document["isolation"])
+    assert f"{path}: damaged" in caplog.text
+
+
+async def test_a_signature_that_stays_damaged_is_an_error_that_names_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scene.volume.drop / "signature.json"
+    write_with_digest(path, json.loads(path.read_text()))
+    flip(path, 40)
+    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
+    await scene.run()
+    reason, message = scene.aggregator.failures[TASK]
+    assert reason == "FileDamaged"
+    assert message == f"{path}: damaged, it is not what the trainer wrote; start the trainer again"
+
+
+def guard_of(scene: Scene) -> Guard:
+    client: Any = scene.aggregator
+    return Guard(scene.check, scene.volume, scene.key, client)
+
+
+async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drop = scene.volume.drop / TASK
+    write_digests(drop, {"tensors": "0" * 64, "reply.json": "0" * 64})
+
+    async def repaired(_seconds: float) -> None:
+        shutil.rmtree(drop, ignore_errors=True)
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(asyncio, "sleep", repaired)
+        await guard_of(scene)._check_found(drop, scene.contract)
+    assert not drop.exists()
+    assert f"{TASK}/reply.json: damaged" in caplog.text
