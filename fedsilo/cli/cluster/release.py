@@ -37,7 +37,7 @@ def new_directory(target: Path) -> Iterator[Path]:
                 sync_directory(path)
             else:
                 with path.open("r+b") as file:
-                    sync(file)
+                    sync(file, path)
         sync_directory(part)
         rename(part, target)
         sync_directory(target.parent)
