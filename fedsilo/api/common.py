@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from math import ceil, isfinite
 from typing import Annotated, Any, Final, Literal, Self
@@ -47,6 +48,7 @@ SHA256 = r"^[0-9a-f]{64}$"
 PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
 REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
 DURATION = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
+TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 QUANTITY = r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 
 FORMATS = {
@@ -161,6 +163,38 @@ class Duration(str):
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
         return {"type": "string", "pattern": DURATION, "maxLength": 18}
+
+
+class Time(str):
+    """A moment as Kubernetes writes it (RFC 3339), with its offset from UTC: `2026-07-01T00:00:00Z`."""
+
+    __slots__ = ()
+
+    @property
+    def moment(self) -> datetime:
+        """The moment itself."""
+        return datetime.fromisoformat(self)
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Refuse what is no moment."""
+        try:
+            time = cls(given if isinstance(given, str) and re.fullmatch(TIME, given) else "")
+            time.moment  # noqa: B018 (there is no 31st of February)
+        except ValueError:
+            problem, remedy = "is not a time", "write date, time and offset from UTC: 2026-07-01T00:00:00Z"
+            raise wrong(problem, remedy) from None
+        return time
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time", "pattern": TIME, "maxLength": 35}
 
 
 _FACTORS = {None: Decimal(1), "m": Decimal("0.001")}

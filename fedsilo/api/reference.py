@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedsilo.api.agent import SiloAgent, SiloAgentStatus
-from fedsilo.api.common import DURATION, FORMATS, QUANTITY
+from fedsilo.api.common import DURATION, FORMATS, QUANTITY, TIME
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.silo import Silo
 from fedsilo.api.status import FederatedJobStatus
@@ -23,6 +23,7 @@ MARKER = "<!-- Below this line: python -m fedsilo.api.reference docs/manifests.m
 
 _KINDS: tuple[type[BaseModel], ...] = (FederatedJob, FederatedJobStatus, Silo, SiloAgent, SiloAgentStatus)
 _PATTERN_TEXTS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
+_PATTERN_TEXTS |= {TIME: "time (RFC 3339) such as `2026-07-01T00:00:00Z`"}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -108,6 +108,14 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
     ),
+    "SiloPolicy": (
+        Rule(
+            "!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter",
+            "string(self.notAfter) + ': is not after notBefore; write a later time'",
+            ".notAfter",
+            computed=True,
+        ),
+    ),
     "FederatedJobSpec": (
         Rule(
             f"!has({_QUORUM}) || self.silos.refs.size() == 0 || {_QUORUM} <= self.silos.refs.size()",

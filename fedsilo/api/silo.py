@@ -29,6 +29,7 @@ from fedsilo.api.common import (
     Sha256,
     StorageSpec,
     Text,
+    Time,
     check_one_of,
     wrong,
 )
@@ -176,6 +177,10 @@ class SiloPolicy(Fields):
     max_bytes_per_round: Quantity | None = Field(
         default=None, description="Maximum size of an update; unlimited when null."
     )
+    max_bytes_per_job: Quantity | None = Field(
+        default=None,
+        description="Maximum size of all updates for a job together, each counted once; unlimited when null.",
+    )
     job_namespaces: tuple[Label, ...] | None = Field(
         default=None, max_length=100, description="Namespaces whose jobs are admitted; any when null."
     )
@@ -185,10 +190,34 @@ class SiloPolicy(Fields):
     max_rounds: Integer | None = Field(
         default=None, ge=1, description="Maximum number of rounds of a job; unlimited when null."
     )
+    max_answered_rounds: Integer | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum number of rounds of a job in which the silo answers; unlimited when null.",
+    )
+    min_silos: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SILOS,
+        description="Minimum number of silos whose answers every round of a job needs; any when null.",
+    )
+    not_before: Time | None = Field(
+        default=None, description="Time before which no job is admitted and nothing leaves; any when null."
+    )
+    not_after: Time | None = Field(
+        default=None, description="Time after which no job is admitted and nothing leaves; any when null."
+    )
     manual_approval: Flag = Field(default=False, description="A person at the institution approves each job.")
     approvals: tuple[Approval, ...] = Field(
         default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
     )
+
+    @model_validator(mode="after")
+    def _dates_in_order(self) -> Self:
+        before, after = self.not_before, self.not_after
+        if before is not None and after is not None and after.moment <= before.moment:
+            raise wrong("is not after notBefore", "write a later time", "notAfter", value=str(after))
+        return self
 
 
 class SiloSpec(Fields):

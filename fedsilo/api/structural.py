@@ -29,6 +29,7 @@ _BOUNDS: Final = (
     "minLength",
     "maxLength",
     "pattern",
+    "format",
     "minItems",
     "maxItems",
     "minProperties",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
@@ -27,15 +29,37 @@ class Departure:
 
     :param kinds: payload kinds.
     :param size: bytes of tensors, as far as they are known.
+    :param round: that it is an answer in; None where a job as a whole is asked about.
     """
 
     kinds: Collection[str]
     size: int
+    round: int | None = None
 
     @classmethod
-    def of(cls, contract: Contract) -> Departure:
+    def of(cls, contract: Contract, round: int) -> Departure:
         """What a contract allows, known to the byte."""
-        return cls(contract.kinds(), contract.max_bytes())
+        return cls(contract.kinds(), contract.max_bytes(), round)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What has left a silo for a job so far.
+
+    :param rounds: those in which it answered.
+    :param size: bytes of tensors of all updates, each counted once.
+    """
+
+    rounds: frozenset[int] = frozenset()
+    size: int = 0
+
+    def and_then(self, round: int, size: int) -> Sent:
+        """The same after one more update."""
+        return Sent(self.rounds | {round}, self.size + size)
+
+
+NOTHING = Sent()
+"""What has left before a job begins."""
 
 
 def declared(spec: FederatedJobSpec) -> Departure | None:
@@ -87,6 +111,14 @@ class ReplyLimits:
         """The limits of a job in a silo."""
         return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy)
 
+    def and_those(self, other: ReplyLimits) -> ReplyLimits:
+        """The stricter of both in everything."""
+        named = get_args(PersonalAccuracy)  # from the strictest on
+        return ReplyLimits(
+            max(self.min_samples_per_class, other.min_samples_per_class),
+            min(self.personal_accuracy, other.personal_accuracy, key=named.index),
+        )
+
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
         """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo.
 
@@ -106,25 +138,30 @@ def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:
     return max(spec.privacy.min_samples_per_class, silo.spec.policy.min_samples_per_class)
 
 
-def objections(silo: Silo, job: FrozenJob, departure: Departure | None) -> list[str]:
+def objections(
+    silo: Silo, job: FrozenJob, departure: Departure | None, now: datetime, sent: Sent = NOTHING
+) -> list[str]:
     """Everything in the policy that forbids the job, each with field, value and remedy; none when all is well.
 
     :param departure: what would leave; None where that is not known: then only the rest is checked.
+    :param sent: what has left before; nothing where a job is asked about that has not begun.
     """
-    return list(_objections(silo.spec.policy, job, departure))
+    rules = silo.spec.policy
+    found = [*_against_job(rules, job), *_against_dates(rules, now)]
+    return found if departure is None else [*found, *_against_departure(rules, job, departure, sent)]
 
 
-def require(silo: Silo, job: FrozenJob, departure: Departure) -> None:
+def require(silo: Silo, job: FrozenJob, departure: Departure, now: datetime, sent: Sent) -> None:
     """Check that nothing in the policy forbids the job.
 
     :raises PolicyRefused: with everything that does.
     """
-    refused = objections(silo, job, departure)
+    refused = objections(silo, job, departure, now, sent)
     if refused:
         raise PolicyRefused(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
 
 
-def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None) -> Iterator[str]:
+def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
     method, rounds = job.spec.method.name, job.spec.training.rounds
     if policy.methods is not None and method not in policy.methods:
         remedy = choose(policy.methods, "spec.method.name")
@@ -135,8 +172,30 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
     if policy.max_rounds is not None and rounds > policy.max_rounds:
         remedy = f"make spec.training.rounds {policy.max_rounds} or less, or ask the institution for more"
         yield f"policy.maxRounds is {policy.max_rounds}, the job has {rounds} rounds; {remedy}"
-    if departure is None:
-        return
+    if policy.min_silos is not None and _least_silos(job.spec) < policy.min_silos:
+        least = _least_silos(job.spec) or "an unknown number"
+        remedy = (
+            f"make spec.participation.minSilos {policy.min_silos} or more, with as many silos, or ask the institution "
+            "to allow fewer"
+        )
+        yield f"policy.minSilos is {policy.min_silos}, a round of the job needs the answers of {least}; {remedy}"
+
+
+def _least_silos(spec: FederatedJobSpec) -> int:
+    """Answers that every round of the job needs; 0 where that depends on how many silos its selector finds."""
+    asked = spec.participation.sampled(len(spec.silos.refs))
+    return spec.participation.quorum(asked) if asked else spec.participation.min_silos or 0
+
+
+def _against_dates(policy: SiloPolicy, now: datetime) -> Iterator[str]:
+    if policy.not_before is not None and now < policy.not_before.moment:
+        yield f"policy.notBefore is {policy.not_before}; wait until then, or ask the institution for an earlier time"
+    if policy.not_after is not None and now > policy.not_after.moment:
+        yield f"policy.notAfter is {policy.not_after}, which is over; ask the institution for a later time"
+
+
+def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure, sent: Sent) -> Iterator[str]:
+    method = job.spec.method.name
     forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
     if forbidden:
         remedy = "use a method that sends only what the policy allows, or ask the institution to allow it"
@@ -145,6 +204,15 @@ def _objections(policy: SiloPolicy, job: FrozenJob, departure: Departure | None)
     if limit is not None and departure.size > limit.value:
         remedy = "use a smaller model or fewer classes, or ask the institution for more"
         yield f"policy.maxBytesPerRound is {limit}, an update may have {departure.size} bytes; {remedy}"
+    limit = policy.max_bytes_per_job
+    if limit is not None and sent.size + departure.size > limit.value:
+        before = f"{sent.size} bytes have left and " if sent.size else ""
+        remedy = "use a smaller model or fewer rounds, or ask the institution for more"
+        yield f"policy.maxBytesPerJob is {limit}, {before}an update may have {departure.size} bytes; {remedy}"
+    most, answered = policy.max_answered_rounds, len(sent.rounds)
+    if most is not None and departure.round is not None and len(sent.rounds | {departure.round}) > most:
+        remedy = "end the job, or ask the institution for more"
+        yield f"policy.maxAnsweredRounds is {most}, the silo has answered in {answered} rounds of the job; {remedy}"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

@@ -25,6 +25,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State, Tree
+from fedsilo.silo.policy import Sent
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
 from fedsilo.simulation.updates import InMemoryUpdates
@@ -74,6 +75,7 @@ class Simulation:
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
+        self._sent: dict[str, Sent] = {}
         self._workflow = workflow
         self._directory = directory
         self._backend = backend
@@ -143,7 +145,8 @@ class Simulation:
             settings=settings,
         )
         contract = self._workflow.contract(step, settings)
-        return SimulatedTask(silo, task_id(exchange, silo), task, contract, self.private.get(silo, State()))
+        private, sent = self.private.get(silo, State()), self._sent.get(silo, Sent())
+        return SimulatedTask(silo, task_id(exchange, silo), task, contract, private, sent)
 
     def _fold(
         self, state: State, before: Mapping[str, Any], updates: Mapping[str, SimulatedUpdate]
@@ -154,6 +157,8 @@ class Simulation:
         kept = {silo: update.private for silo, update in counted.items() if update.private is not None}
         self.private |= kept
         sizes = {silo: update.size for silo, update in counted.items()}
+        for silo, size in sizes.items():
+            self._sent[silo] = self._sent.get(silo, Sent()).and_then(exchange.round, size)
         record = round_record(before, exchange, closed, {}, sizes)
         folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted))
         folded = folded.in_memory()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import ModelSpec
@@ -33,6 +34,7 @@ class SimulatedTask:
     :param id: of the task, for messages.
     :param contract: what may come back.
     :param private: what the silo keeps since its last accepted update.
+    :param sent: what it has sent so far.
     """
 
     silo: str
@@ -40,6 +42,7 @@ class SimulatedTask:
     task: SiloTask
     contract: Contract
     private: State
+    sent: policy.Sent = policy.NOTHING
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ class SimulatedSilo:
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._admitted: list[Contract] = []
+        rules = silo.spec.policy
+        passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
+        self._is_settled = passing == (None,) * len(passing)
 
     @property
     def samples(self) -> int:
@@ -110,19 +116,21 @@ class SimulatedSilo:
     ) -> SimulatedUpdate | SimulatedFailure:
         """What contract and policy allow of a reply, which is computed only where the policy admits the contract."""
         try:
-            self._require_permitted(task.contract)
+            self._require_permitted(task)
             return self._checked(task, compute())
         except (Exception, SystemExit) as error:
             return failure_of(error, task.id)
 
-    def _require_permitted(self, contract: Contract) -> None:
-        """Check the contract against the silo's policy, once.
+    def _require_permitted(self, task: SimulatedTask) -> None:
+        """Check the task's contract against the silo's policy, once where the answer cannot change.
 
         :raises PolicyRefused: with everything that forbids it.
         """
-        if contract not in self._admitted:
-            policy.require(self._silo, self._job, policy.Departure.of(contract))
-            self._admitted.append(contract)
+        if self._is_settled and task.contract in self._admitted:
+            return
+        departure = policy.Departure.of(task.contract, task.task.round)
+        policy.require(self._silo, self._job, departure, datetime.now(UTC), task.sent)
+        self._admitted.append(task.contract)
 
     def _checked(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
         """The reply as an update.

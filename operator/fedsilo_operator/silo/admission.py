@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -42,6 +43,7 @@ class AdmissionDecision:
     :param phase: of an agent that does not run because of it.
     :param parsed: what the children are made from; None unless the job is admitted.
     :param proposal: what the silo decided on, or has yet to decide on; None where that cannot be read.
+    :param present: agent and Silo as they are now, whatever was decided; None where either cannot be read.
     :param unreadable: whether this version of the operator cannot read it, so that pods of another stay as they are.
     """
 
@@ -50,6 +52,7 @@ class AdmissionDecision:
     phase: AgentPhase = AgentPhase.REFUSED
     parsed: ParsedAgent | None = None
     proposal: Proposal | None = None
+    present: ParsedAgent | None = None
     unreadable: bool = False
 
     @property
@@ -58,7 +61,7 @@ class AdmissionDecision:
         return self.parsed is not None
 
 
-def decide(seen: AgentObservation, settings: Settings) -> AdmissionDecision:
+def decide(seen: AgentObservation, now: datetime, settings: Settings) -> AdmissionDecision:
     """The decision on an agent, from its frozen job and the Silo as it is now."""
     agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
     # Silo and agent have to be there and understood.
@@ -83,15 +86,16 @@ def decide(seen: AgentObservation, settings: Settings) -> AdmissionDecision:
         seen.image(TRAINER) or trainer_image(typed_agent, settings),
         seen.image(GUARD) or guard_image(typed_silo, settings),
     )
-    found = objections(typed_agent, typed_silo, proposal, "configuration" in status_of(agent))
-    if found:
-        return _refused(found, proposal)
-    # Guard and trainer must read what they began with.
     parsed = ParsedAgent(typed_agent, typed_silo, agent)
+    found = objections(typed_agent, typed_silo, proposal, now, "configuration" in status_of(agent))
+    if found:
+        return replace(_refused(found, proposal), present=parsed)
+    # Guard and trainer must read what they began with.
     if (changed := _changed_configuration(seen, parsed)) is not None:
-        return AdmissionDecision("False", Diagnosis(Reason.TRUST_BROKEN, changed), proposal=proposal)
+        broken = Diagnosis(Reason.TRUST_BROKEN, changed)
+        return AdmissionDecision("False", broken, proposal=proposal, present=parsed)
     note = Diagnosis(Reason.ADMITTED, admission_note(typed_agent, typed_silo))
-    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed, proposal)
+    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed, proposal, parsed)
 
 
 def _pending(status: Status, reason: Reason, text: str) -> AdmissionDecision:

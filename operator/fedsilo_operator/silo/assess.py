@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
+from fedsilo.api.silo import Silo
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.diagnosis.outcome import Outcome
 from fedsilo_operator.objects import JOB
@@ -16,7 +17,20 @@ from fedsilo_operator.silo.admission import AdmissionDecision, decide
 from fedsilo_operator.silo.component import components, trainer_exit_seconds
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.state import AgentState, ComponentState
-from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent, config_map, fingerprint
+from fedsilo_operator.workloads.agent import (
+    GUARD,
+    TRAINER,
+    ParsedAgent,
+    config_map,
+    fingerprint,
+    policy_map,
+)
+
+LAST_MOMENT = timedelta(seconds=1)
+"""A policy still permits what it permits at the very moment of `notAfter`."""
+
+LONGEST_WAIT_SECONDS = 3600.0
+"""Time until a date of a policy is looked at again: clocks are set."""
 
 
 def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentState:
@@ -36,7 +50,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
             proposal=status_of(seen.agent).get("proposal"),
             configuration=_configuration(seen, None),
         )
-    admission = decide(seen, settings)
+    admission = decide(seen, now, settings)
     outcome = _outcome(trainer, guard)
     phase, ready = _progress(seen, admission, outcome, trainer, guard)
     exit_seconds = 0.0 if outcome else trainer_exit_seconds(trainer, guard, now)
@@ -55,9 +69,13 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
         suspend=_suspend_at_the_end(seen) if outcome else _suspend(seen, admission, exit_seconds),
         children=frozenset(seen.children),
         children_from=children_from,
+        policy=_outdated_policy(seen, admission),
         proposal=_proposal(seen, admission),
         configuration=_configuration(seen, children_from),
-        requeue_after=backoff(_jobs_and_pods(seen), now) if starting else exit_seconds or None,
+        requeue_after=_requeue_after(
+            backoff(_jobs_and_pods(seen), now) if starting else exit_seconds,
+            0.0 if outcome or admission.present is None else _until_next_date(admission.present.silo, now),
+        ),
     )
 
 
@@ -176,6 +194,33 @@ def _configuration(seen: AgentObservation, children_from: ParsedAgent | None) ->
     if children_from is not None and not seen.rejections:
         return fingerprint(config_map(children_from))
     return None
+
+
+def _outdated_policy(seen: AgentObservation, admission: AdmissionDecision) -> Object | None:
+    """The ConfigMap of the present policy as it should be, where it is there and says something else.
+
+    A guard that runs reads it before anything leaves, so that it is kept current whatever was decided about the job.
+    """
+    observed = seen.present_policy
+    if observed is None or admission.present is None:
+        return None
+    wanted = policy_map(admission.present)
+    return None if observed.get("data") == wanted["data"] else wanted
+
+
+def _until_next_date(silo: Silo, now: datetime) -> float:
+    """Seconds until a date of the policy may change the decision, an hour at most; 0 when none will."""
+    rules = silo.spec.policy
+    changes = (
+        *((rules.not_before.moment - now,) if rules.not_before is not None else ()),
+        *((rules.not_after.moment - now + LAST_MOMENT,) if rules.not_after is not None else ()),
+    )
+    ahead = [change.total_seconds() for change in changes if change > timedelta()]
+    return min((*ahead, LONGEST_WAIT_SECONDS)) if ahead else 0.0
+
+
+def _requeue_after(*seconds: float | None) -> float | None:
+    return min((wait for wait in seconds if wait), default=None)
 
 
 def _jobs_and_pods(seen: AgentObservation) -> list[Object]:

@@ -13,6 +13,7 @@ from fedsilo_operator.workloads.agent import (
     config_map,
     guard_job,
     guard_policy,
+    policy_map,
     trainer_job,
     trainer_policy,
 )
@@ -28,12 +29,19 @@ def _missing(state: AgentState, settings: Settings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
-    for child in (claim(parsed), config_map(parsed), trainer_policy(parsed), guard_policy(parsed)):
+    configuration = config_map(parsed), policy_map(parsed)
+    for child in (claim(parsed), *configuration, trainer_policy(parsed), guard_policy(parsed)):
         if (kind_of(child), child["metadata"]["name"]) not in state.children:
             yield Apply(child)
     for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
         if component.job is None and not component.previous_pod:
             yield Apply(make(parsed, settings))
+
+
+def present_policy(state: AgentState) -> Iterator[Action]:
+    """The action that tells a guard the policy as it is now; a failure group of its own."""
+    if state.policy is not None:
+        yield Apply(state.policy, failure_group="policy")
 
 
 def suspensions(state: AgentState) -> Iterator[Action]:

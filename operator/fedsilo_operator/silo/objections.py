@@ -7,6 +7,7 @@ again with the exact contract. Here is the rest: trust, the dataset, the trainer
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.digest import spec_digest
@@ -22,17 +23,20 @@ from fedsilo_operator.objects import Ref
 from fedsilo_operator.reasons import Diagnosis, Reason
 
 
-def objections(agent: SiloAgent, silo: Silo, proposal: Proposal, has_begun: bool) -> list[Diagnosis]:
+def objections(
+    agent: SiloAgent, silo: Silo, proposal: Proposal, now: datetime, has_begun: bool
+) -> list[Diagnosis]:
     """Every objection of the silo to its part in the job; empty when it admits the job.
 
     The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
 
     :param proposal: what the silo decides on, with the images that would run.
+    :param now: the time, for the policy's dates.
     :param has_begun: whether guard and trainer of this very agent were made before.
     """
     found = (
         *_trust(agent, silo),
-        *_policy(agent, silo),
+        *_policy(agent, silo, now),
         *_image(silo, proposal.trainer_image),
         *_dataset(agent, silo),
         *_decision(agent, silo, proposal, has_begun),
@@ -53,6 +57,13 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
         text += (
             f" The guard refuses an update of more than {limit}: its size is known when the model is built."
         )
+    rules = silo.spec.policy
+    if rules.max_bytes_per_job is not None:
+        text += f" It refuses what would make more than {rules.max_bytes_per_job} of all updates together."
+    if rules.max_answered_rounds is not None and rules.max_answered_rounds < spec.training.rounds:
+        text += f" It answers in {rules.max_answered_rounds} rounds at most."
+    if rules.not_after is not None:
+        text += f" Nothing leaves after {rules.not_after}."
     if policy.declared(spec) is None:
         text += f" Method {spec.method.name} is not known here: the guard decides what it may send."
     return text
@@ -84,7 +95,7 @@ def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
         yield Reason.TRUST_BROKEN, f"{problem}; {remedy}"
 
 
-def _policy(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
+def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[Reason, str]]:
     job = agent.spec.job
     try:
         departure = policy.declared(job.spec)
@@ -94,7 +105,7 @@ def _policy(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
         reason = Reason.MANIFEST_INVALID if isinstance(error, ManifestInvalid) else Reason.METHOD_ERROR
         yield reason, f"cannot tell what method {job.spec.method.name} sends ({text}); {remedy}"
         departure = None
-    for text in policy.objections(silo, job, departure):
+    for text in policy.objections(silo, job, departure, now):
         yield Reason.POLICY_REFUSED, text
 
 

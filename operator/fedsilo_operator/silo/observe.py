@@ -30,7 +30,7 @@ from fedsilo_operator.objects import (
     silo_of,
 )
 from fedsilo_operator.rejections import Rejection
-from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from fedsilo_operator.workloads.agent import GUARD, POLICY, TRAINER
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class AgentObservation:
         return any(kind in (CONFIG_MAP, JOB) for kind, _ in self.children)
 
     @property
+    def present_policy(self) -> Object | None:
+        """The ConfigMap of the policy as it is now."""
+        return self.children.get((CONFIG_MAP, child_name(self.agent, POLICY)))
+
+    @property
     def configuration(self) -> Object | None:
         """The ConfigMap that guard and trainer read."""
         return self.children.get((CONFIG_MAP, self.agent["metadata"]["name"]))
@@ -83,7 +88,7 @@ class AgentObservation:
 
 
 def child_name(agent: Object, component: str) -> str:
-    """Name of guard's or trainer's Job and network policy."""
+    """Name of guard's or trainer's Job and network policy, and of the ConfigMap of the present policy."""
     return f"{agent['metadata']['name']}-{component}"
 
 
@@ -93,7 +98,7 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
     if agent is None:
         return None
     names = [child_name(agent, component) for component in (TRAINER, GUARD)]
-    places = [(CONFIG_MAP, ref.name), (CLAIM, ref.name)]
+    places = [(CONFIG_MAP, ref.name), (CONFIG_MAP, child_name(agent, POLICY)), (CLAIM, ref.name)]
     places += [(kind, name) for kind in (NETWORK_POLICY, JOB) for name in names]
     found = {
         place: child

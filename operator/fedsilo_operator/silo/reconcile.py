@@ -1,7 +1,7 @@
 """The next step of a SiloAgent: a pure function of what was observed.
 
-Children are made where they are missing and are not changed afterwards, but for the suspension of the Jobs: an operator
-that is upgraded, or a Silo that is edited, changes nothing under a job that runs.
+Children are made where they are missing and are not changed afterwards, but for the suspension of the Jobs and the
+present policy: an operator that is upgraded, or a Silo that is edited, changes nothing else under a job that runs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan
     # 2. Interpret what was observed, once: everything below reads this value only.
     state = assess(seen, now, settings)
 
-    # 3. Make the children that are missing, once the silo admits the job and the job wants pods.
-    actions = [*children.missing(state, settings)]
+    # 3. Tell a guard that runs the policy as it is now.
+    actions = [*children.present_policy(state)]
 
-    # 4. Suspend or resume the Jobs, whatever became of the children.
+    # 4. Make the children that are missing, once the silo admits the job and the job wants pods.
+    actions += children.missing(state, settings)
+
+    # 5. Suspend or resume the Jobs, whatever became of the children.
     actions += children.suspensions(state)
 
-    # 5. Write the status where it changes, and record an Event for each transition.
+    # 6. Write the status where it changes, and record an Event for each transition.
     wanted, events = status.document(state, now), tuple(status.events(state))
 
-    # 6. Look again where no watch would report it: while only Events explain a pod, and while a trainer may end by
+    # 7. Look again where no watch would report it: while only Events explain a pod, and while a trainer may end by
     # itself.
     return Plan(tuple(actions), events, wanted, state.requeue_after)

@@ -67,6 +67,7 @@ class AgentState:
     :param suspend: by component, whether its Job is to be suspended; a component that is missing stays as it is.
     :param children: those that exist, as far as any are to be made.
     :param children_from: what the missing ones are made from; None when none are to be made.
+    :param policy: the ConfigMap of the present policy, where it says something else than the Silo.
     :param proposal: what the silo decides on, as its status has it.
     :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
     :param requeue_after: seconds after which to look again although nothing changed.
@@ -83,6 +84,7 @@ class AgentState:
     suspend: Mapping[str, bool] = field(default_factory=dict)
     children: frozenset[Child] = frozenset()
     children_from: ParsedAgent | None = None
+    policy: Object | None = None
     proposal: Object | None = None
     configuration: str | None = None
     requeue_after: float | None = None

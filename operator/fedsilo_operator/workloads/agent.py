@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import Silo
+from fedsilo.api.silo import Silo, SiloAgentTemplate
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
@@ -32,6 +32,7 @@ from fedsilo_operator.workloads.pod import (
     METRICS,
     METRICS_PORT,
     PORT,
+    PRESENT,
     SECRETS,
     VOLUME,
     Container,
@@ -42,6 +43,9 @@ from fedsilo_operator.workloads.pod import (
 )
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
+
+POLICY = "policy"
+"""The ConfigMap of the policy as it is now."""
 
 ISOLATION = "isolation"
 """Init container that checks the trainer's network before the trainer begins."""
@@ -72,7 +76,7 @@ class ParsedAgent:
         return Ref(self.agent.metadata.namespace, self.agent.metadata.name)
 
     def child(self, component: str) -> Ref:
-        """Job and network policy of guard or trainer."""
+        """Job and network policy of guard or trainer; the ConfigMap of the present policy."""
         return Ref(self.ref.namespace, f"{self.ref.name}-{component}")
 
     def labels(self, component: str) -> dict[str, str]:
@@ -98,6 +102,23 @@ def config_map(parsed: ParsedAgent) -> Object:
         "metadata": metadata(parsed.ref, parsed.labels(AGENT_COMPONENT), parsed.owner),
         "immutable": True,
         "data": {"agent.json": _document(agent), "silo.json": _document(parsed.silo)},
+    }
+
+
+def policy_map(parsed: ParsedAgent) -> Object:
+    """The Silo's policy as it is now, which the guard reads before anything leaves.
+
+    It can only forbid: the guard applies what the job began with as well. Decisions about jobs and how pods run are no
+    part of it, since the guard judges by neither.
+    """
+    spec = parsed.silo.spec
+    rules = spec.policy.model_copy(update={"approvals": ()})
+    present = spec.model_copy(update={"policy": rules, "agent": SiloAgentTemplate()})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(parsed.child(POLICY), parsed.labels(AGENT_COMPONENT), parsed.owner),
+        "data": {"silo.json": _document(parsed.silo.model_copy(update={"spec": present}))},
     }
 
 
@@ -179,11 +200,13 @@ def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
         name=GUARD,
         image=guard_image(parsed.silo, settings),
         arguments=[
-            *(*_arguments(), "--key", f"{SECRETS}/key.pem"),
+            *(*_arguments(), "--policy", f"{PRESENT}/silo.json", "--key", f"{SECRETS}/key.pem"),
             *(("--metrics-port", str(METRICS_PORT)) if watched else ()),
         ],
         mounts=[
             _config(parsed),
+            # A directory, not a file: what is mounted as a file stays as it was.
+            Mount("policy", {"configMap": {"name": parsed.child(POLICY).name}}, PRESENT),
             _directory(parsed, _LAYOUT.inbox),
             _directory(parsed, _LAYOUT.drop),
             _directory(parsed, _LAYOUT.guard),

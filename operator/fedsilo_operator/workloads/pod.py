@@ -34,6 +34,7 @@ SUSPEND_MANAGER = "fedsilo-suspend"
 
 VOLUME = "/var/lib/fedsilo"
 CONFIG = "/etc/fedsilo"
+PRESENT = "/etc/fedsilo-policy"
 SECRETS = "/run/secrets/fedsilo"
 DATA = "/data"
 

@@ -26,6 +26,7 @@ from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
+from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import decline
 
@@ -41,6 +42,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = Arguments(prog="fedsilo-guard", description="Guard one silo's part of one job.")
     parser.add_argument("--agent", type=Path, required=True, help="the SiloAgent (YAML)")
     parser.add_argument("--silo", type=Path, required=True, help="the Silo (YAML), with the silo's policy")
+    parser.add_argument(
+        "--policy", type=Path, help="the Silo as it is now, read again before anything leaves (default: none)"
+    )
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
     parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
     parser.add_argument(
@@ -58,7 +62,8 @@ def _run(args: argparse.Namespace) -> None:
         exit_with_parent()
     agent = load_document(args.agent, SiloAgent)
     about(namespace=agent.spec.job.namespace, job=agent.spec.job.name, silo=agent.spec.silo.name)
-    check = TaskCheck(agent, load_document(args.silo, Silo))
+    silo = load_document(args.silo, Silo)
+    check = TaskCheck(agent, silo, PresentPolicy(args.policy, silo) if args.policy else None)
     volume = Volume(args.volume)
     volume.prepare_guard()
     key = SigningKey.load(args.key)

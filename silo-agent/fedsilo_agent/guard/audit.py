@@ -90,7 +90,8 @@ class AuditRecord:
                 self.departures[task] = digest
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
-                self.answered[exchange] = Answer(task, line.get("taskDigest"), digest)
+                size = sum(count["bytes"] for count in line.get("kinds", {}).values())
+                self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size)
 
     @property
     def last_acknowledged(self) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fedsilo.errors import PolicyRefused
 from fedsilo.methods.interface import Exchange
+from fedsilo.silo.policy import Sent
 from fedsilo.wire import Task
 
 
@@ -27,11 +28,13 @@ class Answer:
     :param task: its name.
     :param task_digest: of the sealed task; None in lines of the audit log that do not say so.
     :param update: digest of the signed update.
+    :param size: bytes of its tensors.
     """
 
     task: str
     task_digest: str | None
     update: str
+    size: int = 0
 
 
 ExchangeKey = tuple[int, str]
@@ -79,6 +82,15 @@ class Schedule:
             problem = f"which is over: this silo has answered round {round}, phase {phase!r} since"
             remedy = "an aggregator that was set back to an earlier state cannot go on; begin the job anew"
             raise ExchangeRefused(f"{asked}, {problem}; {remedy}")
+
+
+def sent_before(task: Task, answered: Mapping[ExchangeKey, Answer]) -> Sent:
+    """What has left in other exchanges than that of the task, which may be given again."""
+    key = task.round, task.phase
+    return Sent(
+        frozenset(round for round, _ in answered),
+        sum(answer.size for other, answer in answered.items() if other != key),
+    )
 
 
 def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, Answer]) -> None:

@@ -21,7 +21,7 @@ from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer
+from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, sent_before
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import read_failure, read_signature, require_undamaged, sign_reply
 from fedsilo_agent.guard.outbox import Outbox
@@ -115,7 +115,7 @@ class Guard:
             if not self._outbox.holds(task.task):
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
-                self._check.schedule.require_due(task, verified.digest.hex(), self._audit.record.answered)
+                self._require_permitted(verified, contract)
                 await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
                 drop = await self._wait_for_drop(task, contract)
                 await _uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
@@ -132,6 +132,12 @@ class Guard:
             log.error("task %s: %s: %s", task.task, error.reason, text)
             self._audit.write("failed", task=task.task, round=task.round, reason=error.reason, detail=text)
             await self._outbox.report(task.task, error.reason, text)
+
+    def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
+        """Check that this may leave, by the silo's policy as it is now and by what has left before."""
+        task, answered = verified.task, self._audit.record.answered
+        self._check.require_permitted(task, contract, sent_before(task, answered))
+        self._check.schedule.require_due(task, verified.digest.hex(), answered)
 
     async def _contract(self, task: Task) -> Contract:
         document, isolation = await self._announced()
@@ -193,6 +199,8 @@ class Guard:
 
     def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path) -> None:
         task = verified.task
+        # The policy may have changed, and time has passed, since the trainer was given the task.
+        self._require_permitted(verified, contract)
         # It may leave as an update only once the log has it.
         signed = self._outbox.path(task.task).with_suffix(".signed")
         update = sign_reply(drop, signed, task, verified.digest, contract, self._check.limits, self._key)

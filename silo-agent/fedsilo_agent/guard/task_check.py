@@ -7,8 +7,10 @@ this silo's own trainer computed it; a task that asks for anything else is refus
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import cached_property, reduce
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
@@ -19,6 +21,7 @@ from fedsilo.methods.method import Method
 from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 from fedsilo_agent.guard.exchanges import Schedule
+from fedsilo_agent.guard.present_policy import PresentPolicy
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Tasks name files and directories of the volume; a name with a slash would lead out of it."""
@@ -29,10 +32,20 @@ RESERVED = frozenset({"signature.json", "failed.json", "personal.json", "persona
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """The rules of one job in one silo."""
+    """The rules of one job in one silo.
+
+    What may leave is what both policies permit: the one that the job was admitted under, and the present one. So a
+    policy that becomes stricter holds at once, and whoever can write the present one can make nothing more leave.
+
+    :param silo: the Silo as it was when the job was admitted.
+    :param present: the Silo as it is now, read again for each check; None where nobody can change it.
+    :param clock: the time, for the policy's dates.
+    """
 
     agent: SiloAgent
     silo: Silo
+    present: PresentPolicy | None = None
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     @property
     def reference(self) -> str:
@@ -41,8 +54,12 @@ class TaskCheck:
 
     @property
     def limits(self) -> policy.ReplyLimits:
-        """What may leave of a reply of the trainer."""
-        return policy.ReplyLimits.of(self.agent.spec.job.spec, self.silo)
+        """What may leave of a reply of the trainer.
+
+        :raises PolicyRefused: when the present policy cannot be read.
+        """
+        first, *others = (policy.ReplyLimits.of(self.agent.spec.job.spec, silo) for silo in self._silos())
+        return reduce(policy.ReplyLimits.and_those, others, first)
 
     @cached_property
     def _method(self) -> Method:
@@ -88,9 +105,9 @@ class TaskCheck:
         return task
 
     def contract(self, task: Task, signature: ModelSignature) -> Contract:
-        """What may leave in answer to the task.
+        """What may leave in answer to the task, as far as the method is concerned.
 
-        :raises PolicyRefused: naming what the contract or the silo's policy forbids.
+        :raises PolicyRefused: when it is not what the task asks for.
         """
         _check_signature(signature, self.agent.spec.job.spec.data.classes)
         method = self._method
@@ -105,8 +122,22 @@ class TaskCheck:
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
                 f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
             )
-        policy.require(self.silo, self.agent.spec.job, policy.Departure.of(contract))
         return contract
+
+    def require_permitted(self, task: Task, contract: Contract, sent: policy.Sent) -> None:
+        """Check that the silo's policy permits the answer now.
+
+        :param sent: what has left in other exchanges.
+        :raises PolicyRefused: with everything that forbids it.
+        """
+        departure, now = policy.Departure.of(contract, task.round), self.clock()
+        for silo in self._silos():
+            policy.require(silo, self.agent.spec.job, departure, now, sent)
+
+    def _silos(self) -> Iterator[Silo]:
+        yield self.silo
+        if self.present is not None:
+            yield self.present.read()
 
     def _declaration_failed(self, error: Exception) -> MethodError:
         """A third party's declaration: whatever it raises is reported, and the guard goes on."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.digest import spec_digest
-from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.job import FederatedJobSpec, SilosSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.silo import policy
-from fedsilo.silo.policy import Departure, declared, objections
+from fedsilo.silo.policy import Departure, ReplyLimits, Sent, declared, objections
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
 from tests.unit.methods.forms import FORMS, form_spec
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 SIGNATURE = ModelSignature(
     (TensorSpec("encoder.weight", (5, 6), "float32"), TensorSpec("classifier.weight", (4, 5), "float32")),
@@ -57,7 +60,7 @@ def test_a_method_that_nobody_installed_declares_nothing() -> None:
     spec = job_spec("fedavg", ["north"], 3).model_copy(deep=True)
     unknown = spec.model_copy(update={"method": spec.method.model_copy(update={"name": "mystery"})})
     assert declared(unknown) is None
-    assert objections(silo(), frozen(unknown), None) == []
+    assert objections(silo(), frozen(unknown), None, NOW) == []
 
 
 def test_a_declaration_that_fails_is_its_authors_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,23 +76,97 @@ def test_controller_and_guard_say_the_same() -> None:
     job = frozen(job_spec("fedavg", ["north"], 3))
     rules = silo(methods=["creff"], payloadKinds=["class_counts"], jobNamespaces=["b"], maxRounds=2)
     contract = registry.bind(job.spec).contract("train", SIGNATURE, {})
-    asked = objections(rules, job, declared(job.spec))
+    asked = objections(rules, job, declared(job.spec), NOW)
     assert len(asked) == 4
-    assert objections(rules, job, Departure.of(contract)) == asked
+    assert objections(rules, job, Departure.of(contract, 1), NOW) == asked
 
 
 def test_the_guard_knows_the_bytes() -> None:
     job = frozen(job_spec("fedavg", ["north"], 3))
     rules = silo(maxBytesPerRound="239")
-    assert objections(rules, job, declared(job.spec)) == []
-    assert objections(rules, job, Departure(["model"], 240)) == [
+    assert objections(rules, job, declared(job.spec), NOW) == []
+    assert objections(rules, job, Departure(["model"], 240), NOW) == [
         "policy.maxBytesPerRound is 239, an update may have 240 bytes; use a smaller model or fewer classes, or ask "
         "the institution for more"
     ]
-    assert objections(rules, job, Departure(["model"], 239)) == []
+    assert objections(rules, job, Departure(["model"], 239), NOW) == []
 
 
 def test_the_stricter_minimum_holds() -> None:
     spec = job_spec("fedavg", ["north"], 3, privacy={"minSamplesPerClass": 7})
     assert policy.min_samples_per_class(spec, silo(minSamplesPerClass=5)) == 7
     assert policy.min_samples_per_class(spec, silo(minSamplesPerClass=9)) == 9
+
+
+def said(
+    rules: Silo, departure: Departure | None = None, sent: Sent = policy.NOTHING, **job: Any
+) -> list[str]:
+    """Objections to a job of three rounds with four silos."""
+    spec = job_spec("fedavg", ["north", "south", "west", "east"], 3, **job)
+    return objections(rules, frozen(spec), departure, NOW, sent)
+
+
+@pytest.mark.parametrize(
+    ("participation", "least"),
+    [({}, 4), ({"minSilos": 2}, 2), ({"fraction": 0.5}, 2), ({"fraction": 0.75, "minSilos": 1}, 1)],
+)
+def test_every_round_needs_as_many_silos_as_the_policy_asks_for(
+    participation: dict[str, Any], least: int
+) -> None:
+    assert said(silo(minSilos=least), participation=participation) == []
+    assert said(silo(minSilos=least + 1), participation=participation) == [
+        f"policy.minSilos is {least + 1}, a round of the job needs the answers of {least}; make "
+        f"spec.participation.minSilos {least + 1} or more, with as many silos, or ask the institution to allow fewer"
+    ]
+
+
+def test_a_job_whose_silos_are_selected_needs_a_quorum_to_be_known() -> None:
+    spec = job_spec("fedavg", ["north"], 3)
+    selected = spec.model_copy(
+        update={"silos": SilosSpec.model_validate({"selector": {"matchLabels": {"a": "b"}}})}
+    )
+    (text,) = objections(silo(minSilos=2), frozen(selected), None, NOW)
+    assert "needs the answers of an unknown number" in text
+    quorum = spec.participation.model_copy(update={"min_silos": 2})
+    agreed = selected.model_copy(update={"participation": quorum})
+    assert objections(silo(minSilos=2), frozen(agreed), None, NOW) == []
+
+
+def test_dates_bound_when_a_job_is_admitted_and_anything_leaves() -> None:
+    before, after = "2026-03-01T13:00:00+01:00", "2026-03-01T11:59:59.5Z"
+    assert said(silo(notBefore=before)) == []
+    assert said(silo(notBefore="2026-03-01T12:00:01Z")) == [
+        "policy.notBefore is 2026-03-01T12:00:01Z; wait until then, or ask the institution for an earlier time"
+    ]
+    assert said(silo(notAfter=before)) == []
+    assert said(silo(notAfter=after)) == [
+        f"policy.notAfter is {after}, which is over; ask the institution for a later time"
+    ]
+
+
+def test_the_bytes_of_a_job_are_those_that_have_left_and_those_that_would() -> None:
+    rules, sent = silo(maxBytesPerJob="1k"), Sent(frozenset({1, 2}), 800)
+    assert said(rules, Departure(["model"], 200, 3), sent) == []
+    assert said(rules, Departure(["model"], 201, 3), sent) == [
+        "policy.maxBytesPerJob is 1k, 800 bytes have left and an update may have 201 bytes; use a smaller model or "
+        "fewer rounds, or ask the institution for more"
+    ]
+    assert said(rules, Departure(["model"], 1001))[0].startswith(
+        "policy.maxBytesPerJob is 1k, an update may have"
+    )
+
+
+def test_the_rounds_that_are_answered_are_counted_each_once() -> None:
+    rules, sent = silo(maxAnsweredRounds=2), Sent(frozenset({1, 3}), 0)
+    assert said(rules, Departure([], 0), sent) == [], "a job may have more rounds than the silo answers in"
+    assert said(rules, Departure([], 0, 3), sent) == [], "its evaluation belongs to the round"
+    assert said(rules, Departure([], 0, 4), sent) == [
+        "policy.maxAnsweredRounds is 2, the silo has answered in 2 rounds of the job; end the job, or ask the "
+        "institution for more"
+    ]
+
+
+def test_of_two_limits_the_stricter_holds() -> None:
+    strict, loose = ReplyLimits(9, "Withheld"), ReplyLimits(5, "PerSilo")
+    assert strict.and_those(loose) == loose.and_those(strict) == strict
+    assert ReplyLimits(9, "PerSilo").and_those(ReplyLimits(5, "Mean")) == ReplyLimits(9, "Mean")

@@ -19,6 +19,7 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.examples import load_examples
 from fedsilo.simulation.data import SharedData
+from fedsilo.simulation.execution import SEQUENTIAL, Execution
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 from fedsilo.simulation.simulate import open_simulation, simulate
 from fedsilo.wire import Contract, ExpectedBlock
@@ -97,6 +98,26 @@ def test_what_a_method_raises_is_a_failure_of_the_silo(tmp_path: Path) -> None:
 
 def test_a_method_that_ends_the_process_is_a_failure_of_the_silo(tmp_path: Path) -> None:
     assert checked(tmp_path, SystemExit(0)) == SimulatedFailure("TrainerError", "SystemExit: 0")
+
+
+@pytest.mark.parametrize("limit", [{"maxAnsweredRounds": 1}, {"maxBytesPerJob": "7k"}])
+@pytest.mark.parametrize("execution", [SEQUENTIAL, Execution(workers=2)], ids=["one process", "workers"])
+def test_what_a_silo_has_sent_counts_over_the_rounds(
+    tmp_path: Path, limit: dict[str, Any], execution: Execution
+) -> None:
+    silos = sharing(2, "iid")
+    silos[1]["spec"]["policy"] |= limit
+    manifest = manifest_of(silos, participation={"minSilos": 1})
+    done = simulate(manifest, tmp_path, tmp_path, execution)
+    answered = [sorted(line["samples"]) for line in done.history()]
+    assert answered == [["silo-s0/s0", "silo-s1/s1"], ["silo-s0/s0"]]
+
+
+def test_a_silo_whose_dates_are_over_answers_nothing(tmp_path: Path) -> None:
+    silos = sharing(2, "iid")
+    silos[1]["spec"]["policy"]["notAfter"] = "2001-01-01T00:00:00Z"
+    with pytest.raises(QuorumLost, match=r"policy\.notAfter is 2001-01-01T00:00:00Z, which is over"):
+        simulate(manifest_of(silos), tmp_path, tmp_path)
 
 
 def test_a_policy_forbids_here_with_the_message_of_a_guard(tmp_path: Path) -> None:

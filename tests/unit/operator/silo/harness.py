@@ -51,10 +51,12 @@ SETTINGS = Settings(
 )
 NAME = agent_name(JOB_REF, UID, SILO_REF)
 AGENT_REF = Ref(SILO_REF.namespace, NAME)
+POLICY_REF = Ref(SILO_REF.namespace, f"{NAME}-policy")
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 CHILDREN = [
     (CLAIM, NAME),
     (CONFIG_MAP, NAME),
+    (CONFIG_MAP, f"{NAME}-policy"),
     (NETWORK_POLICY, f"{NAME}-trainer"),
     (NETWORK_POLICY, f"{NAME}-guard"),
     (JOB, f"{NAME}-trainer"),
@@ -217,6 +219,9 @@ class World:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
             known["spec"]["suspend"] = action.object["spec"]["suspend"]
+            return
+        if known is not None and ref == POLICY_REF:
+            known["data"] = copy.deepcopy(action.object["data"])
             return
         assert known is None, f"{kind} {ref} exists and is not to be touched"
         self.put(action.object)

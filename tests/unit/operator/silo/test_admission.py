@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,12 @@ from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
     OTHER_KEY,
+    POLICY_REF,
     SETTINGS,
     SILO_REF,
     World,
     agent,
+    applied,
     recorded,
     silo,
     started,
@@ -113,6 +118,67 @@ def test_the_image_that_runs_is_the_one_that_the_policy_is_asked_about() -> None
     scene.reconcile(upgraded)
     assert scene.conditions["Admitted"] == ("False", "PolicyRefused"), "a new Job would have the new image"
     assert scene.job(TRAINER) is None
+
+
+def present(scene: World) -> dict[str, Any]:
+    """The policy as the guard reads it."""
+    found: dict[str, Any] = json.loads(scene.objects[CONFIG_MAP][POLICY_REF]["data"]["silo.json"])
+    assert found["metadata"] == {"name": "north", "namespace": "silo-north"}
+    return dict(found["spec"]["policy"])
+
+
+def test_a_guard_that_runs_is_told_the_policy_as_it_is_now() -> None:
+    scene = started()
+    rules = scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]
+    frozen = copy.deepcopy(scene.objects[CONFIG_MAP][AGENT_REF])
+    rules["maxBytesPerRound"] = "10Mi"
+    assert applied(scene.reconcile()) == [(CONFIG_MAP, POLICY_REF.name)]
+    assert present(scene)["maxBytesPerRound"] == "10Mi"
+    assert scene.plan().settled
+    assert scene.phase == "Running"
+    assert scene.objects[CONFIG_MAP][AGENT_REF] == frozen
+
+
+def test_it_is_told_too_while_its_silo_does_not_admit_the_job() -> None:
+    scene = started()
+    scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]["methods"] = ["creff"]
+    scene.reconcile()
+    assert scene.phase == "Refused"
+    assert present(scene)["methods"] == ["creff"]
+    assert scene.plan().settled
+
+
+def test_a_present_policy_that_somebody_else_changed_is_put_right() -> None:
+    scene = started()
+    scene.objects[CONFIG_MAP][POLICY_REF]["data"]["silo.json"] = "{}"
+    scene.reconcile()
+    assert present(scene)["minSamplesPerClass"] == 5
+    assert scene.phase == "Running"
+
+
+def test_decisions_about_jobs_are_not_told() -> None:
+    scene = started()
+    entry = {"job": "other", "specDigest": "a" * 64, "decision": "Refused", "note": "patient 7"}
+    scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]["approvals"] = [entry]
+    assert scene.reconcile().settled
+
+
+def test_a_job_waits_for_its_first_day_and_ends_with_its_last() -> None:
+    scene = World(agent(), silo({"notBefore": "2026-03-01T12:10:00Z", "notAfter": "2026-03-01T14:00:00Z"}))
+    assert scene.reconcile().requeue_after == 600
+    assert (scene.phase, scene.conditions["Admitted"]) == ("Refused", ("False", "PolicyRefused"))
+    scene.pass_time(600)
+    scene.reconcile()
+    scene.run_all()
+    assert scene.reconcile().requeue_after == 3600, "an hour at most"
+    assert scene.phase == "Running"
+    scene.pass_time(3600)
+    assert scene.reconcile().requeue_after == 3001
+    scene.pass_time(3001)
+    assert scene.reconcile().requeue_after is None
+    assert (scene.phase, scene.conditions["Admitted"]) == ("Refused", ("False", "PolicyRefused"))
+    assert suspended(scene, GUARD)
+    assert suspended(scene, TRAINER)
 
 
 def edited(scene: World) -> None:

@@ -18,6 +18,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
+from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.plan import Apply
 from fedsilo_operator.workloads import agent as children
@@ -91,7 +92,8 @@ def test_children_are_those_of_the_golden_file() -> None:
 
 def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> None:
     world = full()
-    (config,) = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
+    config, present = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
+    (tmp_path / "present.json").write_text(present["data"]["silo.json"])
     for name, content in config["data"].items():
         (tmp_path / name).write_text(content)
     read = load_document(tmp_path / "agent.json", SiloAgent)
@@ -101,6 +103,10 @@ def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> Non
     assert (
         load_document(tmp_path / "silo.json", Silo).spec == Silo.model_validate(silo(template=TEMPLATE)).spec
     )
+    reference = load_document(tmp_path / "silo.json", Silo)
+    assert str(PresentPolicy(tmp_path / "present.json", reference).read()) == str(reference)
+    assert "immutable" in config
+    assert "immutable" not in present
 
 
 def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since() -> None:
@@ -146,6 +152,7 @@ def test_guard_and_trainer_see_their_own_directories_only() -> None:
     }
     assert mounts(GUARD) == {
         "/etc/fedsilo": (None, True),
+        "/etc/fedsilo-policy": (None, True),
         f"{root}/inbox": ("inbox", False),
         f"{root}/drop": ("drop", False),
         f"{root}/guard": ("guard", False),

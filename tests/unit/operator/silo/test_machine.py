@@ -28,7 +28,13 @@ NOT_RUNNING: list[dict[str, Any]] = [
     },
     {**RUNNING, "conditions": []},
 ]
-POLICIES: list[dict[str, Any]] = [{}, {"methods": ["creff"]}, {"manualApproval": True}, {"maxRounds": 1}]
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"methods": ["creff"]},
+    {"manualApproval": True},
+    {"maxRounds": 1},
+    {"notAfter": "2026-03-01T12:05:00Z"},
+]
 
 
 class Agent(RuleBasedStateMachine):

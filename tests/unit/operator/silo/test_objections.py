@@ -17,7 +17,17 @@ from fedsilo.api.silo import Silo
 from fedsilo_operator.reasons import Diagnosis
 from fedsilo_operator.silo.objections import admission_note, objections
 from tests.unit.operator.golden import sentences
-from tests.unit.operator.silo.harness import CERTIFICATE, KEY, OTHER_KEY, SETTINGS, UID, agent, job_spec, silo
+from tests.unit.operator.silo.harness import (
+    CERTIFICATE,
+    KEY,
+    OTHER_KEY,
+    SETTINGS,
+    START,
+    UID,
+    agent,
+    job_spec,
+    silo,
+)
 
 DIGEST = "sha256:" + "1" * 64
 OTHER = "sha256:" + "2" * 64
@@ -87,6 +97,13 @@ CASES: dict[str, tuple[Edit, ...]] = {
         job(method={"name": "fedconcat"}, data={"dataset": "scans", "classes": 1000, "inputShape": [4]}),
         policy(maxBytesPerRound="4k"),
     ),
+    "bytes in all that are known before the model": (
+        job(method={"name": "fedconcat"}, data={"dataset": "scans", "classes": 1000, "inputShape": [4]}),
+        policy(maxBytesPerJob="4k"),
+    ),
+    "silos": (policy(minSilos=3),),
+    "before the first day": (policy(notBefore="2026-03-01T13:00:00Z", notAfter=None),),
+    "after the last day": (policy(notAfter="2026-03-01T12:59:59+02:00", notBefore=None),),
     "job namespace": (policy(jobNamespaces=["oncology", "cardiology"]),),
     "image by tag": (policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),),
     "image by another digest": (
@@ -139,6 +156,9 @@ FINE: dict[str, tuple[Edit, ...]] = {
     "nothing asked": (),
     "method named": (policy(methods=["fedavg"]),),
     "rounds at the limit": (policy(maxRounds=20),),
+    "silos at the limit": (policy(minSilos=2),),
+    "days": (policy(notBefore="2026-03-01T12:00:00Z", notAfter="2026-03-01T12:00:01Z"),),
+    "fewer rounds answered than the job has": (policy(maxAnsweredRounds=1),),
     "kinds permitted": (job(method=CCVR), policy(payloadKinds=["model", "class_means", "class_covariances"])),
     "covariances that the configuration leaves out": (
         job(method={"name": "ccvr", "config": {"after": {"name": "fedavg"}, "covariance": "none"}}),
@@ -163,7 +183,7 @@ def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
 
 def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Diagnosis]:
     one, offer = parsed(edits)
-    return objections(one, offer, proposal_of(one), has_begun)
+    return objections(one, offer, proposal_of(one), START, has_begun)
 
 
 def text(edits: tuple[Edit, ...]) -> str:
@@ -246,6 +266,12 @@ def test_every_field_of_a_proposal_is_in_its_digest(name: str) -> None:
             "a class with fewer than 20 samples is left out, as the silo asks.",
         ),
         ((policy(maxBytesPerRound="1Gi"),), "The guard refuses an update of more than 1Gi"),
+        (
+            (policy(maxBytesPerJob="1Gi"),),
+            "It refuses what would make more than 1Gi of all updates together.",
+        ),
+        ((policy(maxAnsweredRounds=7),), "It answers in 7 rounds at most."),
+        ((policy(notAfter="2026-07-01T00:00:00Z"),), "Nothing leaves after 2026-07-01T00:00:00Z."),
         (
             (job(method={"name": "mystery"}),),
             "Method mystery is not known here: the guard decides what it may send.",
