@@ -35,6 +35,9 @@ log = logging.getLogger("fedsilo.aggregator")
 MAX_WAIT_SECONDS = 60.0
 """Longest time for which a request for the next task is held."""
 
+REPEAT_SECONDS = 5.0
+"""Shortest wait in vain that ends with a task of before a restart."""
+
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("headers", dict[str, str])
 """Headers of a refusal besides `Problem`."""
@@ -61,6 +64,7 @@ class AggregatorService:
         self.served: Counter[str] = Counter()
         self._keys = keys
         self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
+        self._repeated: dict[str, str] = {}  # silo -> one that it has from before, until it sends its answer
         self._changed = asyncio.Event()
 
     def application(self) -> web.Application:
@@ -142,19 +146,38 @@ class AggregatorService:
     async def _task(self, request: web.Request) -> web.Response:
         silo, asked = request[SILO], query(request, "after", "wait")
         after = asked.get("after", "")
-        until = time.monotonic() + min(seconds(asked.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
+        wait = min(seconds(asked.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
+        until = time.monotonic() + wait
         while True:
             task = self.engine.task(silo)
-            if task is not None and (task.id != after or self._given.get(silo) != after):
-                # A task of before a restart is given again: its answer may be lost, or did not hold any more.
-                self._given[silo] = task.id
+            left = until - time.monotonic()
+            if task is not None and self._is_given(
+                silo, task.id, after, left <= 0 and wait >= REPEAT_SECONDS
+            ):
                 if task.id == FINISH:
                     self.finished.add(silo)
                 return web.Response(body=task.sealed, content_type="application/msgpack")
-            left = until - time.monotonic()
             if left <= 0:
                 return web.Response(status=204)
             await self.wait_for_change(left)
+
+    def _is_given(self, silo: str, task: str, after: str, in_vain: bool) -> bool:
+        """Whether to give a silo its task.
+
+        One that it has from before a restart is given again: its answer may be lost, or did not hold any more. That this
+        arrived is certain only when the silo sends; until then, it is given in place of no task, so never in a hurry.
+
+        :param after: the task that the silo says it has.
+        :param in_vain: whether the request has waited, and would be answered with no task.
+        """
+        if task != after:
+            self._repeated.pop(silo, None)
+        elif self._given.get(silo) != after:
+            self._repeated[silo] = after
+        elif not (in_vain and self._repeated.get(silo) == after):
+            return False
+        self._given[silo] = task
+        return True
 
     async def _blob(self, request: web.Request) -> web.StreamResponse:
         digest, silo = request.match_info["digest"], request[SILO]
@@ -184,6 +207,8 @@ class AggregatorService:
 
     async def _update(self, request: web.Request) -> web.Response:
         task, part = self._own_task(request), upload_range(request)
+        if self._repeated.get(request[SILO]) == task:
+            del self._repeated[request[SILO]]
         known = self.uploads.is_accepted(task, part.digest)
         body = request.content.iter_any()
         if not await self.uploads.receive(task, request[SILO], part, body, _hang_up(request)):
