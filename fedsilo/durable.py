@@ -26,6 +26,16 @@ from fedsilo.errors import FileDamaged
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+UNREADABLE_ERRNOS = frozenset(
+    {errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO}
+)
+"""What reading a file gives that something else has the name of, that is forbidden, or that its disk has lost."""
+
+Fields = Mapping[str, type | tuple[type, ...]]
+"""Name of a field -> the types that its value may have."""
+
+NO_FIELDS: Fields = {}
+
 RESTORE = "restore it from a backup, or begin anew in an empty directory"
 """What a person can do about a damaged file that has no other remedy."""
 
@@ -75,7 +85,7 @@ def read_json(path: Path, remedy: str = RESTORE) -> Any:
     :param remedy: what a person can do about a damaged one.
     :raises FileDamaged: when it is not whole JSON; the error names the place and quotes nothing of the file.
     """
-    content = _content(path)
+    content = read_file(path, remedy)
     return None if content is None else _parsed(path, content, remedy)
 
 
@@ -86,17 +96,19 @@ def write_with_digest(path: Path, document: Mapping[str, Any]) -> None:
     write_durably(path, f'{text}"sha256": "{digest}"}}'.encode())
 
 
-def read_with_digest(path: Path, remedy: str = RESTORE) -> dict[str, Any] | None:
+def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:
     """The object of `write_with_digest`, or None where there is no such file.
 
-    :raises FileDamaged: when a single bit is not as it was written.
+    :param fields: what it must hold, so that no other file is taken for it.
+    :raises FileDamaged: when a single bit is not as it was written, or the file is another one.
     """
-    content = _content(path)
+    content = read_file(path, remedy)
     if content is None:
         return None
     document = _parsed(path, content, remedy)
     if not holds_digest(content):
         raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
+    require_fields(path, document, fields, remedy)
     return {name: value for name, value in document.items() if name != "sha256"}
 
 
@@ -106,6 +118,16 @@ def holds_digest(content: bytes) -> bool:
     return end == f'"{hashlib.sha256(text).hexdigest()}"}}'.encode()
 
 
+def require_fields(path: Path, document: Mapping[str, Any], fields: Fields, remedy: str = RESTORE) -> None:
+    """Return if a document of a file, or a part of it, has these fields.
+
+    :raises FileDamaged: naming the first that it lacks.
+    """
+    for name, kind in fields.items():
+        if not isinstance(document.get(name), kind):
+            raise FileDamaged(f"{path}: is not the file of this name, it lacks {name!r}; {remedy}")
+
+
 def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
     """Return if the file has the content that is expected of it.
 
@@ -113,7 +135,7 @@ def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
     :raises FileDamaged: when it is missing or has other content.
     """
     try:
-        with path.open("rb") as file:
+        with readable(path, remedy), path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None
@@ -121,11 +143,39 @@ def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
         raise FileDamaged(f"{path}: its SHA-256 is {found[:12]}, not {sha256[:12]}; {remedy}")
 
 
-def _content(path: Path) -> bytes | None:
+def read_file(path: Path, remedy: str = RESTORE) -> bytes | None:
+    """Content of a file, or None where there is none.
+
+    :raises FileDamaged: when something else has its name, or it may not be read.
+    """
     try:
-        return path.read_bytes()
+        with readable(path, remedy):
+            return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def require_directory(path: Path, remedy: str = RESTORE) -> None:
+    """Return if the path is a directory, and no link to one: what is removed in it must be fedsilo's own.
+
+    :raises FileDamaged: when it is anything else.
+    """
+    if path.is_symlink() or not path.is_dir():
+        raise FileDamaged(f"{path}: is not a directory; {remedy}")
+
+
+@contextlib.contextmanager
+def readable(path: Path, remedy: str = RESTORE) -> Iterator[None]:
+    """A block that opens and reads a file.
+
+    :raises FileDamaged: when something else has its name, or it may not be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        raise FileDamaged(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
 def _parsed(path: Path, content: bytes, remedy: str) -> Any:
@@ -229,10 +279,16 @@ def truncate(path: Path, size: int) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Give a file another name, which it takes from any other file; on disk after `sync_directory`."""
+    """Give a file another name, which it takes from any other file; on disk after `sync_directory`.
+
+    :raises FileDamaged: when a directory has that name.
+    """
 
     def perform() -> None:
-        path.replace(target)
+        try:
+            path.replace(target)
+        except IsADirectoryError:
+            raise FileDamaged(f"{target}: is a directory, where a file belongs; remove it") from None
 
     _perform("rename", path, perform, target)
 
@@ -256,10 +312,23 @@ def remove_tree(directory: Path) -> None:
     _perform("remove-tree", directory, lambda: shutil.rmtree(directory))
 
 
+def remove(path: Path) -> None:
+    """Remove what has this name: a file, a link and not what it leads to, or a directory with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        unlink(path)
+
+
 def make_directory(directory: Path) -> None:
-    """Return when the directory, and those above it, are there and on disk."""
+    """Return when the directory, and those above it, are there and on disk.
+
+    :raises FileDamaged: when something else has its name.
+    """
     if directory.is_dir():
         return
+    if os.path.lexists(directory):
+        raise FileDamaged(f"{directory}: is not a directory; remove it, or {RESTORE}")
     make_directory(directory.parent)
     _perform("make-directory", directory, lambda: directory.mkdir(exist_ok=True))
     sync_directory(directory.parent)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedsilo.durable import RESTORE, append_durably, truncate
+from fedsilo.durable import RESTORE, append_durably, readable, truncate
 from fedsilo.errors import FileDamaged
 
 
@@ -35,7 +35,7 @@ class CommittedLines:
         """
         self._length, self._vouched, self.last = 0, hashlib.sha256(), None
         if self.path.exists():
-            with self.path.open("rb") as file:
+            with readable(self.path), self.path.open("rb") as file:
                 while line := file.readline(length - self._length):
                     self._take(line)
                     yield line

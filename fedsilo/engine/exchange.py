@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import read_with_digest, rename, sync_directory, unlink, write_with_digest
+from fedsilo.durable import (
+    read_with_digest,
+    remove,
+    rename,
+    require_fields,
+    sync_directory,
+    unlink,
+    write_with_digest,
+)
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
@@ -53,15 +62,14 @@ class OpenExchange:
         :param keys: silo -> the key that signs its updates.
         :raises FileDamaged: when failures or serving time cannot be read.
         """
-        remedy = "remove it: the silos that failed are asked again"
-        self._failures = read_with_digest(self._failures_path, remedy) or {}
+        self._failures = self._read_failures()
         for silo, task in self.tasks.items():
             path = self.update_path(task.id)
             if not path.exists():
                 continue
             try:
                 self._count(silo, check_update(path, self._expected(silo), keys[silo]))
-            except Problem as problem:
+            except (Problem, OSError) as problem:
                 log.warning(
                     "%s: the accepted update of %s does not hold any more and was dropped; the silo is asked again: %s",
                     path,
@@ -71,7 +79,8 @@ class OpenExchange:
                 self.damaged.add(silo)
         if self.damaged:
             self._drop_damaged()
-        elapsed = read_with_digest(self._elapsed_path, "remove it: the round gets its full time")
+        remedy, fields = "remove it: the round gets its full time", {"seconds": (int, float)}
+        elapsed = read_with_digest(self._elapsed_path, remedy, fields)
         self.round = self.round.wait(elapsed["seconds"] if elapsed else 0.0)
         for silo, failure in self._failures.items():
             self._apply_failure(silo, failure["reason"], failure["message"])
@@ -116,6 +125,10 @@ class OpenExchange:
         rename(upload, self.update_path(update.header.task))
         sync_directory(self.directory)
         self._count(silo, update)
+        if (
+            silo in self._failures
+        ):  # overtaken: should the update be lost one day, the silo is asked for it again
+            self._store_failures({other: why for other, why in self._failures.items() if other != silo})
 
     def fail(self, silo: str, reason: str, message: str) -> None:
         """Record why the silo cannot answer; some reasons fail the job at once."""
@@ -157,14 +170,22 @@ class OpenExchange:
     def _drop_damaged(self) -> None:
         """Let go of damaged updates; they go last, so that an interruption repeats all of it."""
         self._store_failures({silo: why for silo, why in self._failures.items() if silo not in self.damaged})
-        unlink(self._elapsed_path, missing_ok=True)
-        for silo in self.damaged:
-            unlink(self.update_path(self.tasks[silo].id))
+        for path in (self._elapsed_path, *(self.update_path(self.tasks[silo].id) for silo in self.damaged)):
+            if os.path.lexists(path):
+                remove(path)
         sync_directory(self.directory)
 
     def _count(self, silo: str, update: AcceptedUpdate) -> None:
         self.accepted[update.header.task] = update.digest
         self.round = self.round.answer(silo)
+
+    def _read_failures(self) -> dict[str, dict[str, str]]:
+        path, remedy = self._failures_path, "remove it: the silos that failed are asked again"
+        found = read_with_digest(path, remedy) or {}
+        require_fields(path, found, dict.fromkeys(found, dict), remedy)
+        for failure in found.values():
+            require_fields(path, failure, {"reason": str, "message": str}, remedy)
+        return found
 
     def _store_failures(self, failures: dict[str, dict[str, str]]) -> None:
         write_with_digest(self._failures_path, failures)

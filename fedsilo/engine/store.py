@@ -17,6 +17,7 @@ all that it refers to must be found as it was written: `state.json` by the diges
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,18 +25,30 @@ from typing import Any
 
 from fedsilo.durable import (
     RESTORE,
+    Fields,
     make_directory,
     read_with_digest,
+    remove,
     remove_tree,
     rename,
     require_content,
+    require_directory,
     sync_directory,
-    unlink,
     write_with_digest,
 )
 from fedsilo.engine.committed_lines import CommittedLines
 from fedsilo.errors import FileDamaged, WorkdirConflict
 from fedsilo.methods.state import State
+
+STATE_FIELDS: Fields = {
+    "position": int,
+    "state": dict,
+    "record": dict,
+    "historyBytes": int,
+    "historySha256": str,
+    "provenanceBytes": int,
+    "provenanceSha256": str,
+}
 
 
 @dataclass(frozen=True)
@@ -89,12 +102,10 @@ class JobStore:
         :raises FileDamaged: when the file that says so is damaged, or missing beside a state.
         """
         for directory in (self.blobs, self._open):
-            make_directory(directory)
-        for path in self.directory.glob(".*.tmp"):  # a crash's unfinished files
-            unlink(path)
+            _make_own(directory, RESTORE)
         identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
-        found = read_with_digest(path)
+        found = read_with_digest(path, fields={"job": str, "specDigest": str})
         if found is None:
             if self._state.exists():
                 raise FileDamaged(f"{path}: is missing, although {self._state.name} is there; {RESTORE}")
@@ -114,10 +125,10 @@ class JobStore:
         :raises FileDamaged: when the state, its blobs, the history or the provenance are missing or not as they were
             written; nothing was dropped then.
         """
-        document = read_with_digest(self._state)
+        document = read_with_digest(self._state, fields=STATE_FIELDS)
         if document is None:
             self._require_unused()
-            self._drop_blobs_except(set())
+            self._drop_leftovers(set())
             return None
         lines = list(self._history.load(document["historyBytes"], document["historySha256"]))
         for _ in self.provenance.load(document["provenanceBytes"], document["provenanceSha256"]):
@@ -129,7 +140,7 @@ class JobStore:
         self._lines = [json.loads(line) for line in lines]
         self._history.drop_rest()
         self.provenance.drop_rest()
-        self._drop_blobs_except(digests)
+        self._drop_leftovers(digests)
         return JobProgress(document["position"], state, document["record"])
 
     def commit(
@@ -167,7 +178,7 @@ class JobStore:
     def exchange(self, name: str) -> Path:
         """Directory of the open exchange."""
         path = self._open / name
-        make_directory(path)
+        _make_own(path, "remove it: the silos are asked again")
         return path
 
     def sweep(self, keep: set[str], exchange: str | None, keep_updates: bool) -> None:
@@ -178,10 +189,10 @@ class JobStore:
         for path in self._open.iterdir():
             if path.name == exchange:
                 continue
-            if keep_updates:
+            if keep_updates and path.is_dir() and not path.is_symlink():
                 self._keep_updates(path)
             else:
-                remove_tree(path)
+                remove(path)
         self._drop_blobs_except(keep)
 
     def _keep_updates(self, closed: Path) -> None:
@@ -192,7 +203,7 @@ class JobStore:
             return
         for path in closed.iterdir():
             if path.suffix != ".update":
-                unlink(path)
+                remove(path)
         make_directory(self.kept)
         rename(closed, target)
         sync_directory(self.kept)
@@ -207,7 +218,23 @@ class JobStore:
             if path.exists():
                 raise FileDamaged(f"{self._state}: is missing, although {path.name} is there; {RESTORE}")
 
+    def _drop_leftovers(self, keep: set[str]) -> None:
+        """Drop what a crash has left: unfinished files, and blobs that nothing counts."""
+        for path in self.directory.glob(".*.tmp"):
+            remove(path)
+        self._drop_blobs_except(keep)
+
     def _drop_blobs_except(self, keep: set[str]) -> None:
         for path in self.blobs.iterdir():
             if path.name not in keep:
-                unlink(path)
+                remove(path)
+
+
+def _make_own(directory: Path, remedy: str) -> None:
+    """Make a directory of the store's, unless it is there.
+
+    :raises FileDamaged: when something else has its name.
+    """
+    if os.path.lexists(directory):
+        require_directory(directory, remedy)
+    make_directory(directory)

@@ -174,6 +174,54 @@ def test_a_damaged_file_that_cannot_be_had_again_is_an_error_and_nothing_is_dele
     assert files(directory) == before
 
 
+def replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def replace_by_another_file(path: Path) -> None:
+    """One of fedsilo's, which matches the digest in itself."""
+    write_with_digest(path, {"seconds_of_another": 1})
+
+
+@pytest.mark.parametrize("name", ["state.json", "job.json", "open/r00002-train/failures.json"])
+@pytest.mark.parametrize(
+    "replace", [replace_by_directory, replace_by_link_to_itself, replace_by_another_file]
+)
+def test_what_has_a_files_name_and_is_not_that_file_is_named(
+    directory: Path, name: str, replace: Callable[[Path], object]
+) -> None:
+    replace(directory / name)
+    with pytest.raises(FileDamaged, match=re.escape(f"{directory / name}: ")):
+        open_engine(directory, SPEC)
+
+
+@pytest.mark.parametrize("name", ["open", "blobs"])
+def test_no_link_leads_what_is_removed_out_of_the_directory(directory: Path, name: str) -> None:
+    elsewhere = directory.with_name("elsewhere")
+    (directory / name).rename(elsewhere)
+    (directory / name).symlink_to(elsewhere)
+    before = files(elsewhere)
+    with pytest.raises(FileDamaged, match=f"{name}: is not a directory"):
+        open_engine(directory, SPEC)
+    assert files(elsewhere) == before
+
+
+def test_a_failure_that_an_update_has_overtaken_does_not_outlive_it(
+    directory: Path, undisturbed: str
+) -> None:
+    (directory / UPDATE).unlink()
+    engine = open_engine(directory, SPEC)
+    assert engine.current is not None
+    assert engine.current.round.failed == {}
+    assert model(engine, directory) == undisturbed
+
+
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
