@@ -26,10 +26,8 @@ from fedsilo.errors import FileDamaged
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-UNREADABLE_ERRNOS = frozenset(
-    {errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO}
-)
-"""What reading a file gives that something else has the name of, that is forbidden, or that its disk has lost."""
+UNREADABLE_ERRNOS = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM})
+"""What reading a file gives whose name something else has, or that is forbidden."""
 
 Fields = Mapping[str, type | tuple[type, ...]]
 """Name of a field -> the types that its value may have."""

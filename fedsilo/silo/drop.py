@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from io import BufferedReader
@@ -37,19 +38,21 @@ def damaged_file(
     :param open_file: how this process opens a file of the trainer's.
     :param max_bytes: larger files are not read; whoever uses them refuses them.
     """
-    if not (drop / DIGESTS).exists():
+    if not os.path.lexists(drop / DIGESTS):
         return None
-    with open_file(drop / DIGESTS) as file:
-        content = file.read(MAX_BYTES)
     try:
-        digests = json.loads(content)
+        with open_file(drop / DIGESTS) as file:
+            digests = json.loads(file.read(MAX_BYTES))
         wanted = {name: digests[name] for name in ("reply.json", "tensors")}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return drop / DIGESTS
     for name, digest in wanted.items():
-        with open_file(drop / name) as file:
-            small = file.seek(0, 2) <= max_bytes
-            file.seek(0)
-            if small and hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                return drop / name
+        try:
+            with open_file(drop / name) as file:
+                small = file.seek(0, 2) <= max_bytes
+                file.seek(0)
+                if small and hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    return drop / name
+        except OSError:
+            return drop / name
     return None

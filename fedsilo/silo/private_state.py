@@ -9,6 +9,7 @@ an error, and never a state that is silently another one.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedsilo.durable import (
     link,
     make_directory,
     read_with_digest,
-    remove_tree,
+    remove,
     require_content,
     write_with_digest,
 )
@@ -46,7 +47,7 @@ class PrivateStates:
         state = State() if acknowledged is None else self._read(self.directory / acknowledged)
         for path in self.directory.iterdir():
             if path.name != acknowledged and path.is_dir():
-                remove_tree(path)
+                remove(path)
         return state
 
     def store(self, task: str, state: State) -> None:
@@ -60,15 +61,18 @@ class PrivateStates:
             if isinstance(tree, StoredTree) and not (stored / tree.path.name).exists():
                 link(tree.path, stored / tree.path.name)
         kept = state.store(stored)
-        write_with_digest(stored / "state.json", kept.to_json())
+        write_with_digest(stored / "state.json", {**kept.to_json(), "task": task})
         self._checked.update(ref.digest for ref in kept.refs().values())
 
     def _read(self, stored: Path) -> State:
-        if not stored.exists():
+        if not os.path.lexists(stored):
             return State()
-        document = read_with_digest(stored / "state.json", REMEDY)
+        path = stored / "state.json"
+        document = read_with_digest(path, REMEDY, {"trees": dict, "values": dict})
         if document is None:
-            raise FileDamaged(f"{stored / 'state.json'}: is missing; {REMEDY}")
+            raise FileDamaged(f"{path}: is missing; {REMEDY}")
+        if document.get("task", stored.name) != stored.name:
+            raise FileDamaged(f"{path}: is the state after {document['task']}, another task; {REMEDY}")
         state = State.from_json(document, stored)
         for digest in {ref.digest for ref in state.refs().values()} - self._checked:
             require_content(stored / digest, digest, REMEDY)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_directory
+from fedsilo.durable import make_directory, require_directory
 from fedsilo.errors import FedsiloError
 from fedsilo.silo.full_disk import when_there_is_space
 
@@ -57,15 +57,16 @@ class Volume:
         """Create the directories that the guard writes into.
 
         :raises FedsiloError: when this process may not.
+        :raises FileDamaged: when something else, such as a link, has the name of one.
         """
-        _make(self.blobs, self.drop, self.outbox, self.audit)
+        self._make(self.blobs, self.drop, self.outbox, self.audit)
 
     def prepare_trainer(self) -> None:
         """Create the directories that the trainer writes into; the inbox may be read-only, and still empty.
 
         :raises FedsiloError: when this process may not.
         """
-        _make(self.drop, self.state)
+        self._make(self.drop, self.state)
 
     @property
     def inbox(self) -> Path:
@@ -107,15 +108,18 @@ class Volume:
         """Hash-chained log of everything that left and everything that was refused."""
         return self.root / "audit"
 
-
-def _make(*directories: Path) -> None:
-    for path in directories:
-        try:
-            when_there_is_space(functools.partial(make_directory, path))
-            found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
-        except OSError as error:
-            found = f"cannot be made ({error.strerror})"
-        if found:
-            raise FedsiloError(
-                f"{path}: {found}; give user {os.geteuid()} or group {os.getegid()} the right to write to the volume"
-            )
+    def _make(self, *directories: Path) -> None:
+        for path in directories:
+            for part in (path.parent, path):
+                if part != self.root and os.path.lexists(part):
+                    require_directory(part, "remove it, or put the directory back from a backup")
+            try:
+                when_there_is_space(functools.partial(make_directory, path))
+                found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
+            except OSError as error:
+                found = f"cannot be made ({error.strerror})"
+            if found:
+                raise FedsiloError(
+                    f"{path}: {found}; give user {os.geteuid()} or group {os.getegid()} the right to write to the "
+                    "volume"
+                )

@@ -26,8 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
-from fedsilo.errors import PolicyRefused
+from fedsilo.durable import append_durably, make_directory, read_file, sync_directory, truncate
+from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.text import bounded
 
@@ -143,12 +143,15 @@ class AuditLog:
         self.path = directory / "log.jsonl"
         self.record = AuditRecord()
         self.allowance = Allowance()
-        _cut_torn_line(self.path)
+        content = _content(self.path)
+        whole = content[: content.rfind(b"\n") + 1]
         self._sequence, self._previous = 0, GENESIS
-        for line, digest in _verified(self.path):
+        for line, digest in _verified(self.path, whole):
             self.record.add(line)
             self._sequence, self._previous = self._sequence + 1, digest
-        self._size = self.path.stat().st_size if self.path.exists() else 0
+        self._size = len(whole)
+        # A torn last line: a crash cut it off before anything that it covers left.
+        _cut(self.path, self._size)
         # An earlier guard may have died between the first line and this: a power cut would take the whole log.
         sync_directory(directory)
         self._lock = threading.Lock()
@@ -187,15 +190,21 @@ def verify(path: Path) -> tuple[int, str]:
 
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    digests = [digest for _, digest in _verified(path)]
+    digests = [digest for _, digest in _verified(path, _content(path))]
     return len(digests), digests[-1] if digests else GENESIS
 
 
-def _verified(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def _content(path: Path) -> bytes:
+    try:
+        return read_file(path, "the log was changed; find out by whom") or b""
+    except FileDamaged as damage:
+        raise AuditBroken(str(damage)) from damage
+
+
+def _verified(path: Path, content: bytes) -> Iterator[tuple[dict[str, Any], str]]:
     """Each line without its digest, and the digest, as long as the chain holds."""
     previous = GENESIS
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for sequence, text in enumerate(lines):
+    for sequence, text in enumerate(content.splitlines()):
         try:
             line = json.loads(text)
             digest = line.pop("hash")
@@ -212,12 +221,6 @@ def _verified(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _digest(line: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Drop an incomplete last line: a crash cut it off before anything that it covers left."""
-    if path.exists():
-        _cut(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _cut(path: Path, size: int) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import logging
 import os
 import shutil
 from pathlib import Path
 
-from fedsilo.durable import unlink, write_with_digest
-from fedsilo.errors import PolicyRefused
+from fedsilo.durable import remove, require_content, write_with_digest
+from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient
@@ -47,7 +46,7 @@ class Inbox:
         # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
-                unlink(path)
+                remove(path)
         self._handed_over = digests
         missing = [link for link in task.blobs if not await self._has(link)]
         self._require_space(task, sum(link.length for link in missing))
@@ -77,9 +76,11 @@ class Inbox:
         if not path.exists():
             return False
         if link.digest not in self._checked:
-            if await asyncio.to_thread(_digest, path) != link.digest:
+            try:
+                await asyncio.to_thread(require_content, path, link.digest)
+            except FileDamaged:
                 log.warning("%s: damaged, its bytes are not those of its name; fetching it again", path)
-                unlink(path)
+                remove(path)
                 return False
             self._checked.add(link.digest)
         return True
@@ -95,8 +96,3 @@ class Inbox:
                 f"{os.strerror(errno.ENOSPC)}: task {task.task} needs {needed} bytes, {usage.free} are free"
             )
             raise OSError(errno.ENOSPC, text)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

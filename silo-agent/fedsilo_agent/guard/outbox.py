@@ -10,13 +10,12 @@ the round does not wait for this silo.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import rename, unlink
-from fedsilo.errors import Problem
+from fedsilo.durable import remove, rename, require_content, unlink
+from fedsilo.errors import FileDamaged, Problem
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 
@@ -39,7 +38,7 @@ class Outbox:
         """Remove what a crash left of an update that was not on record yet."""
         for path in self._directory.iterdir():
             if path.suffix != ".update":
-                unlink(path)
+                remove(path)
 
     def path(self, task: str) -> Path:
         """Where the signed update of a task lies."""
@@ -56,11 +55,12 @@ class Outbox:
         if not path.exists():
             return False
         if task not in self._signed:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if digest != self._audit.record.departures.get(task):
+            digest = self._audit.record.departures.get(task, "nothing")
+            try:
+                require_content(path, digest)
+            except FileDamaged:
                 log.error("%s: damaged, it is not what was signed; the trainer's reply is signed again", path)
-                unlink(path)
+                remove(path)
                 return False
             self._signed[task] = digest
         return True

@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from fedsilo.durable import read_with_digest, require_content
+from fedsilo.durable import Fields, read_with_digest, require_content
 from fedsilo.errors import FileDamaged
 from fedsilo.silo.volume import Volume
 
@@ -20,6 +21,8 @@ log = logging.getLogger("fedsilo.trainer")
 
 REPAIR_SECONDS = 60.0
 """Time that the guard gets to replace a damaged file, which it does when it starts again."""
+
+TASK_FIELDS: Fields = {"task": str, "step": str, "acknowledged": (str, NoneType)}
 
 REMEDY = "start the silo's guard again, which replaces it"
 
@@ -30,7 +33,7 @@ class TrainerInbox:
     def __init__(self, volume: Volume) -> None:
         self._task = volume.task
         self._blobs = volume.blobs
-        self._unchecked = {path.name for path in volume.blobs.iterdir()} if volume.blobs.exists() else set()
+        self._unchecked = {path.name for path in volume.blobs.iterdir()} if volume.blobs.is_dir() else set()
         self._damaged: dict[str, tuple[tuple[int, int], FileDamaged]] = {}
         self._repaired_until: float | None = None
 
@@ -40,7 +43,7 @@ class TrainerInbox:
         :raises FileDamaged: when it stays damaged.
         """
         try:
-            return read_with_digest(self._task, REMEDY)
+            return read_with_digest(self._task, REMEDY, TASK_FIELDS)
         except FileDamaged as damage:
             if self._may_be_repaired(damage):
                 return None
@@ -56,13 +59,14 @@ class TrainerInbox:
         return True
 
     def require_whole(self, digests: Iterable[str]) -> None:
-        """Check the blobs that this process has not seen arrive.
+        """Check the blobs that this process has not seen arrive, and that all are there.
 
-        :raises FileDamaged: naming the first one that does not have the digest of its name.
+        :raises FileDamaged: naming the first one that is missing or does not have the digest of its name.
         """
-        for digest in self._unchecked.intersection(digests):
-            self._require(self._blobs / digest)
-            self._unchecked.discard(digest)
+        for digest in digests:
+            if digest in self._unchecked or not (self._blobs / digest).exists():
+                self._require(self._blobs / digest)
+                self._unchecked.discard(digest)
 
     def _require(self, path: Path) -> None:
         found = path.stat() if path.exists() else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_directory, remove_tree, unlink, write_durably, write_json, write_with_digest
+from fedsilo.durable import make_directory, remove, unlink, write_durably, write_json, write_with_digest
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
@@ -156,14 +156,15 @@ class Mailbox:
         damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
         if damaged is not None:
             log.warning("%s: damaged; its task is done again", damaged)
-            unlink(drop / "reply.json")  # first, for it says to the guard that the drop is complete
-            remove_tree(drop)
+            if not drop.is_symlink():
+                remove(drop / "reply.json")  # first, for it says to the guard that the drop is complete
+            remove(drop)
         return damaged is None
 
     def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():
-            if path.is_dir():
-                remove_tree(path)
+            if path.is_dir() or path.name == task:
+                remove(path)
         directory = self._volume.drop / task
         make_directory(directory)
         return directory

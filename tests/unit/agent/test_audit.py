@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo_agent.guard import audit
-from fedsilo_agent.guard.audit import DAY_SECONDS, AuditLog, verify
+from fedsilo_agent.guard.audit import DAY_SECONDS, AuditBroken, AuditLog, verify
 from fedsilo_agent.guard.text import MAX_TEXT_BYTES, bounded
 
 
@@ -92,3 +92,18 @@ def test_the_log_tells_a_restarted_guard_what_was(log: AuditLog) -> None:
     assert found.acknowledged_before("r3") == "r2"
     assert found.acknowledged_before("r2") == "r1", "r2 may be given again, and belongs to the state after r1"
     assert found.departures == {"r1": "r1" * 32, "r2": "r2" * 32}
+
+
+def test_a_log_that_is_broken_keeps_its_torn_line(log: AuditLog) -> None:
+    log.write("signature", digest="a")
+    content = log.path.read_bytes().replace(b"signature", b"departure") + b'{"torn'
+    log.path.write_bytes(content)
+    with pytest.raises(AuditBroken, match="line 1 does not follow"):
+        AuditLog(log.path.parent)
+    assert log.path.read_bytes() == content, "a person has to look at it as it was found"
+
+
+def test_what_has_the_logs_name_and_is_none_breaks_it(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(AuditBroken, match=r"log\.jsonl: cannot be read"):
+        AuditLog(tmp_path)

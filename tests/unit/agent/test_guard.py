@@ -61,7 +61,9 @@ class Aggregator:
 
     async def download(self, link: BlobLink, path: Path) -> None:
         self.fetched += 1
-        path.write_bytes(self.blob)
+        arrived = path.with_suffix(".part")
+        arrived.write_bytes(self.blob)
+        arrived.replace(path)
 
     async def upload(self, task: str, path: Path, digest: str) -> None:
         content = path.read_bytes()
@@ -117,11 +119,15 @@ class Scene:
 
     async def run(self) -> None:
         """Start a guard and let it answer the task, to the end of the job."""
-        finish = {"task": FINISH, "step": FINISH, "blobs": (), "settings": {"succeeded": True}}
-        self.aggregator.tasks = [Task(**self.honest), Task(**(self.honest | finish))]
+        self.aggregator.tasks = self.tasks()
         client: Any = self.aggregator
         async with asyncio.timeout(60):
             await Guard(self.check, self.volume, self.key, client).run()
+
+    def tasks(self) -> list[Task]:
+        """The one task, and the end of the job."""
+        finish = {"task": FINISH, "step": FINISH, "blobs": (), "settings": {"succeeded": True}}
+        return [Task(**self.honest), Task(**(self.honest | finish))]
 
     def events(self) -> list[str]:
         lines = (self.volume.audit / "log.jsonl").read_text().splitlines()

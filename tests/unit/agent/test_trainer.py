@@ -218,6 +218,14 @@ def test_a_blob_that_a_restart_finds_damaged_waits_for_the_guard(
     assert mailbox.receive().task.trees["model"]["w"].tolist() == list(range(500))
 
 
+def test_a_blob_that_a_restart_does_not_find_waits_for_the_guard(inbox: Inbox) -> None:
+    inbox.blob.unlink()
+    mailbox = inbox.restarted()
+    assert [mailbox.pending() for _ in range(3)] == [None] * 3
+    write_blob(inbox.tree, inbox.volume.blobs)
+    assert mailbox.pending() == TASK
+
+
 def test_a_blob_that_stays_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
     flip(inbox.blob, -3)
     mailbox = inbox.restarted()

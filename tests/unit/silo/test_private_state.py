@@ -93,3 +93,11 @@ def test_what_this_process_has_stored_is_not_read_again(
 def test_values_that_json_cannot_state_are_the_methods_error(states: PrivateStates, value: object) -> None:
     with pytest.raises(MethodError, match=r"State\.values"):
         states.store("r1", State(values={"rate": value}))
+
+
+def test_the_state_after_another_task_is_not_taken(states: PrivateStates) -> None:
+    states.store("r1", FIRST)
+    states.store("r2", FIRST.with_values(rounds=2))
+    (states.directory / "r2" / "state.json").replace(states.directory / "r1" / "state.json")
+    with pytest.raises(FileDamaged, match=r"state\.json: is the state after r2, another task"):
+        states.load("r1")

@@ -11,6 +11,7 @@ import pytest
 
 from fedsilo import durable
 from fedsilo.durable import DiskStep
+from fedsilo.errors import FileDamaged
 from fedsilo.silo import full_disk
 from fedsilo.silo.volume import MAX_PAUSE_SECONDS, Volume, pauses
 
@@ -39,3 +40,11 @@ def test_a_full_volume_delays_the_start(tmp_path: Path, monkeypatch: pytest.Monk
     Volume(tmp_path / "volume").prepare()
     assert full == 0
     assert (tmp_path / "volume" / "drop").is_dir()
+
+
+def test_a_link_in_a_directorys_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "inbox").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileDamaged, match="inbox: is not a directory"):
+        Volume(tmp_path).prepare()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
