@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from fedsilo.errors import FileDamaged
+
 NAME = "lock"
 """The lock's file in the directory; it stays there when nobody holds the lock."""
 
@@ -14,11 +16,15 @@ NAME = "lock"
 class DirectoryLock:
     """An flock(2) on a file of a directory; a context manager that releases it.
 
+    :raises FileDamaged: when something else has its name.
     :raises OSError: when the file cannot be opened for writing.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._file = (directory / NAME).open("a+", encoding="utf-8", errors="replace")
+        path = directory / NAME
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            raise FileDamaged(f"{path}: is not a file; remove it")
+        self._file = path.open("a+", encoding="utf-8", errors="replace")
 
     def acquire(self) -> bool:
         """Take the lock unless another process holds it; whether this one holds it now."""

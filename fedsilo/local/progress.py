@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from fedsilo.api.figures import finite
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
 from fedsilo.durable import read_json
+from fedsilo.errors import PolicyRefused
 from fedsilo.local.workdir import Workdir
+from fedsilo.silo.plain_files import read_object
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,9 @@ class RunProgress:
     def _isolation(self) -> dict[str, list[str]]:
         words: dict[str, list[str]] = {}
         for silo in self.federation.silos:
-            document = read_json(self.workdir.volume(silo.metadata.name).drop / "signature.json")
-            if document is not None:
-                words.setdefault(str(document.get("isolation")), []).append(silo.metadata.name)
+            path = self.workdir.volume(silo.metadata.name).drop / "signature.json"
+            with suppress(PolicyRefused):  # not there yet, or something that its guard refuses
+                words.setdefault(str(read_object(path).get("isolation")), []).append(silo.metadata.name)
         return words
 
     def outcome(self, seconds: float) -> dict[str, Any]:
@@ -169,9 +172,12 @@ def stated(phase: JobPhase, condition: Condition) -> dict[str, Any]:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     """The records before the first that cannot be read: it is being written, or the aggregator will refuse it."""
     records = []
-    for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+    for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
         try:
-            records.append(json.loads(line))
-        except ValueError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(record, dict):
+            break
+        records.append(record)
     return records

@@ -31,8 +31,8 @@ from fedsilo.durable import (
     make_directory,
     publish,
     read_with_digest,
+    remove,
     temporary_file,
-    unlink,
     write_durably,
     write_json,
     write_with_digest,
@@ -185,7 +185,7 @@ class Workdir:
     def collect(self) -> None:
         """Put the result where the user looks for it: each file whole, or as it was."""
         for name in RESULTS:
-            if (self.aggregator / name).exists():
+            if (self.aggregator / name).is_file():
                 with temporary_file(self.root) as (file, temporary):
                     shutil.copyfile(self.aggregator / name, temporary)
                     publish(file, temporary, self.root / name)
@@ -197,11 +197,12 @@ def _clear_outcome(volume: Volume) -> None:
     Otherwise guard or trainer, whichever starts first, would take it for current.
     """
     for path in (volume.task, *volume.drop.rglob("failed.json")):
-        unlink(path, missing_ok=True)
+        if os.path.lexists(path):
+            remove(path)
 
 
 def _key(path: Path) -> SigningKey:
-    if not path.exists():
+    if not os.path.lexists(path):
         SigningKey.generate().save(path)
     return SigningKey.load(path)
 

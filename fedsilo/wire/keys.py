@@ -15,8 +15,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedsilo.durable import link, sync, sync_directory, temporary_file
-from fedsilo.errors import Problem
+from fedsilo.durable import link, read_file, sync, sync_directory, temporary_file
+from fedsilo.errors import FileDamaged, Problem
 
 UPDATE = "fedsilo/update/v1"
 TASK = "fedsilo/task/v1"
@@ -104,8 +104,13 @@ class SigningKey:
         """Read an unencrypted PKCS #8 PEM file.
 
         :raises Problem: `malformed` when the file holds anything else.
+        :raises FileDamaged: when it is missing, no file, or may not be read.
         """
-        return cls.from_pem(path.read_bytes(), f"key file {path}")
+        remedy = "put the key there"
+        pem = read_file(path, remedy)
+        if pem is None:
+            raise FileDamaged(f"{path}: is missing; {remedy}")
+        return cls.from_pem(pem, f"key file {path}")
 
     @classmethod
     def from_pem(cls, pem: bytes, source: str) -> SigningKey:

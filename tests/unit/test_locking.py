@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedsilo.errors import FileDamaged
 from fedsilo.locking import DirectoryLock
 
 
@@ -41,3 +43,12 @@ def test_before_the_first_holder_there_is_no_name(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         DirectoryLock(tmp_path / "none")
+
+
+@pytest.mark.parametrize("damage", [Path.mkdir, lambda path: path.symlink_to(path.with_name("elsewhere"))])
+def test_what_is_no_lock_is_named_and_left_alone(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("of somebody else")
+    damage(tmp_path / "lock")
+    with pytest.raises(FileDamaged, match="lock: is not a file; remove it"):
+        DirectoryLock(tmp_path)
+    assert (tmp_path / "elsewhere").read_text() == "of somebody else"

@@ -6,26 +6,22 @@ bounded size, and their content must pass `fedsilo.silo.reply`.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import holds_digest, unlink
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.silo.drop import damaged_file
+from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import ReplyMetadata, released_blocks
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 
-MAX_JSON_BYTES = 4 << 20
 REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
 """Reasons that the aggregator takes; see docs/wire.md."""
 
@@ -49,7 +45,7 @@ class SignedUpdate:
 
 def read_failure(path: Path) -> tuple[str, str]:
     """Reason and message of a `failed.json` of the trainer."""
-    document = _read_json(path)
+    document = read_object(path)
     reason, message = document.get("reason"), document.get("message")
     if not isinstance(reason, str) or not REASON.fullmatch(reason) or not isinstance(message, str):
         raise PolicyRefused(
@@ -63,10 +59,10 @@ def read_signature(path: Path) -> tuple[Any, str]:
 
     :raises FileDamaged: when it has a digest and is not what the trainer wrote.
     """
-    content = _content(path)
+    content = read_content(path)
     if b'"sha256": ' in content and not holds_digest(content):
         raise FileDamaged(f"{path}: damaged, it is not what the trainer wrote; start the trainer again")
-    document = _object(path, content)
+    document = as_object(path, content)
     return document.get("signature"), str(document.get("isolation", ""))
 
 
@@ -84,7 +80,7 @@ def sign_reply(
     :param limits: of what the silo releases.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    reply = ReplyMetadata.parse(_read_json(drop / "reply.json"))
+    reply = ReplyMetadata.parse(read_object(drop / "reply.json"))
     try:
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
@@ -114,34 +110,12 @@ def sign_reply(
     return SignedUpdate(digest, update.stat().st_size, reply.samples, metrics, kinds)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return _object(path, _content(path))
-
-
-def _content(path: Path) -> bytes:
-    with _plain_file(path) as file:
-        content = file.read(MAX_JSON_BYTES + 1)
-    if len(content) > MAX_JSON_BYTES:
-        raise PolicyRefused(f"{path.name}: larger than {MAX_JSON_BYTES} bytes")
-    return content
-
-
-def _object(path: Path, content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        raise PolicyRefused(f"{path.name}: not JSON") from None
-    if not isinstance(document, dict):
-        raise PolicyRefused(f"{path.name}: not a JSON object")
-    return document
-
-
 def require_undamaged(drop: Path, contract: Contract) -> None:
     """Check a drop that was complete before this guard asked for it.
 
     :raises FileDamaged: naming the file that is not what the trainer wrote.
     """
-    damaged = damaged_file(drop, _plain_file, _max_bytes(contract))
+    damaged = damaged_file(drop, plain_file, _max_bytes(contract))
     if damaged is not None:
         raise FileDamaged(
             f"{drop.name}/{damaged.name}: damaged, it is not what the trainer wrote; start the trainer again"
@@ -161,7 +135,7 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
     limit = _max_bytes(contract)
     copy = directory / "drop.copy"
     try:
-        with _plain_file(source) as file, copy.open("wb") as own:
+        with plain_file(source) as file, copy.open("wb") as own:
             while own.tell() <= limit and (piece := file.read(CHUNK_BYTES)):
                 own.write(piece)
             size = own.tell()
@@ -170,25 +144,3 @@ def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Pat
         yield copy
     finally:
         unlink(copy, missing_ok=True)
-
-
-@contextmanager
-def _plain_file(path: Path) -> Iterator[BufferedReader]:
-    """Open a file of the trainer's; a link, a pipe or a device would make the guard read, or wait for, something else.
-
-    :raises PolicyRefused: when it is anything but a plain file in a plain directory.
-    """
-    where = f"{path.parent.name}/{path.name}"
-    try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise PolicyRefused(f"{where}: not a plain file of the trainer's ({error.strerror})") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise PolicyRefused(f"{where}: not a plain file of the trainer's")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file

@@ -9,7 +9,9 @@ import pytest
 from fedsilo.local.progress import _read_lines
 
 
-@pytest.mark.parametrize("damaged", [b'{"round": 2', b"\0\0\0", b'{"round": "\xff"}', b"{]"])
+@pytest.mark.parametrize(
+    "damaged", [b'{"round": 2', b"\0\0\0", b'{"round": "\xff"}', b"{]", b"7", b"[" * 100_000]
+)
 def test_a_history_is_shown_as_far_as_it_can_be_read(tmp_path: Path, damaged: bytes) -> None:
     path = tmp_path / "history.jsonl"
     assert _read_lines(path) == []
