@@ -1,6 +1,6 @@
-"""The campaign: change honest inputs at random until the time is over or a parser has a defect.
+"""The campaign: change honest inputs at random until the time is over or a target has a defect.
 
-    python -m tests.fuzz                                # every parser in turn, two minutes
+    python -m tests.fuzz                                # every target in turn, two minutes
     python -m tests.fuzz --seconds 3600 task proof      # an hour for two of them
 
 An input that finds a defect is made shorter, kept in tests/fuzz/corpus/, and read by the suite from then on.
@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Sequence
 
 from tests.fuzz.corpus import save, saved
-from tests.fuzz.mutation import changed
 from tests.fuzz.targets import Target, targets
 
 TURN_SECONDS = 1.0
@@ -53,13 +52,13 @@ def run(chosen: Sequence[Target], seconds: float, generator: random.Random) -> i
             seeds = [*target.seeds, *(path.read_bytes() for path in saved(target))]
             turn = time.monotonic() + min(TURN_SECONDS, seconds / len(chosen))
             while (began := time.monotonic()) < turn:
-                data = changed(seeds, generator.randrange)
+                data = target.draw(seeds, generator.randrange)
                 if not is_sound(target, data):
                     report(target, data)
                     return 1
                 inputs[target.name] += 1
                 slowest[target.name] = max(slowest[target.name], time.monotonic() - began)
-    print("| parser | inputs | slowest, ms |\n|---|---|---|")
+    print("| target | inputs | slowest, ms |\n|---|---|---|")
     for name, number in inputs.items():
         print(f"| {name} | {number} | {1000 * slowest[name]:.0f} |")
     return 0

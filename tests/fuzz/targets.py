@@ -1,12 +1,17 @@
-"""The parsers of bytes from outside, each with honest inputs and the errors with which it may refuse others."""
+"""What reads bytes from outside or files again, each with honest inputs and the errors with which it may refuse others.
+
+The input of a directory is what happens to an honest one (`tests.fuzz.directories`).
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +22,7 @@ from fedsilo.data.catalogue import NpzConfig
 from fedsilo.data.loaders import read_npz
 from fedsilo.durable import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
+from fedsilo.silo.plain_files import read_object
 from fedsilo.silo.reply import ReplyMetadata
 from fedsilo.wire import (
     REQUEST,
@@ -37,14 +43,22 @@ from fedsilo.wire import (
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
-from fedsilo_agent.guard.inspection import _read_json, read_failure, read_signature
+from fedsilo_agent.guard.inspection import read_failure, read_signature
 from fedsilo_aggregator.request_fields import failure_report
 from tests.fuzz import provenance
+from tests.fuzz.directories import recipe
+from tests.fuzz.directory_targets import directories
+from tests.fuzz.mutation import Choose, changed
 from tests.paths import ROOT
 from tests.unit.wire import examples
 from tests.unit.wire.examples import KEY
 
 Parse = Callable[[bytes], object]
+
+DIRECTORY_EXAMPLES = 60
+
+LIMIT_SECONDS = 20.0
+"""Time for one input, of which most take milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +67,16 @@ class Target:
 
     :param parse: what a program does with such bytes, up to the point where it relies on them.
     :param refusals: the errors that a program catches there.
+    :param draw: makes an input of the seeds.
+    :param examples: inputs in the suite.
     """
 
     name: str
     parse: Parse
     refusals: tuple[type[Exception], ...]
     seeds: tuple[bytes, ...]
+    draw: Callable[[Sequence[bytes], Choose], bytes] = changed
+    examples: int = 300
 
     def try_(self, data: bytes) -> None:
         """Parse, and swallow a refusal.
@@ -66,9 +84,30 @@ class Target:
         :raises Exception: what else the parser raises, a defect.
         """
         try:
-            self.parse(data)
+            with _limited():
+                self.parse(data)
         except self.refusals as refusal:
             assert str(refusal).strip(), "a refusal says why"
+
+
+class Stuck(BaseException):
+    """An input took so long that nobody would wait for its end."""
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise Stuck(f"after {LIMIT_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
+    try:
+        yield
+    except Stuck as stuck:
+        raise AssertionError(f"no end {stuck}") from stuck
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def in_file(parse: Callable[[Path], object], name: str = "input") -> Parse:
@@ -236,7 +275,7 @@ def targets() -> dict[str, Target]:
         ),
         Target(
             "the trainer's reply",
-            in_file(lambda path: ReplyMetadata.parse(_read_json(path)), "reply.json"),
+            in_file(lambda path: ReplyMetadata.parse(read_object(path)), "reply.json"),
             (PolicyRefused,),
             _json({"samples": 41, "metrics": {"loss": 0.5}, "support": {"means/0": 41}}),
         ),
@@ -265,7 +304,11 @@ def targets() -> dict[str, Target]:
             "linked lines of a provenance", provenance.parse_linked, (FedsiloError,), (provenance.lines(),)
         ),
     )
-    return {target.name: target for target in found}
+    reopened = (
+        Target(name, directory.parse, directory.refusals, (b"",), recipe, DIRECTORY_EXAMPLES)
+        for name, directory in directories().items()
+    )
+    return {target.name: target for target in (*found, *reopened)}
 
 
 def _manifests() -> tuple[bytes, ...]:

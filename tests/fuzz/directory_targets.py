@@ -1,0 +1,247 @@
+"""The directories that programs open again, each with what a restart must make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+
+from fedsilo.api.job import DataSpec
+from fedsilo.api.silo import DatasetSpec
+from fedsilo.data.loaders import load
+from fedsilo.durable import append_durably, write_json
+from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, Problem, WorkdirConflict
+from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.display import PlainDisplay
+from fedsilo.local.progress import RunProgress
+from fedsilo.local.workdir import Workdir
+from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
+from fedsilo.methods.state import State
+from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.volume import Volume
+from fedsilo_agent.guard.audit import AuditBroken, AuditLog
+from fedsilo_agent.guard.loop import Guard
+from fedsilo_agent.trainer import inbox as trainer_inbox
+from fedsilo_agent.trainer.loop import Trainer
+from fedsilo_agent.trainer.mailbox import Mailbox
+from tests.federate import drive, job_spec, local_silos, open_engine
+from tests.fuzz.directories import MEMORY, Directory
+from tests.integration.service.client import signature_of
+from tests.integration.service.scripted import TREE
+from tests.integration.service.site import federation
+from tests.unit.agent.test_guard import TASK, Scene
+from tests.unit.engine.synthetic import synthetic_runners
+
+_SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadline": "90s"})
+BEFORE = "r00000-train-north"
+REPORTED = ("FileDamaged", "PolicyRefused", "ProtocolProblem")
+_FEDERATION = federation()
+_PRIVATE = State({"control": {"w": np.arange(3, dtype=np.float32)}}, {"rounds": 1})
+
+
+def _make_aggregator(root: Path) -> None:
+    """In the second round two silos have answered, one of them after a failure."""
+    engine = open_engine(root, _SPEC)
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        silos = local_silos(Path(folder), synthetic_runners(_SPEC))
+        for silo in silos:
+            silo.answer(engine)
+        engine.settle()
+        engine.fail("silos/s1", "r00002-train-s1", "TrainerLost", "crashed")
+        silos[0].answer(engine)
+        engine.wait(10.75)
+        sealed = engine.current.tasks["silos/s1"]  # type: ignore[union-attr]
+        silos[1].send(engine, sealed.id, silos[1].sign(engine, sealed.contract, sealed.sealed))
+
+
+def _go_on(root: Path) -> object:
+    """The model, once the silos have answered what they are asked."""
+    engine = open_engine(root, _SPEC)
+    with TemporaryDirectory(dir=MEMORY) as folder:
+        drive(engine, local_silos(Path(folder), synthetic_runners(_SPEC)))
+    if engine.failure is not None:
+        raise engine.failure
+    assert engine.result is not None
+    return engine.result.sha256
+
+
+class _Method:
+    """A method that keeps something in the silo, and answers every task of the same state alike."""
+
+    def run(self, task: SiloTask, private: State) -> Reply:
+        rounds = private.values.get("rounds", 0) + 1
+        return Reply(dict(TREE), 10, {"loss": 0.5}, {}, State(private.trees, {"rounds": rounds}))
+
+
+class _NoPersonalModel:
+    def publish(self, private: State) -> None:
+        pass
+
+
+class Reported(Exception):
+    """The guard has told the aggregator why there is no update."""
+
+
+class Silo:
+    """A silo whose guard and trainer died after the update of round 1 was signed, and before it was sent."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(dir=MEMORY)
+        self._scene = Scene(Path(self._folder.name) / "run")
+
+    def make(self, root: Path) -> None:
+        """Write what they have left."""
+        volume = self._volume(root)
+        shutil.rmtree(volume.drop / TASK, ignore_errors=True)
+        shutil.copyfile(self._scene.volume.drop / "signature.json", volume.drop / "signature.json")
+        AuditLog(volume.audit).write("acknowledged", task=BEFORE, digest="0" * 64)
+        PrivateStates(volume.state).store(BEFORE, _PRIVATE)
+        aggregator, upload = self._scene.aggregator, self._scene.aggregator.upload
+        aggregator.upload = _die  # type: ignore[assignment, method-assign]
+        with contextlib.suppress(ZeroDivisionError):
+            asyncio.run(self._run(volume))
+        aggregator.upload = upload  # type: ignore[method-assign]
+        assert (volume.outbox / f"{TASK}.update").exists()
+
+    def reopen(self, root: Path) -> object:
+        """The update that arrives, and the private state that follows it.
+
+        :raises Reported: when a failure arrives in its place.
+        """
+        aggregator, volume = self._scene.aggregator, self._volume(root)
+        # Nobody replaces what is damaged while the guard runs: all the time that it gets would be waited for.
+        with mock.patch.object(trainer_inbox, "REPAIR_SECONDS", 0.05):
+            asyncio.run(self._run(volume))
+        for reason, message in aggregator.failures.values():
+            assert reason in REPORTED, f"{reason}: {message}"
+            raise Reported(message)
+        private = PrivateStates(volume.state).load(TASK)
+        return (
+            {task: set(updates) for task, updates in aggregator.uploads.items()},
+            private.values,
+            private.refs(),
+        )
+
+    def _volume(self, root: Path) -> Volume:
+        volume = Volume(root)
+        volume.prepare()
+        return volume
+
+    async def _run(self, volume: Volume) -> None:
+        """Start both, as after a restart, and let them work to the job's end."""
+        aggregator = self._scene.aggregator
+        aggregator.uploads.clear()
+        aggregator.failures.clear()
+        aggregator.tasks = self._scene.tasks()
+        client: Any = aggregator
+        trainer = asyncio.create_task(_train(volume))
+        guard = asyncio.create_task(Guard(self._scene.check, volume, self._scene.key, client).run())
+        try:
+            async with asyncio.timeout(3):
+                await asyncio.wait({trainer, guard}, return_when=asyncio.FIRST_EXCEPTION)
+                await guard
+                await trainer
+        finally:
+            guard.cancel()
+            trainer.cancel()
+
+
+async def _train(volume: Volume) -> None:
+    """What the trainer's process does."""
+    mailbox = Mailbox(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
+    runner: Any = _Method()
+    personal: Any = _NoPersonalModel()
+    try:
+        mailbox.clear_failures()
+        mailbox.announce(signature_of(TREE), "none")
+        while not mailbox.is_finished():
+            task = mailbox.pending()
+            if task is not None:
+                Trainer(mailbox, runner, personal).answer(task)
+            await asyncio.sleep(0.001)
+    except FedsiloError as error:
+        mailbox.give_up(error.reason, str(error))
+
+
+async def _die(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def _make_images(root: Path) -> None:
+    """Two classes, one of them in folders of its own."""
+    for number, name in enumerate(("cat/a.png", "cat/b.jpg", "dog/old/c.png", "dog/d.bmp")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4, 3), 50 * number, np.uint8)).save(root / name)
+
+
+def _load_images(root: Path) -> object:
+    """Whatever images there are: which they should be, nothing says."""
+    dataset = DatasetSpec.model_validate(
+        {"name": "images", "loader": "imagefolder", "config": {"path": str(root)}}
+    )
+    data = DataSpec.model_validate({"dataset": "images", "classes": 2, "inputShape": [3, 4, 4]})
+    return load(dataset, data, root=root).features.shape[1:]
+
+
+def _make_run(root: Path) -> None:
+    """A run in its first round, which has a model of an earlier one."""
+    workdir = Workdir(root)
+    with workdir.claimed(_FEDERATION, False, _space(root)) as uid:
+        workdir.write_inputs(_FEDERATION, uid, 1)
+    status = {"phase": "Running", "round": 1, "rounds": 2, "silos": [], "metrics": {}, "conditions": []}
+    write_json(workdir.aggregator / "status.json", status)
+    append_durably(workdir.aggregator / "history.jsonl", json.dumps({"round": 1, "metrics": {"accuracy": 1}}))
+    (workdir.aggregator / "model.json").write_text("{}")
+    for silo in _FEDERATION.silos:
+        document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
+        write_json(workdir.volume(silo.metadata.name).drop / "signature.json", document)
+
+
+def _resume(root: Path) -> object:
+    """Whose run it is."""
+    workdir = Workdir(root)
+    with workdir.claimed(_FEDERATION, True, _space(root)) as uid:
+        workdir.write_inputs(_FEDERATION, uid, 1)
+        progress = RunProgress(_FEDERATION, workdir)
+        progress.read()
+        with PlainDisplay(StringIO()).showing(progress):
+            json.dumps(progress.outcome(1.0))
+        workdir.collect()
+    return uid
+
+
+def _space(root: Path) -> DiskSpace:
+    return DiskSpace(root, lambda text: None)
+
+
+def directories() -> dict[str, Directory]:
+    """All of them, by name."""
+    silo = Silo()
+    refusals = (Reported, FileDamaged, AuditBroken)
+    # A drop is taken without digests, a silo without private state and a log as far as it goes: nothing else says that
+    # there was more (docs/security.md).
+    unknown = (
+        f"drop/{TASK}/digests",
+        "state",
+        f"state/{BEFORE}",
+        f"state/{TASK}",
+        "audit",
+        "audit/log.jsonl",
+    )
+    without = frozenset(map(Path, unknown))
+    return {
+        "directory of an aggregator": Directory(_make_aggregator, _go_on, (FileDamaged,)),
+        "volume of a silo": Directory(silo.make, silo.reopen, refusals, without=without, own="state"),
+        "audit log of a silo": Directory(silo.make, silo.reopen, refusals, within="audit", own="state"),
+        "directory of a run": Directory(_make_run, _resume, (WorkdirConflict, Problem), own="aggregator"),
+        "folder of images": Directory(_make_images, _load_images, (DataInvalid,), hostile=True),
+    }
