@@ -195,6 +195,8 @@ def verify(path: Path) -> tuple[int, str]:
 
 
 def _content(path: Path) -> bytes:
+    if path.is_symlink():
+        raise AuditBroken(f"{path}: is a link, and not the log; find out who made it")
     try:
         return read_file(path, "the log was changed; find out by whom") or b""
     except FileDamaged as damage:
