@@ -11,8 +11,10 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.web_protocol import _ErrInfo
 
 from fedsilo.errors import Problem
+from fedsilo_aggregator.listener import Connections
 
 Refuse = Callable[[str, Problem], web.Response]
 """Counts and logs the refusal of a request, described for the log, and makes the answer."""
@@ -25,31 +27,56 @@ class RefusingRunner(web.AppRunner):
     """Runs an application over connections that refuse.
 
     :param refuse: called for what is no request.
+    :param connections: is told of the end of each.
     """
 
-    def __init__(self, app: web.Application, refuse: Refuse, **options: Any) -> None:
+    def __init__(
+        self, app: web.Application, refuse: Refuse, connections: Connections, **options: Any
+    ) -> None:
         super().__init__(app, **options)
         self._refuse = refuse
+        self._accepted = connections
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return _RefusingServer(self._refuse, server, self._kwargs)
+        return _RefusingServer(self._refuse, self._accepted, server, self._kwargs)
 
 
 class _RefusingServer(web.Server):
-    def __init__(self, refuse: Refuse, server: web.Server, options: dict[str, Any]) -> None:
+    def __init__(
+        self, refuse: Refuse, connections: Connections, server: web.Server, options: dict[str, Any]
+    ) -> None:
         super().__init__(server.request_handler, request_factory=server.request_factory)
         self._refuse = refuse
+        self._accepted = connections
         self._options = options
 
     def __call__(self) -> web.RequestHandler:
-        return _RefusingConnection(self._refuse, self, loop=self._loop, **self._options)
+        return _RefusingConnection(self._refuse, self._accepted, self, loop=self._loop, **self._options)
 
 
 class _RefusingConnection(web.RequestHandler):
-    def __init__(self, refuse: Refuse, *arguments: Any, **options: Any) -> None:
+    def __init__(self, refuse: Refuse, connections: Connections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._refuse = refuse
+        self._accepted = connections
+        self._is_refused = False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse it; what follows something that cannot be parsed is not looked at.
+
+        Each error would hold the bytes that it was found in, a quarter of a megabyte, until the refusal has its turn.
+        """
+        if self._is_refused:
+            return
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            self._is_refused = True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Take note of the end."""
+        self._accepted.remove(self)
+        super().connection_lost(exc)
 
     def handle_error(
         self,

@@ -17,11 +17,13 @@ from fedsilo.errors import Problem
 from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
 from fedsilo.wire.problems import STATUS, one_line
+from fedsilo_aggregator.listener import Connections
 from fedsilo_aggregator.request_fields import (
     MAX_FAILURE_BYTES,
     failure_report,
     is_satisfiable,
     query,
+    require_plain,
     seconds,
     small_body,
     upload_digest,
@@ -38,6 +40,9 @@ MAX_WAIT_SECONDS = 60.0
 REPEAT_SECONDS = 5.0
 """Shortest wait in vain that ends with a task of before a restart."""
 
+ABANDONED_SECONDS = 1.0
+"""Longest time for which a request is held whose connection has ended: it keeps some 70 KB."""
+
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("headers", dict[str, str])
 """Headers of a refusal besides `Problem`."""
@@ -49,6 +54,7 @@ class AggregatorService:
     """Request handlers over one job's round engine.
 
     :param keys: sender -> public key.
+    :ivar connections: those of this service, if a `Listener` accepts them.
     :ivar last_seen: silo -> `time.monotonic()` of its last proven request.
     :ivar finished: silos that have fetched the `finish` task.
     :ivar refused: refusals by problem code.
@@ -58,6 +64,7 @@ class AggregatorService:
     def __init__(self, engine: RoundEngine, keys: Mapping[str, VerifyKey]) -> None:
         self.engine = engine
         self.uploads = Uploads(engine, keys, self.announce_change)
+        self.connections = Connections()
         self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
         self.refused: Counter[str] = Counter()
@@ -128,6 +135,7 @@ class AggregatorService:
         if not request.path.startswith(f"/v1/jobs/{self.engine.identity.uid}/"):
             raise Problem("wrong-job", f"{request.raw_path} is not of job {self.engine.identity.uid}")
         body = await small_body(request) if request.method == "POST" else None
+        require_plain(request)
         request[SILO] = verify_request(
             request.headers.get("Authorization", ""),
             self._keys,
@@ -138,6 +146,7 @@ class AggregatorService:
             now=time.time(),
         )
         self.last_seen[request[SILO]] = time.monotonic()
+        self.connections.prove(request.protocol, request[SILO])
         return await handler(request)
 
     async def _health(self, _request: web.Request) -> web.Response:
@@ -157,9 +166,9 @@ class AggregatorService:
                 if task.id == FINISH:
                     self.finished.add(silo)
                 return web.Response(body=task.sealed, content_type="application/msgpack")
-            if left <= 0:
+            if left <= 0 or request.transport is None:
                 return web.Response(status=204)
-            await self.wait_for_change(left)
+            await self.wait_for_change(min(left, ABANDONED_SECONDS))
 
     def _is_given(self, silo: str, task: str, after: str, in_vain: bool) -> bool:
         """Whether to give a silo its task.

@@ -29,6 +29,16 @@ async def small_body(request: web.Request) -> bytes:
         raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
 
 
+def require_plain(request: web.Request) -> None:
+    """The body is what was sent: a few bytes may unpack to very many.
+
+    :raises Problem: `unsupported`.
+    """
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise Problem("unsupported", f"Content-Encoding is {encoding[:32]!r}; send the body as it is")
+
+
 def query(request: web.Request, *names: str) -> dict[str, str]:
     """The query's fields, some of these and each once.
 

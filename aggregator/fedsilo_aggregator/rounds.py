@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aiohttp import web
-
 from fedsilo.durable import is_disk_full
 from fedsilo.engine.record import log_line
 from fedsilo.engine.status import StatusSource
@@ -22,6 +20,7 @@ from fedsilo.logs import about
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.listener import Listener
 from fedsilo_aggregator.startup import DISK_FULL_SECONDS
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -82,13 +81,15 @@ async def serve(
     runner = RefusingRunner(
         service.application(),
         service.refuse,
+        service.connections,
         access_log=None,
         read_bufsize=1 << 20,
+        auto_decompress=False,
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        await Listener(runner, service.connections, host, port, tls).start()
         log.info("serving job %s on %s:%d", service.engine.identity.name, host, port)
         await run_rounds(service, status, sink)
     finally:

@@ -13,6 +13,7 @@ from aiohttp import web
 from fedsilo.errors import Problem
 from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import problem_response
+from fedsilo_aggregator.listener import Connections
 
 
 class Server:
@@ -49,7 +50,7 @@ async def server() -> AsyncIterator[Server]:
 
     app = web.Application()
     app.router.add_route("*", "/", answer)
-    runner = RefusingRunner(app, refuse, access_log=None, shutdown_timeout=1)
+    runner = RefusingRunner(app, refuse, Connections(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -95,3 +96,14 @@ async def test_a_request_is_answered(server: Server) -> None:
     data = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     assert (await server.send(data))[::2] == (200, b"ok")
     assert server.refused == []
+
+
+async def test_of_what_follows_something_unparsable_nothing_is_kept() -> None:
+    runner = RefusingRunner(web.Application(), lambda _, problem: problem_response(problem), Connections())
+    await runner.setup()
+    assert runner.server is not None
+    connection = runner.server()
+    for _ in range(3):
+        connection.data_received(b"\x00" * 1000)
+    assert len(connection._messages) == 1
+    await runner.cleanup()

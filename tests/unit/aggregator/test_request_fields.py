@@ -8,7 +8,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from fedsilo.errors import Problem
-from fedsilo_aggregator.request_fields import failure_report, is_satisfiable, query
+from fedsilo_aggregator.request_fields import failure_report, is_satisfiable, query, require_plain
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,14 @@ def test_the_message_of_a_failure_report_is_one_line() -> None:
 def test_a_range_is_one_that_the_file_has(value: str | None, satisfiable: bool) -> None:
     headers = {} if value is None else {"Range": value}
     assert is_satisfiable(make_mocked_request("GET", "/", headers=headers), 100) is satisfiable
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip", ""])
+def test_a_body_that_must_be_unpacked_is_unsupported(encoding: str) -> None:
+    with pytest.raises(Problem, match=r"^unsupported: Content-Encoding is "):
+        require_plain(make_mocked_request("PATCH", "/", {"Content-Encoding": encoding}))
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Encoding": "identity"}])
+def test_a_body_may_say_that_it_is_as_it_was_sent(headers: dict[str, str]) -> None:
+    require_plain(make_mocked_request("PATCH", "/", headers))

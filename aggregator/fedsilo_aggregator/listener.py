@@ -1,0 +1,217 @@
+"""The aggregator's listening socket, and how many connections anyone may hold.
+
+A connection costs memory, a file and a TLS handshake before anything is known of who opened it. One over which no silo
+has proven its identity yet is closed after some seconds, and only so many of these are kept: the oldest makes room,
+for an honest silo proves itself with its first request. A silo has a number of connections of its own, so that neither
+strangers nor another silo can take them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+log = logging.getLogger("fedsilo.aggregator")
+
+UNPROVEN_SECONDS = 10.0
+"""Time from the start of a connection to the first proven request."""
+
+MAX_UNPROVEN = 128
+"""Connections without a proven request, handshakes included."""
+
+MAX_PER_SILO = 16
+"""Connections of one silo. Its guard uses two or three; others are left over when its network was interrupted."""
+
+BACKLOG = 256
+"""Connections that the kernel keeps until they are accepted."""
+
+SWEEP_SECONDS = 1.0
+"""Interval at which connections are closed whose time is up."""
+
+NOTICE_SECONDS = 60.0
+"""Shortest interval of lines in the log about closed connections: whoever opens them must not fill it."""
+
+FULL_SECONDS = 0.1
+"""Pause when the process has no files left for connections."""
+
+
+@dataclass
+class _Opened:
+    """One connection that was accepted.
+
+    :ivar close: breaks it, without waiting for the other side.
+    """
+
+    since: float
+    close: Callable[[], object]
+
+
+@dataclass
+class Connections:
+    """All open connections. What is over a limit is closed, the oldest first.
+
+    :param clock: monotonic seconds.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _unproven: dict[object, _Opened] = field(default_factory=dict)
+    _proven: dict[str, dict[object, _Opened]] = field(default_factory=dict)
+    _closed: int = 0
+    _noticed: float = float("-inf")
+
+    def add(self, connection: object, close: Callable[[], object]) -> None:
+        """A new connection, which has proven nothing."""
+        if len(self._unproven) >= MAX_UNPROVEN:
+            self.close_oldest()
+        self._unproven[connection] = _Opened(self.clock(), close)
+
+    def prove(self, connection: object, silo: str) -> None:
+        """A request over this connection was the silo's."""
+        opened = self._unproven.pop(connection, None)
+        if opened is None:
+            return
+        own = self._proven.setdefault(silo, {})
+        if len(own) >= MAX_PER_SILO:
+            self._close(own, next(iter(own)))
+        own[connection] = opened
+
+    def remove(self, connection: object) -> None:
+        """The connection has ended."""
+        for opened in (self._unproven, *self._proven.values()):
+            opened.pop(connection, None)
+
+    def close_oldest(self) -> None:
+        """Make room for another connection."""
+        if self._unproven:
+            self._close(self._unproven, next(iter(self._unproven)))
+
+    def sweep(self) -> None:
+        """Close the connections that have proven nothing in their time."""
+        now = self.clock()
+        for connection, opened in list(self._unproven.items()):
+            if now - opened.since < UNPROVEN_SECONDS:
+                break
+            self._close(self._unproven, connection)
+        if self._closed and now - self._noticed >= NOTICE_SECONDS:
+            log.warning(
+                "closed %d connections that proved no silo in time, or were too many (at most %d without a proof, and "
+                "%d of a silo)",
+                self._closed,
+                MAX_UNPROVEN,
+                MAX_PER_SILO,
+            )
+            self._closed, self._noticed = 0, now
+
+    def _close(self, opened: dict[object, _Opened], connection: object) -> None:
+        self._closed += 1
+        opened.pop(connection).close()
+
+
+class Listener(web.BaseSite):
+    """Accepts connections and keeps account of them from before their handshake to their end."""
+
+    def __init__(
+        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ssl.SSLContext
+    ) -> None:
+        super().__init__(runner, ssl_context=tls)
+        self._connections = connections
+        self._address = (host, port)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: socket.socket | None = None
+
+    @property
+    def name(self) -> str:
+        """URL of the service."""
+        host, port = self._address
+        return f"https://{host}:{port}"
+
+    async def start(self) -> None:
+        """Bind the address; connections are accepted from here on.
+
+        :raises OSError: when the address cannot be had.
+        """
+        await super().start()
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        self._listening = socket.create_server(self._address, family=family, backlog=BACKLOG)
+        self._listening.setblocking(False)
+        self._begin(self._accept(self._listening))
+        self._begin(self._sweep())
+
+    async def stop(self) -> None:
+        """Accept nothing more; what has not finished its handshake is closed."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
+        await super().stop()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("no connection can be accepted: %s; the oldest without a proof is closed", error)
+                self._connections.close_oldest()
+                await asyncio.sleep(FULL_SECONDS)
+                continue
+            self._open(accepted)
+            # Many that come at once take turns with the requests of those that are here.
+            await asyncio.sleep(0)
+
+    def _open(self, accepted: socket.socket) -> None:
+        assert self._runner.server is not None
+        connection = self._runner.server()
+        transports: list[asyncio.Transport] = []
+
+        async def shake_hands() -> None:
+            try:
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._ssl_context,
+                    ssl_handshake_timeout=UNPROVEN_SECONDS,
+                )
+                transports.append(transport)
+            except BaseException:
+                self._connections.remove(connection)
+                raise
+
+        def close() -> None:
+            if transports:
+                transports[0].abort()
+            else:
+                handshake.cancel()
+
+        handshake = self._begin(shake_hands())
+        self._connections.add(connection, close)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._connections.sweep()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # A handshake that fails is the other side's affair, and no news.
+        with contextlib.suppress(asyncio.CancelledError):
+            error = task.exception()
+            if error is not None and not isinstance(error, OSError | TimeoutError):
+                log.error("accepting connections failed", exc_info=error)

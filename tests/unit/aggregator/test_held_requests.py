@@ -1,0 +1,40 @@
+"""A request that waits for the next task ends with its connection: whoever hangs up and asks again holds only one."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from fedsilo_aggregator import http
+from fedsilo_aggregator.http import SILO, AggregatorService
+
+
+class Engine:
+    """A job that has no task now."""
+
+    identity = SimpleNamespace(uid="job")
+
+    def task(self, silo: str) -> None:
+        """None."""
+
+
+def held(service: AggregatorService, transport: Any) -> tuple[web.Request, asyncio.Task[web.Response]]:
+    request = make_mocked_request("GET", "/v1/jobs/job/task?after=&wait=60")
+    request[SILO] = "a/a"
+    request.protocol.transport = transport
+    return request, asyncio.create_task(service._task(request))
+
+
+async def test_a_held_request_whose_connection_ends_is_not_held_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ABANDONED_SECONDS", 0.01)
+    service = AggregatorService(Engine(), {})  # type: ignore[arg-type]
+    request, answer = held(service, object())
+    done, _ = await asyncio.wait({answer}, timeout=0.1)
+    assert not done
+    request.protocol.transport = None
+    assert (await asyncio.wait_for(answer, 5)).status == 204

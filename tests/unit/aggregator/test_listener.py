@@ -1,0 +1,207 @@
+"""Nobody takes the connections of others: what has proven nothing, or is too much for one silo, is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from fedsilo.wire import issue_server, make_authority
+from fedsilo_aggregator.connections import RefusingRunner
+from fedsilo_aggregator.http import problem_response
+from fedsilo_aggregator.listener import (
+    MAX_PER_SILO,
+    MAX_UNPROVEN,
+    NOTICE_SECONDS,
+    UNPROVEN_SECONDS,
+    Connections,
+    Listener,
+)
+from fedsilo_aggregator.rounds import server_context
+from tests.ports import free_port
+
+
+class Table:
+    """Connections that are names, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.closed: list[str] = []
+        self.connections = Connections(lambda: self.now)
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            self.connections.add(name, lambda name=name: self.closed.append(name))  # type: ignore[misc]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def names(prefix: str, number: int) -> list[str]:
+    return [f"{prefix}{position}" for position in range(number)]
+
+
+def test_a_connection_that_proves_nothing_in_time_is_closed(table: Table) -> None:
+    table.add("stranger", "silo")
+    table.connections.prove("silo", "a/a")
+    table.now = UNPROVEN_SECONDS - 1
+    table.add("late")
+    table.connections.sweep()
+    assert table.closed == []
+    table.now = UNPROVEN_SECONDS
+    table.connections.sweep()
+    assert table.closed == ["stranger"]
+
+
+def test_the_oldest_connection_that_has_proven_nothing_makes_room(table: Table) -> None:
+    table.add("silo")
+    table.connections.prove("silo", "a/a")
+    table.add(*names("s", MAX_UNPROVEN))
+    assert table.closed == []
+    table.add("one more", "and another")
+    assert table.closed == ["s0", "s1"]
+
+
+def test_a_silo_closes_only_connections_of_its_own(table: Table) -> None:
+    table.add("other")
+    table.connections.prove("other", "b/b")
+    for name in names("c", MAX_PER_SILO + 2):
+        table.add(name)
+        table.connections.prove(name, "a/a")
+        table.connections.prove(name, "a/a")  # with each of its requests
+    assert table.closed == ["c0", "c1"]
+
+
+def test_a_connection_that_has_ended_takes_no_room(table: Table) -> None:
+    for name in names("s", 3 * MAX_UNPROVEN):
+        table.add(name)
+        table.connections.remove(name)
+    for name in names("c", 3 * MAX_PER_SILO):
+        table.add(name)
+        table.connections.prove(name, "a/a")
+        table.connections.remove(name)
+    table.now = UNPROVEN_SECONDS
+    table.connections.sweep()
+    assert table.closed == []
+
+
+def test_a_flood_of_connections_is_no_flood_of_the_log(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    for second in range(int(NOTICE_SECONDS)):
+        table.now = float(second)
+        table.add(*names(f"{second}-", 2 * MAX_UNPROVEN))
+        table.connections.sweep()
+    assert len(caplog.records) == 1
+    table.now = NOTICE_SECONDS
+    table.connections.sweep()
+    first, second_line = (record.getMessage() for record in caplog.records)
+    assert f"closed {MAX_UNPROVEN} connections" in first
+    assert f"closed {len(table.closed) - MAX_UNPROVEN} connections" in second_line
+
+
+class Service:
+    """A listening socket over an application that counts a request to `/silo` as a silo's proof."""
+
+    def __init__(self, port: int, connections: Connections, client: ssl.SSLContext) -> None:
+        self.port = port
+        self.connections = connections
+        self.client = client
+
+    async def get(self, path: str) -> tuple[bytes, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.client)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        return await reader.readuntil(b"\r\n\r\nok"), writer
+
+    async def emptied(self) -> None:
+        while self.connections._unproven or any(self.connections._proven.values()):
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    authority = make_authority()
+    certificate, key = issue_server(authority, ["127.0.0.1"])
+    (tmp_path / "crt").write_bytes(certificate)
+    (tmp_path / "key").write_bytes(key)
+    connections = Connections()
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/silo":
+            connections.prove(request.protocol, "a/a")
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    runner = RefusingRunner(
+        app, lambda _, problem: problem_response(problem), connections, shutdown_timeout=1
+    )
+    await runner.setup()
+    port = free_port()
+    tls = server_context(tmp_path / "crt", tmp_path / "key")
+    await Listener(runner, connections, "127.0.0.1", port, tls).start()
+    try:
+        client = ssl.create_default_context(cadata=authority.cert_pem.decode())
+        yield Service(port, connections, client)
+    finally:
+        await runner.cleanup()
+    with pytest.raises(OSError):  # nobody listens any more
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+async def test_connections_are_counted_from_their_start_to_their_end(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, stranger = await service.get("/other")
+    _, silo = await service.get("/silo")
+    with socket.create_connection(("127.0.0.1", service.port)):
+        while len(service.connections._unproven) < 2:
+            await asyncio.sleep(0.01)
+        assert [len(own) for own in service.connections._proven.values()] == [1]
+    for writer in (stranger, silo):
+        writer.close()
+        await writer.wait_closed()
+    await service.emptied()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_connection_is_closed_in_the_middle_of_its_handshake_and_after_it(service: Service) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    while not service.connections._unproven:
+        await asyncio.sleep(0.01)
+    service.connections.close_oldest()
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+    _, stranger = await service.get("/other")
+    service.connections.close_oldest()
+    with pytest.raises(OSError):
+        while True:
+            stranger.write(b"x")
+            await stranger.drain()
+            await asyncio.sleep(0.01)
+    await service.emptied()
+
+
+async def test_bytes_that_are_no_handshake_are_no_news(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    assert b"HTTP" not in await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    await service.emptied()
+    head, silo = await service.get("/silo")
+    assert head.startswith(b"HTTP/1.1 200")
+    silo.close()
+    await silo.wait_closed()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
