@@ -20,6 +20,7 @@ import aiohttp
 from fedsilo.durable import append, rename, sync, sync_directory, unlink
 from fedsilo.errors import Problem
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
+from fedsilo_agent.guard.answers import connector
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
 from fedsilo_agent.guard.text import bounded
 
@@ -78,8 +79,14 @@ class AggregatorClient:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         # Only progress counts: no limit on the total time, one on silence.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
+        # Nothing that an answer says is kept or unpacked: a few bytes may unpack to very many.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), timeout=timeout, read_bufsize=CHUNK_BYTES
+            connector=connector(context),
+            timeout=timeout,
+            read_bufsize=CHUNK_BYTES,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity"},
         )
         return self
 

@@ -19,6 +19,7 @@ from fedsilo.logs import concerning
 from fedsilo.silo.full_disk import done_when_there_is_space
 from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
+from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, sent_before
@@ -122,14 +123,14 @@ class Guard:
             await self._outbox.send(task.task, round=task.round)
         except PolicyRefused as refusal:
             text = bounded(str(refusal))
-            log.error("refused: %s", text)
+            log.error("refused: %s", one_line(text))
             self._audit.write("refused", task=task.task, round=task.round, detail=text)
             await self._outbox.report(task.task, refusal.reason, text)
         except Problem as problem:
             await self._outbox.drop(task.task, problem, round=task.round)
         except FedsiloError as error:
             text = bounded(str(error))
-            log.error("task %s: %s: %s", task.task, error.reason, text)
+            log.error("task %s: %s: %s", task.task, error.reason, one_line(text))
             self._audit.write("failed", task=task.task, round=task.round, reason=error.reason, detail=text)
             await self._outbox.report(task.task, error.reason, text)
 

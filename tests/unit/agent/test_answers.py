@@ -1,0 +1,62 @@
+"""What an aggregator answers before its answer is bounded, and nothing of an answer is kept or unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import aiohttp
+import pytest
+
+from fedsilo.wire import SigningKey, make_authority
+from fedsilo_agent.guard.answers import MAX_INTERIM_ANSWERS, BoundedAnswers, connector
+from fedsilo_agent.guard.client import AggregatorClient, Peer
+
+
+def answered(connection: BoundedAnswers, code: int) -> None:
+    connection.feed_data((SimpleNamespace(code=code), None))
+
+
+@pytest.fixture
+async def connection() -> BoundedAnswers:
+    found = BoundedAnswers(loop=asyncio.get_running_loop())
+    found.transport = Mock()
+    return found
+
+
+async def test_interim_answers_without_end_break_the_connection(connection: BoundedAnswers) -> None:
+    transport = connection.transport
+    for _ in range(MAX_INTERIM_ANSWERS):
+        answered(connection, 100)
+    assert connection.exception() is None
+    for _ in range(1000):
+        answered(connection, 103)
+    assert len(connection) == MAX_INTERIM_ANSWERS
+    assert isinstance(connection.exception(), aiohttp.ClientPayloadError)
+    assert isinstance(transport, Mock)
+    transport.abort.assert_called_once()
+
+
+async def test_interim_answers_before_each_of_many_answers_do_not(connection: BoundedAnswers) -> None:
+    for _ in range(2 * MAX_INTERIM_ANSWERS):
+        answered(connection, 100)
+        answered(connection, 200)
+    assert connection.exception() is None
+    assert len(connection) == 4 * MAX_INTERIM_ANSWERS
+
+
+async def test_every_connection_has_the_limit() -> None:
+    made = connector(ssl.create_default_context())
+    assert isinstance(made._factory(), BoundedAnswers)
+    await made.close()
+
+
+async def test_a_session_keeps_no_cookies_and_unpacks_nothing() -> None:
+    ca = make_authority().cert_pem.decode()
+    async with AggregatorClient(Peer("https://a", ca, "job", "a/a", SigningKey.generate())) as client:
+        session = client._session
+        assert session is not None
+        assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
+        assert not session.auto_decompress
