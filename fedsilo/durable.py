@@ -236,16 +236,12 @@ def sync(file: BinaryIO, path: Path) -> None:
 
     :param path: its name, for errors.
     """
-
-    def perform() -> None:
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError as error:
-            error.filename = error.filename or str(path)  # a descriptor has no name
-            raise
-
-    _perform("sync", path, perform)
+    try:
+        file.flush()
+        _perform("sync", path, lambda: os.fsync(file.fileno()))
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a descriptor has no name
+        raise
 
 
 def sync_directory(directory: Path) -> None:

@@ -70,6 +70,8 @@ class Injector:
     _counts: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _full_until: float = 0.0
+    _sizes: dict[Path, int] = field(default_factory=dict)
+    """Size of each file when it was synced last."""
 
     def __call__(self, step: DiskStep, perform: Callable[[], None]) -> None:
         """Perform a step, or do to it what the fault says."""
@@ -95,6 +97,8 @@ class Injector:
             perform()
         else:
             self.cache.take(step, perform)
+        if step.operation == "sync":
+            self._sizes[step.path] = step.path.stat().st_size
 
     def _inject(self, fault: Fault, step: DiskStep, perform: Callable[[], None]) -> None:
         chance = random.Random(fault.seed)
@@ -150,12 +154,13 @@ class Injector:
         before = step.path.stat().st_size if step.path.exists() else 0
         if step.operation == "append":
             self._perform(step, perform)
-        elif step.path.suffix == ".jsonl":  # its last line was written by now
-            before = step.path.read_bytes()[:-1].rfind(b"\n") + 1
         else:
-            before = 0
+            before = self._sizes.get(step.path, 0)
+            if step.path.suffix == ".jsonl":  # its last line was written by now
+                before = max(before, step.path.read_bytes()[:-1].rfind(b"\n") + 1)
         size = step.path.stat().st_size
-        os.truncate(step.path, chance.randint(before, max(before, size - 1)))
+        if size > before:
+            os.truncate(step.path, chance.randint(before, size - 1))
 
 
 def kill(pid: int) -> None:

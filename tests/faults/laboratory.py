@@ -70,14 +70,15 @@ class Laboratory:
             self._undisturbed[method] = self._observe(method)
         return self._undisturbed[method]
 
-    def attempt(self, fault: Fault) -> str:
+    def attempt(self, fault: Fault, program: str = "tests.faults.role") -> str:
         """Do a fault to a run; what came of it, as `outcome.judge` says.
 
+        :param program: what runs the roles; a test may run them with a defect.
         :raises Violation: with the directory of the run, which stays.
         """
         expected = self.undisturbed(fault.method).left
         directory = self._directory / f"{next(self._numbers):05}"
-        ended = Trial(self._server, self._template(fault.method), directory, fault).run()
+        ended = Trial(self._server, self._template(fault.method), directory, fault, program).run()
         try:
             found = judge(fault, ended, expected)
         except Exception as error:

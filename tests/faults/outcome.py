@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedsilo.errors import FedsiloError
 from fedsilo.local.workdir import Workdir
 from fedsilo_agent.guard.audit import verify
 from tests.faults import fault as kinds
@@ -34,18 +35,27 @@ def judge(fault: Fault, ended: Ended, undisturbed: Snapshot) -> str:
     logs = _logs(ended.workdir)
     if "Traceback" in logs:
         raise Violation(f"a traceback: {logs[logs.index('Traceback') :][-1500:]}")
+    try:
+        _require_same(ended, undisturbed, logs)
+    except (Violation, FedsiloError):
+        model = ended.workdir.aggregator / "model.safetensors"
+        named = any(_is_named(path, logs) for path in ended.flipped)
+        if named and (not model.exists() or _digest(model) == undisturbed["model.safetensors"]):
+            return NAMED
+        raise
+    return SAME if ended.fired or fault.kind == kinds.NETWORK_CUT else NOT_REACHED
+
+
+def _require_same(ended: Ended, undisturbed: Snapshot, logs: str) -> None:
     if ended.trouble is not None:
         raise Violation(ended.trouble)
     failed = {role: code for role, code in ended.codes.items() if code not in (0, None)}
     if failed:
-        if fault.kind == kinds.FLIPPED_BIT and ended.fired is not None and _is_named(ended.fired, logs):
-            return NAMED
         raise Violation(f"exit codes {failed}: {_last_errors(logs)}")
     found = snapshot(ended.workdir)
     for name, expected in undisturbed.items():
         if found.get(name) != expected:
             raise Violation(f"{name}: {_shown(found.get(name))} and not {_shown(expected)}")
-    return SAME if ended.fired is not None or fault.kind == kinds.NETWORK_CUT else NOT_REACHED
 
 
 def snapshot(workdir: Workdir) -> Snapshot:

@@ -57,12 +57,14 @@ class Ended:
     """How a run ended.
 
     :ivar trouble: why it did not come to an end.
-    :ivar fired: the file at which the fault was injected; None if the run did not come by.
+    :ivar fired: whether the run came by the fault's step.
+    :ivar flipped: the names of the file that was damaged.
     :ivar codes: role -> exit code; None where it had to be ended.
     """
 
     workdir: Workdir
-    fired: Path | None
+    fired: bool
+    flipped: tuple[Path, ...]
     codes: Mapping[str, int | None]
     trouble: str | None
 
@@ -72,7 +74,7 @@ class Trial:
     """Runs a federation in a directory of its own.
 
     :param template: a run's directory, as it is before its processes start.
-    :param cut: bytes after which the connections of a silo are cut, one number after the other.
+    :param program: what runs a role.
     :ivar passed: bytes that went over the network, where they go through a proxy.
     """
 
@@ -80,10 +82,12 @@ class Trial:
     template: Path
     directory: Path
     fault: Fault | None = None
+    program: str = "tests.faults.role"
     passed: int = 0
     _parts: list[_Part] = field(default_factory=list)
     _proxy: Proxy | None = None
     _stopped: bool = False
+    _flipped: tuple[Path, ...] = ()
 
     @property
     def workdir(self) -> Workdir:
@@ -111,7 +115,8 @@ class Trial:
             if self._proxy is not None:
                 self.passed = self._proxy.passed
                 self._proxy.close()
-        return Ended(self.workdir, self._fired(), {part.role: part.code for part in self._parts}, trouble)
+        codes = {part.role: part.code for part in self._parts}
+        return Ended(self.workdir, self._fired() is not None, self._flipped, codes, trouble)
 
     def _connect(self, port: int) -> None:
         """Tell the silos where the aggregator is: directly, or under a name of which the proxy takes care."""
@@ -185,7 +190,7 @@ class Trial:
         arguments = [part.role, str(self._volume(machine)), str(self.control.directory), text, part.program]
         log_file = self.workdir.logs / f"{part.role.replace(' ', '-')}.log"
         arguments += [*part.arguments, "--exit-with-parent"]
-        part.pid = self.server.start("tests.faults.role", arguments, log_file)
+        part.pid = self.server.start(self.program, arguments, log_file)
 
     def _note_ends(self) -> None:
         self.server.poll()
@@ -232,6 +237,9 @@ class Trial:
             PageCache(self._volume(machine), self.control.record(machine)).cut(chance, chance.random() < 0.3)
             shutil.rmtree(self.control.record(machine))
         elif fired.exists():
+            inode = fired.stat().st_ino
+            names = self._volume(fault.place.machine).rglob("*")
+            self._flipped = tuple(path for path in names if path.stat().st_ino == inode)
             flip_bit(fired, chance)
         self._stopped = True
 

@@ -1,0 +1,1 @@
+"""A sample of the fault campaign, and defects that it must find."""

@@ -1,0 +1,77 @@
+"""Faults of every kind, with real processes: the same model and states, or an error that names the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.campaign import faults
+from tests.faults.fault import FLIPPED_BIT, KINDS, POWER_CUT, Fault, Place, kinds_of
+from tests.faults.laboratory import Laboratory
+from tests.faults.manifests import METHODS
+from tests.faults.outcome import NAMED, SAME, Violation
+
+DEFECTIVE = "tests.integration.faults.defective"
+
+SEED = 20
+"""Of the sample, which is the same each time."""
+
+CERTAIN_SEED = 1
+"""A power cut of this seed leaves nothing that was not synced."""
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    with Laboratory.opened(tmp_path_factory.mktemp("faults")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_doubled_or_changed(kind: str, laboratory: Laboratory) -> None:
+    """Two faults of the kind; a step that a run does not come by gives its turn to another."""
+    method = list(METHODS)[list(KINDS).index(kind) % len(METHODS)]
+    drawn = (fault for fault in faults({method: laboratory.undisturbed(method)}, SEED) if fault.kind == kind)
+    outcomes: list[str] = []
+    while len(outcomes) < 2:
+        fault = next(drawn)
+        outcome = laboratory.attempt(fault)
+        if outcome in (SAME, NAMED):
+            outcomes.append(outcome)
+
+
+def test_damaged_private_state_is_an_error_that_names_it(laboratory: Laboratory) -> None:
+    assert laboratory.attempt(flipped_private_state(laboratory)) == NAMED
+
+
+def test_private_state_that_is_used_unchecked_is_found(laboratory: Laboratory) -> None:
+    with pytest.raises(Violation, match=r"model|history|departures|private state"):
+        laboratory.attempt(flipped_private_state(laboratory), DEFECTIVE)
+
+
+def test_a_missing_sync_of_a_directory_is_found(laboratory: Laboratory) -> None:
+    fault = Fault(
+        "fedphp", POWER_CUT, place(laboratory, "north guard", "sync audit/log.jsonl", 5), CERTAIN_SEED
+    )
+    assert laboratory.attempt(fault) == SAME
+    with pytest.raises(Violation, match=r"model|history|departures|acknowledged"):
+        laboratory.attempt(fault, DEFECTIVE)
+
+
+def flipped_private_state(laboratory: Laboratory) -> Fault:
+    """One bit of the state that round 2 begins with, which is a file with the silo's own model."""
+    step = "rename state/*.tmp -> state/personal.safetensors"
+    return Fault("fedphp", FLIPPED_BIT, place(laboratory, "north trainer", step, 1), seed=0)
+
+
+def place(laboratory: Laboratory, role: str, step: str, occurrence: int) -> Place:
+    """A step that the method's undisturbed run has taken."""
+    found = Place(role, step, occurrence)
+    assert found in laboratory.undisturbed("fedphp").places
+    return found
+
+
+def test_steps_are_named_so_that_they_can_be_found_again(laboratory: Laboratory) -> None:
+    places = laboratory.undisturbed("fedphp").places
+    assert all(Place.parse(str(place)) == place for place in places)
+    assert {kind for place in places for kind in kinds_of(place)} == KINDS.keys() - {"network-cut"}
