@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import link, make_directory, read_json, rename, sync_directory, unlink, write_json
-from fedsilo.errors import FedsiloError
+from fedsilo.durable import (
+    link,
+    make_directory,
+    read_json,
+    rename,
+    require_content,
+    sync_directory,
+    unlink,
+    write_json,
+)
+from fedsilo.errors import FedsiloError, FileDamaged
 from fedsilo.methods.interface import PERSONAL
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree
@@ -35,6 +44,8 @@ class PersonalModel:
     directory: Path
     method: Method
     silo: str
+    _checked: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Digests of the models that this process wrote or has checked."""
 
     def publish(self, private: State) -> None:
         """Write the private state's model atomically; one that is on file already is linked.
@@ -60,6 +71,7 @@ class PersonalModel:
             digest = tree.ref.digest
             self._link(tree.path, path)
         write_json(self.directory / DESCRIPTION, self._description(digest))
+        self._checked.add(digest)
 
     def _is_there(self, digest: str) -> bool:
         try:
@@ -67,8 +79,16 @@ class PersonalModel:
         except FedsiloError as damage:
             log.warning("%s; writing it again", damage)
             return False
-        described = isinstance(description, dict) and description.get("sha256") == digest
-        return described and (self.directory / TENSORS).exists()
+        if not isinstance(description, dict) or description != self._description(digest):
+            return False
+        if digest not in self._checked:
+            try:
+                require_content(self.directory / TENSORS, digest, "it is written again")
+            except FileDamaged as damage:
+                log.warning("%s", damage)
+                return False
+            self._checked.add(digest)
+        return (self.directory / TENSORS).exists()
 
     def _link(self, stored: Path, path: Path) -> None:
         """Give a file a second name: it is as large as the model, and its content never changes."""

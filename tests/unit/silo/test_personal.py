@@ -73,6 +73,18 @@ def test_one_that_was_deleted_is_written_again(tmp_path: Path) -> None:
     load_model(volume.state / "personal.safetensors")
 
 
+def test_one_that_a_restart_finds_damaged_is_written_again(tmp_path: Path) -> None:
+    volume, mailbox, personal, tree = scene(tmp_path)
+    answer(mailbox, volume, "r1", tree, "r1")
+    personal.publish(mailbox.acknowledged_state())
+    path = volume.state / "personal.safetensors"
+    written = path.read_bytes()
+    path.unlink()  # it has a second name, that of the private state
+    path.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))
+    PersonalModel(volume.state, personal.method, personal.silo).publish(mailbox.acknowledged_state())
+    assert path.read_bytes() == written
+
+
 def test_a_method_without_models_of_the_silos_own_leaves_nothing(tmp_path: Path) -> None:
     volume, mailbox, personal, tree = scene(tmp_path, "fedavg")
     answer(mailbox, volume, "r1", tree, "r1")
