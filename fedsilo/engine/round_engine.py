@@ -273,21 +273,19 @@ class RoundEngine:
         if progress.position == len(self._workflow.exchanges):
             self.result = self._write_result()
             self._current = None
-            self._sweep({ref.digest for ref in progress.state.refs().values()}, None)
+            self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
             return
         exchange = self._workflow.exchanges[progress.position]
         opened = self._open(exchange, progress.state)
         opened.recover(self._silo_keys)
         self.damaged += len(opened.damaged)
         keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
-        self._sweep(keep, exchange_id(exchange))
+        self._store.sweep(keep, exchange_id(exchange))
         self._current = opened
-
-    def _sweep(self, keep: set[str], exchange: str | None) -> None:
-        self._store.sweep(keep, exchange, bool(self._workflow.spec.aggregator.keep_updates))
 
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:
         round = self._workflow.round(exchange)
+        keeping = bool(self._workflow.spec.aggregator.keep_updates)
         offered, assignments = self._workflow.assign(state, exchange, round.silos)
         trees = offered.store(self._store.blobs).refs()
         tasks = {
@@ -303,7 +301,7 @@ class RoundEngine:
         return OpenExchange(
             job=self.identity.uid,
             exchange=exchange,
-            directory=self._store.exchange(exchange_id(exchange)),
+            directory=self._store.exchange(exchange_id(exchange), keeping),
             tasks=tasks,
             broadcast=frozenset(
                 trees[tree].digest for given in assignments.values() for tree in given.trees.values()

@@ -4,9 +4,9 @@
     state.json               exchanges completed, the method's state, the record of the round so far
     blobs/<sha256>           trees of tensors, named by their content
     open/<exchange>/         the open exchange: accepted updates, failures, serving time
+    kept/<exchange>/         the same where the job keeps its updates, which stay when the exchange is closed
     history.jsonl            one line per completed round
     provenance.jsonl         one line for the job and one per completed exchange (provenance.py)
-    kept/<exchange>/         the accepted updates of a completed exchange, where the job keeps them
 
 `state.json` is the only commit point: it names the blobs that count and how much of the history and of the provenance
 does, so that whatever a crash left beyond it is dropped when the directory is opened again. Before anything is,
@@ -29,11 +29,8 @@ from fedsilo.durable import (
     make_directory,
     read_with_digest,
     remove,
-    remove_tree,
-    rename,
     require_content,
     require_directory,
-    sync_directory,
     write_with_digest,
 )
 from fedsilo.engine.committed_lines import CommittedLines
@@ -94,6 +91,7 @@ class JobStore:
         self.provenance = CommittedLines(directory / "provenance.jsonl", self._state.name)
         self._history = CommittedLines(directory / "history.jsonl", self._state.name)
         self._lines: list[dict[str, Any]] = []
+        self._swept: set[str] = set()  # kept exchanges that hold nothing but updates
 
     def claim(self, job: str, digest: str) -> None:
         """Make the directory this job's, or check that it is.
@@ -175,39 +173,33 @@ class JobStore:
         """Lines of the completed rounds, in order; not to be changed."""
         return self._lines
 
-    def exchange(self, name: str) -> Path:
+    def exchange(self, name: str, keep_updates: bool) -> Path:
         """Directory of the open exchange."""
-        path = self._open / name
+        if keep_updates:
+            _make_own(self.kept, RESTORE)
+        path = (self.kept if keep_updates else self._open) / name
         _make_own(path, "remove it: the silos are asked again")
         return path
 
-    def sweep(self, keep: set[str], exchange: str | None, keep_updates: bool) -> None:
-        """Drop closed exchanges, and blobs that neither the state nor an open task refers to.
+    def sweep(self, keep: set[str], exchange: str | None) -> None:
+        """Drop closed exchanges, of kept ones all but the updates, and blobs that nothing refers to any more.
 
-        :param keep_updates: the accepted updates of closed exchanges move to `kept` instead.
+        :param keep: digests of blobs that the state or an open task refers to.
+        :param exchange: name of the open exchange.
         """
         for path in self._open.iterdir():
-            if path.name == exchange:
-                continue
-            if keep_updates and path.is_dir() and not path.is_symlink():
-                self._keep_updates(path)
-            else:
+            if path.name != exchange:
                 remove(path)
+        for path in self.kept.iterdir() if _is_own(self.kept) else ():
+            if path.name != exchange and path.name not in self._swept and _is_own(path):
+                self._keep_updates_only(path)
+                self._swept.add(path.name)
         self._drop_blobs_except(keep)
 
-    def _keep_updates(self, closed: Path) -> None:
-        """Move a closed exchange as a whole, so that no crash leaves a part of it."""
-        target = self.kept / closed.name
-        if target.exists():  # moved before a power cut, after which the old name was there again
-            remove_tree(closed)
-            return
+    def _keep_updates_only(self, closed: Path) -> None:
         for path in closed.iterdir():
             if path.suffix != ".update":
                 remove(path)
-        make_directory(self.kept)
-        rename(closed, target)
-        sync_directory(self.kept)
-        sync_directory(self._open)
 
     def _require_unused(self) -> None:
         """Check that a directory without a state has nothing that only follows one.
@@ -228,6 +220,10 @@ class JobStore:
         for path in self.blobs.iterdir():
             if path.name not in keep:
                 remove(path)
+
+
+def _is_own(directory: Path) -> bool:
+    return directory.is_dir() and not directory.is_symlink()
 
 
 def _make_own(directory: Path, remedy: str) -> None:

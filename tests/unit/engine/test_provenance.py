@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedsilo import durable
+from fedsilo.durable import DiskStep
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.methods.interface import Exchange, Updates
 from fedsilo.methods.state import State
-from tests.federate import drive, federate, job_spec, local_silos, open_engine
+from fedsilo.wire import UpdateChecker
+from tests.faults.page_cache import PageCache
+from tests.federate import LocalSilo, drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners
 from tests.unit.engine.test_store import at_every_flush_below
 
@@ -50,17 +56,53 @@ def test_killed_at_any_flush_the_job_leaves_the_same_provenance(tmp_path: Path) 
         assert not list((crash / "open").iterdir())
 
 
-def test_a_closed_exchange_that_a_power_cut_brought_back_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(25))
+def test_after_a_power_cut_at_any_step_the_job_leaves_the_same_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
     directory = tmp_path / "aggregator"
-    engine, silos = open_engine(directory, SPEC), local_silos(tmp_path, synthetic_runners(SPEC))
-    for silo in silos:
-        silo.answer(engine)
-    engine.settle()
-    shutil.copytree(directory / "kept" / "r00001-train", directory / "open" / "r00001-train")
-    again = open_engine(directory, SPEC)
-    assert [path.name for path in (directory / "open").iterdir()] == ["r00002-train"]
-    drive(again, silos)
-    assert len(left(directory)) == 9
+    directory.mkdir()
+    cache = PageCache(directory, tmp_path / "record")
+    left_steps = chance.randrange(85)  # of 87 to the end
+
+    def take(step: DiskStep, perform: Callable[[], None]) -> None:
+        nonlocal left_steps
+        left_steps -= step.path.is_relative_to(directory)
+        if left_steps < 0:
+            raise PowerCut
+        cache.take(step, perform)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "intercept", take)
+        patch.setattr(LocalSilo, "send", upload)
+        with pytest.raises(PowerCut):
+            federate(tmp_path, SPEC, synthetic_runners(SPEC))
+    cache.cut(chance, certain=seed % 5 == 0)
+    engine = open_engine(directory, SPEC)
+    drive(engine, local_silos(tmp_path / "silos", synthetic_runners(SPEC)))
+    federate(tmp_path / "undisturbed", SPEC, synthetic_runners(SPEC))
+    assert left(directory) == left(tmp_path / "undisturbed" / "aggregator")
+    assert not [
+        path for path in (directory / "kept").rglob("*") if path.is_file() and path.suffix != ".update"
+    ]
+
+
+def upload(silo: LocalSilo, engine: RoundEngine, task: str, update: Path) -> None:
+    """As the aggregator receives an update: it is on the disk before it is accepted."""
+    path, content = engine.partial_path(task), update.read_bytes()
+    path.unlink(missing_ok=True)
+    durable.append(path, content)
+    with path.open("r+b") as file:
+        durable.sync(file, path)
+    checker = UpdateChecker(engine.expected(task, silo.reference), silo.key.verify_key)
+    checker.feed(content)
+    engine.accept(silo.reference, path, checker.finish())
+    silo.acknowledged = task
+
+
+class PowerCut(BaseException):
+    """The end of a process, and of what was not on the disk."""
 
 
 def test_without_the_wish_no_update_is_kept(tmp_path: Path) -> None:
