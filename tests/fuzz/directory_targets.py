@@ -26,9 +26,10 @@ from fedsilo.local.progress import RunProgress
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.guard.audit import AuditBroken, AuditLog
+from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.trainer import inbox as trainer_inbox
 from fedsilo_agent.trainer.loop import Trainer

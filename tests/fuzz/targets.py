@@ -22,6 +22,7 @@ from fedsilo.data.catalogue import NpzConfig
 from fedsilo.data.loaders import read_npz
 from fedsilo.durable import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.plain_files import read_object
 from fedsilo.silo.reply import ReplyMetadata
 from fedsilo.wire import (
@@ -42,7 +43,7 @@ from fedsilo.wire import (
 )
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
-from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
+from fedsilo_agent.guard.audit import AuditLog, verify
 from fedsilo_agent.guard.inspection import read_failure, read_signature
 from fedsilo_aggregator.request_fields import failure_report
 from tests.fuzz import provenance

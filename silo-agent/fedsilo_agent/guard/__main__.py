@@ -20,9 +20,9 @@ from fedsilo.api.silo import Silo
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
-from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition

@@ -15,19 +15,18 @@ Departures are not limited, since each is an answer to a task.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably, make_directory, read_file, sync_directory, truncate
-from fedsilo.errors import FileDamaged, PolicyRefused
+from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
+from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.text import bounded
 
@@ -52,14 +51,6 @@ STOCK_BYTES, BYTES_PER_DAY = 4 << 20, 1 << 20
 """What lines of `LIMITED_EVENTS` may add to the log at once, and per day after that."""
 
 DAY_SECONDS = 86_400.0
-
-GENESIS = "0" * 64
-
-
-class AuditBroken(PolicyRefused):
-    """The audit log was changed; nothing leaves until a person has checked it."""
-
-    reason = "AuditBroken"
 
 
 @dataclass
@@ -140,13 +131,13 @@ class AuditLog:
 
     def __init__(self, directory: Path) -> None:
         make_directory(directory)
-        self.path = directory / "log.jsonl"
+        self.path = directory / FILE
         self.record = AuditRecord()
         self.allowance = Allowance()
-        content = _content(self.path)
+        content = content_of(self.path)
         whole = content[: content.rfind(b"\n") + 1]
         self._sequence, self._previous = 0, GENESIS
-        for line, digest in _verified(self.path, whole):
+        for line, digest in verified(self.path, whole):
             self.record.add(line)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = len(whole)
@@ -172,7 +163,7 @@ class AuditLog:
             **{name: bounded(fact) if isinstance(fact, str) else fact for name, fact in facts.items()},
             "previous": self._previous,
         }
-        digest = _digest(line)
+        digest = line_digest(line)
         text = json.dumps({**line, "hash": digest}, sort_keys=True)
         _cut(self.path, self._size)  # what a full disk left of a line
         append_durably(self.path, text)
@@ -190,39 +181,8 @@ def verify(path: Path) -> tuple[int, str]:
 
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    digests = [digest for _, digest in _verified(path, _content(path))]
+    digests = [digest for _, digest in verified(path, content_of(path))]
     return len(digests), digests[-1] if digests else GENESIS
-
-
-def _content(path: Path) -> bytes:
-    if path.is_symlink():
-        raise AuditBroken(f"{path}: is a link, and not the log; find out who made it")
-    try:
-        return read_file(path, "the log was changed; find out by whom") or b""
-    except FileDamaged as damage:
-        raise AuditBroken(str(damage)) from damage
-
-
-def _verified(path: Path, content: bytes) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each line without its digest, and the digest, as long as the chain holds."""
-    previous = GENESIS
-    for sequence, text in enumerate(content.splitlines()):
-        try:
-            line = json.loads(text)
-            digest = line.pop("hash")
-            follows = line["previous"] == previous and line["seq"] == sequence and digest == _digest(line)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            follows = False
-        if not follows:
-            raise AuditBroken(
-                f"{path}: line {sequence + 1} does not follow from the line before it; the log was changed"
-            )
-        yield line, digest
-        previous = digest
-
-
-def _digest(line: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
 
 
 def _cut(path: Path, size: int) -> None:

@@ -31,6 +31,7 @@ EACH = 20
     "fedsilo validate -f examples/quickstart.yaml",
     "fedsilo run -f examples/quickstart.yaml --alone",
     "fedsilo run -f examples/quickstart.yaml --workdir runs/first --json",
+    "fedsilo silo receipts runs/first",
     "pip install tensorboard",
     "tensorboard --logdir runs",
     "fedsilo run -f examples/quickstart.yaml --workdir runs/first --resume",
@@ -45,6 +46,8 @@ def test_the_commands_run(terminal: Terminal) -> None:
                 assert any("http://" in line for line in server.stdout)
         else:
             said = terminal.type(command)
+            if "receipts" in command:
+                assert re.match(r"silo north: 1 update, \d+ bytes; the audit log holds, \d+ lines", said)
             if "--json" in command:
                 assert list(json.loads(said)) == FIELDS
     of_command_line = list((terminal.folder / "runs").iterdir())

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fedsilo.durable import read_json
-from fedsilo_agent.guard.audit import AuditBroken, AuditLog, verify
+from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo_agent.guard.audit import AuditLog, verify
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import LOST, OVERTAKEN, TREE, ScriptedAggregator
 from tests.integration.service.site import until

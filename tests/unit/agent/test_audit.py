@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo_agent.guard import audit
-from fedsilo_agent.guard.audit import DAY_SECONDS, AuditBroken, AuditLog, verify
+from fedsilo_agent.guard.audit import DAY_SECONDS, AuditLog, verify
 from fedsilo_agent.guard.text import MAX_TEXT_BYTES, bounded
 
 

@@ -1,0 +1,149 @@
+"""What has left a silo for a job, read from its verified audit log: the institution's own receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsilo.errors import ManifestInvalid
+from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified
+from fedsilo.silo.volume import Volume
+
+SILOS = "silos"
+"""Where the directory of a run has the volumes of its silos."""
+
+ACCEPTED, UNDER_WAY = "accepted", "sent, not acknowledged"
+"""What became of an update, unless it was refused: then the code of the refusal."""
+
+
+@dataclass
+class DepartureReceipt:
+    """One update that was signed to leave; signed again after a restart, the same bytes are still one.
+
+    :ivar time: when it was signed first (RFC 3339).
+    :ivar kinds: payload kind -> number of its blocks and their bytes.
+    :ivar bytes: of the whole file.
+    :ivar digest: SHA-256 of the file, which the aggregator's `model.json` names.
+    :ivar outcome: `ACCEPTED`, `UNDER_WAY`, or the code with which the aggregator refused it.
+    """
+
+    time: str
+    round: int
+    phase: str
+    step: str
+    task: str
+    kinds: dict[str, dict[str, int]]
+    bytes: int
+    samples: int
+    digest: str
+    outcome: str = UNDER_WAY
+
+    @property
+    def blocks(self) -> int:
+        """Number of tensors."""
+        return sum(count["blocks"] for count in self.kinds.values())
+
+
+@dataclass
+class Receipts:
+    """What has left one silo.
+
+    :ivar silo: name of the silo's directory.
+    :ivar lines: of the audit log.
+    :ivar hash: digest of the last of them: whoever keeps it elsewhere notices when the end is cut off.
+    """
+
+    silo: str
+    lines: int = 0
+    hash: str = GENESIS
+    departures: list[DepartureReceipt] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all updates."""
+        return sum(receipt.bytes for receipt in self.departures)
+
+
+def volumes(directory: Path) -> list[Path]:
+    """The silos' volumes in the directory of a silo or a run.
+
+    :raises ManifestInvalid: when it is neither.
+    """
+    if _log(directory).exists():
+        return [directory]
+    parts = sorted((directory / SILOS).iterdir()) if (directory / SILOS).is_dir() else []
+    found = [path for path in parts if _log(path).exists()]
+    if not found:
+        raise ManifestInvalid(
+            f"{directory}: there is neither {_log(Path())} nor {SILOS}/<name>/{_log(Path())}; name a silo's volume or "
+            "the directory of a run of processes"
+        )
+    return found
+
+
+def receipts_of(volume: Path) -> Receipts:
+    """The receipts in a silo's volume. A last line that is not whole counts as little as for the guard.
+
+    :raises AuditBroken: when the chain of the log does not hold, or a line is not one of a guard.
+    """
+    path = _log(volume)
+    content = content_of(path)
+    found, departures = Receipts(volume.resolve().name), dict[str, DepartureReceipt]()
+    for line, digest in verified(path, content[: content.rfind(b"\n") + 1]):
+        found.lines, found.hash = found.lines + 1, digest
+        try:
+            _take(line, departures)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise AuditBroken(
+                f"{path}: line {found.lines} is not as a guard writes it; find out who did"
+            ) from None
+    found.departures = list(departures.values())
+    return found
+
+
+def _log(volume: Path) -> Path:
+    return Volume(volume).audit / FILE
+
+
+def _take(line: Mapping[str, Any], departures: dict[str, DepartureReceipt]) -> None:
+    match line["event"]:
+        case "departure":
+            departures.setdefault(str(line["digest"]), _receipt(line))
+        case "acknowledged":
+            if line["digest"] in departures:
+                departures[line["digest"]].outcome = ACCEPTED
+        case "not-accepted":
+            for receipt in departures.values():
+                if receipt.task == line["task"] and receipt.outcome == UNDER_WAY:
+                    receipt.outcome = str(line["code"])
+
+
+def _receipt(line: Mapping[str, Any]) -> DepartureReceipt:
+    kinds = {
+        str(kind): {"blocks": int(count["blocks"]), "bytes": int(count["bytes"])}
+        for kind, count in line["kinds"].items()
+    }
+    return DepartureReceipt(
+        time=str(line["time"]),
+        round=int(line["round"]),
+        phase=str(line.get("phase", line["step"])),
+        step=str(line["step"]),
+        task=str(line["task"]),
+        kinds=kinds,
+        bytes=int(line["bytes"]),
+        samples=int(line["samples"]),
+        digest=str(line["digest"]),
+    )
+
+
+def as_document(found: Receipts) -> dict[str, Any]:
+    """The receipts of a silo as plain JSON values."""
+    return {
+        "silo": found.silo,
+        "auditLines": found.lines,
+        "auditHash": found.hash,
+        "bytes": found.bytes,
+        "departures": [vars(receipt) for receipt in found.departures],
+    }
