@@ -23,6 +23,7 @@ from fedsilo_aggregator.request_fields import (
     failure_report,
     is_satisfiable,
     query,
+    require_each_once,
     require_plain,
     seconds,
     small_body,
@@ -134,6 +135,7 @@ class AggregatorService:
             return await handler(request)
         if not request.path.startswith(f"/v1/jobs/{self.engine.identity.uid}/"):
             raise Problem("wrong-job", f"{request.raw_path} is not of job {self.engine.identity.uid}")
+        require_each_once(request)
         body = await small_body(request) if request.method == "POST" else None
         require_plain(request)
         request[SILO] = verify_request(

@@ -15,6 +15,16 @@ from fedsilo_aggregator.uploads import UploadRange
 MAX_FAILURE_BYTES = 16 << 10
 """Largest failure report."""
 
+HEADERS_USED = (
+    "Authorization",
+    "Range",
+    "Content-Encoding",
+    "Upload-Offset",
+    "Upload-Length",
+    "Upload-Digest",
+)
+"""What the protocol reads of a request's head."""
+
 REPORT = "a failure report is a JSON object with reason and message, each once, and nothing else"
 
 
@@ -27,6 +37,16 @@ async def small_body(request: web.Request) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
+
+
+def require_each_once(request: web.Request) -> None:
+    """No header that the protocol uses is there twice: two readers might use different ones.
+
+    :raises Problem: `malformed`.
+    """
+    for name in HEADERS_USED:
+        if len(request.headers.getall(name, ())) > 1:
+            raise Problem("malformed", f"header {name}: send it once")
 
 
 def require_plain(request: web.Request) -> None:

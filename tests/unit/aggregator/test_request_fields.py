@@ -6,9 +6,17 @@ import json
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
 from fedsilo.errors import Problem
-from fedsilo_aggregator.request_fields import failure_report, is_satisfiable, query, require_plain
+from fedsilo_aggregator.request_fields import (
+    HEADERS_USED,
+    failure_report,
+    is_satisfiable,
+    query,
+    require_each_once,
+    require_plain,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +89,10 @@ def test_a_body_that_must_be_unpacked_is_unsupported(encoding: str) -> None:
 @pytest.mark.parametrize("headers", [{}, {"Content-Encoding": "identity"}])
 def test_a_body_may_say_that_it_is_as_it_was_sent(headers: dict[str, str]) -> None:
     require_plain(make_mocked_request("PATCH", "/", headers))
+
+
+@pytest.mark.parametrize("name", HEADERS_USED)
+def test_a_header_of_the_protocol_comes_once(name: str) -> None:
+    require_each_once(make_mocked_request("PATCH", "/", {name: "a"}))
+    with pytest.raises(Problem, match=f"^malformed: header {name}: send it once"):
+        require_each_once(make_mocked_request("PATCH", "/", CIMultiDict([(name, "a"), (name.lower(), "a")])))
