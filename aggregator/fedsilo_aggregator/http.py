@@ -175,8 +175,8 @@ class AggregatorService:
     def _is_given(self, silo: str, task: str, after: str, in_vain: bool) -> bool:
         """Whether to give a silo its task.
 
-        One that it has from before a restart is given again: its answer may be lost, or did not hold any more. That this
-        arrived is certain only when the silo sends; until then, it is given in place of no task, so never in a hurry.
+        One that it has from before a restart is given again: its answer may be lost, or did not hold any more. That
+        this arrived is certain only when the silo sends; until then, it is given in place of no task, never in a hurry.
 
         :param after: the task that the silo says it has.
         :param in_vain: whether the request has waited, and would be answered with no task.
