@@ -1,0 +1,64 @@
+"""Some runs of the model in every run of the suite, and proof that it finds what it is there for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.protocol.defects import DEFECTS, found
+from tests.protocol.plan import METHODS, Crash, Damage, Message, Mishap, Plan, plans
+from tests.protocol.specification import run
+
+EXAMPLES = 40
+
+SMOKE = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_in_which_nothing_goes_wrong_holds(method: str) -> None:
+    world = run(Plan(method))
+    assert world.seconds < 10
+    assert [process.error for process in world.processes.values()] == [None] * 5
+
+
+@SMOKE
+@given(plans())
+def test_whatever_networks_machines_and_processes_do(plan: Plan) -> None:
+    run(plan)
+
+
+@SMOKE
+@given(plans(damage=True))
+def test_whatever_disks_do_besides(plan: Plan) -> None:
+    run(plan)
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_found(name: str) -> None:
+    assert found(DEFECTS[name], examples=60) is not None
+
+
+def test_a_silo_that_misses_its_task_after_a_restart_gets_it_again() -> None:
+    """Its accepted update was damaged, and the response that asks for it once more is lost."""
+    slow = Message("south", 3, Mishap("response", "late", seconds=60.0))
+    damage = Crash("aggregator", 60, damage=Damage("flip", 5, 80))
+    world = run(Plan(faults=(slow, damage, Message("north", 13, Mishap("response", "cut")))))
+    assert world.network.happened["response cut"] == 1
+    assert [acceptance.task for acceptance in world.seen.accepted].count("r00002-train-north") == 2
+
+
+def test_the_same_plan_gives_the_same_run() -> None:
+    faults = (
+        Crash("aggregator", 30, power=True),
+        Crash("north guard", 40),
+        Message("south", 5, Mishap("request", "cut")),
+    )
+    stories = [run(Plan("phases", restless=True, faults=faults)).seen.story for _ in range(2)]
+    assert stories[0] == stories[1]
