@@ -17,9 +17,9 @@ from fedsilo.engine.status_sinks import StatusFile
 from fedsilo.engine.store import JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.guard.audit import AuditBroken
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck

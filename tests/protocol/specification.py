@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fedsilo.errors import FedsiloError, FileDamaged, JobFailed
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo_agent.guard import audit
 from tests.protocol.plan import SILOS, Plan
@@ -108,7 +109,7 @@ def _signing(world: World) -> Iterator[str]:
             continue
         try:
             audit.verify(world.disks[silo].root / "audit" / "log.jsonl")
-        except audit.AuditBroken as broken:
+        except AuditBroken as broken:
             yield f"{silo}: {broken}"
         tasks = [line["task"] for line in world.audit(silo) if line["event"] == "departure"]
         for task in dict.fromkeys(tasks):
