@@ -41,6 +41,7 @@ MOUNTS = {
     "guard": {
         "/": "ro",
         "/etc/fedsilo": "ro",
+        "/etc/fedsilo-policy": "ro",
         KEY: "ro",
         "/tmp": "rw",
         f"{VOLUME}/audit": "rw",
