@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedsilo.durable import readable
 from fedsilo.engine.provenance import (
     FIRST,
     ExchangeLine,
@@ -37,6 +38,8 @@ from fedsilo.wire import (
 )
 
 T = TypeVar("T")
+
+_AGAIN = "fetch it again, or verify as a user who may read it"
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     :param pins: keys from outside, see `verified_job`.
     :raises ProvenanceInvalid: naming the first thing that is wrong: file, round, silo, what.
     :raises ManifestInvalid: when it cannot be told, see `verified_job`.
+    :raises FileDamaged: when a file cannot be read.
     """
     texts, seal = split(place.provenance)
     first = parsed(f"{place.provenance}: job", texts[0], JobLine)
@@ -245,7 +249,7 @@ def _check_seal(place: Place, job: VerifiedJob, texts: list[bytes], seal: bytes)
 
 def _check_file(path: Path, sha256: str, what: str) -> None:
     try:
-        with path.open("rb") as file:
+        with readable(path, _AGAIN), path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         raise ProvenanceInvalid(f"{what}: is missing") from None

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from fedsilo.durable import readable
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
 
@@ -22,8 +23,10 @@ def split(path: Path) -> tuple[list[bytes], bytes]:
     """The chain's lines and its seal, neither of them checked.
 
     :raises ProvenanceInvalid: when the file is not built as one.
+    :raises FileDamaged: when it cannot be read.
     """
-    content = path.read_bytes()
+    with readable(path):
+        content = path.read_bytes()
     if not content.startswith(OPENING):
         raise ProvenanceInvalid(f"{path}: does not begin with {OPENING.decode().strip()}")
     end = content.rfind(ENDING)

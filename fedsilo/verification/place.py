@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import read_with_digest
+from fedsilo.durable import Fields, read_with_digest
 from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
+
+_RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def find(directory: Path) -> Place:
     :raises ManifestInvalid: when it has no provenance; the message says why, as far as can be told.
     :raises FileDamaged: when the run's own file is damaged.
     """
-    run = read_with_digest(directory / "run.json")
+    run = read_with_digest(directory / "run.json", fields=_RUN_FIELDS)
     if run is not None and run.get("inProcess"):
         raise ManifestInvalid(
             f"{directory}: holds a run in one process, in which nothing is signed: there is no {FILE}, and nothing to "

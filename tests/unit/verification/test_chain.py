@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsilo.durable import write_with_digest
-from fedsilo.errors import ManifestInvalid, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, ManifestInvalid, ProvenanceInvalid
 from fedsilo.wire import ChainEnd, SigningKey, seal_chain
 from tests.federate import TASK_KEY, silo_key
 from tests.unit.verification.chains import (
@@ -243,6 +243,14 @@ def swap(directory: Path) -> None:
 def test_a_changed_file_is_named(directory: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(directory)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", KEPT])
+def test_what_cannot_be_read_is_named(directory: Path, name: str) -> None:
+    (directory / name).unlink()
+    (directory / name).mkdir()
+    with pytest.raises(FileDamaged, match=re.escape(f"{directory / name}: cannot be read (Is a directory)")):
         verified(directory)
 
 
