@@ -315,17 +315,25 @@ def remove(path: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Return when the directory, and those above it, are there and on disk.
-
-    :raises FileDamaged: when something else has its name.
-    """
+    """Return when the directory, and those above it, are there and on disk."""
     if directory.is_dir():
         return
-    if os.path.lexists(directory):
-        raise FileDamaged(f"{directory}: is not a directory; remove it, or {RESTORE}")
     make_directory(directory.parent)
     _perform("make-directory", directory, lambda: directory.mkdir(exist_ok=True))
     sync_directory(directory.parent)
+
+
+def make_own_directory(directory: Path, remedy: str = RESTORE) -> None:
+    """Make a directory that only fedsilo writes, unless it is there.
+
+    :raises FileDamaged: when something else, such as a link, has its name or that of one above it.
+    """
+    if os.path.lexists(directory):
+        require_directory(directory, remedy)
+    try:
+        make_directory(directory)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FileDamaged(f"{error.filename}: is not a directory; {remedy}") from error
 
 
 def _perform(operation: str, path: Path, perform: Callable[[], None], target: Path | None = None) -> None:

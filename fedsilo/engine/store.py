@@ -17,7 +17,6 @@ all that it refers to must be found as it was written: `state.json` by the diges
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +25,10 @@ from typing import Any
 from fedsilo.durable import (
     RESTORE,
     Fields,
-    make_directory,
+    make_own_directory,
     read_with_digest,
     remove,
     require_content,
-    require_directory,
     write_with_digest,
 )
 from fedsilo.engine.committed_lines import CommittedLines
@@ -100,7 +98,7 @@ class JobStore:
         :raises FileDamaged: when the file that says so is damaged, or missing beside a state.
         """
         for directory in (self.blobs, self._open):
-            _make_own(directory, RESTORE)
+            make_own_directory(directory)
         identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
         found = read_with_digest(path, fields={"job": str, "specDigest": str})
@@ -176,9 +174,9 @@ class JobStore:
     def exchange(self, name: str, keep_updates: bool) -> Path:
         """Directory of the open exchange."""
         if keep_updates:
-            _make_own(self.kept, RESTORE)
+            make_own_directory(self.kept)
         path = (self.kept if keep_updates else self._open) / name
-        _make_own(path, "remove it: the silos are asked again")
+        make_own_directory(path, "remove it: the silos are asked again")
         return path
 
     def sweep(self, keep: set[str], exchange: str | None) -> None:
@@ -224,13 +222,3 @@ class JobStore:
 
 def _is_own(directory: Path) -> bool:
     return directory.is_dir() and not directory.is_symlink()
-
-
-def _make_own(directory: Path, remedy: str) -> None:
-    """Make a directory of the store's, unless it is there.
-
-    :raises FileDamaged: when something else has its name.
-    """
-    if os.path.lexists(directory):
-        require_directory(directory, remedy)
-    make_directory(directory)

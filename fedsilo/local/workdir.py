@@ -29,6 +29,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.durable import (
     make_directory,
+    make_own_directory,
     publish,
     read_with_digest,
     remove,
@@ -150,7 +151,7 @@ class Workdir:
     def write_inputs(self, federation: JobManifest, uid: str, port: int) -> None:
         """Write what each process needs: keys where there are none, the job, the trust between both sides."""
         for directory in (self.aggregator, self.secrets, self.logs):
-            make_directory(directory)
+            make_own_directory(directory)
         self.secrets.chmod(0o700)
         authority = make_authority()
         certificate, key = issue_server(authority, ["localhost", "127.0.0.1"])

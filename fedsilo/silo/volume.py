@@ -24,9 +24,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_directory, require_directory
+from fedsilo.durable import make_own_directory, require_directory
 from fedsilo.errors import FedsiloError
 from fedsilo.silo.full_disk import when_there_is_space
+
+REMEDY = "remove it, or put the directory back from a backup"
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.002, 0.05
 
@@ -110,11 +112,10 @@ class Volume:
 
     def _make(self, *directories: Path) -> None:
         for path in directories:
-            for part in (path.parent, path):
-                if part != self.root and os.path.lexists(part):
-                    require_directory(part, "remove it, or put the directory back from a backup")
+            if path.parent != self.root and os.path.lexists(path.parent):
+                require_directory(path.parent, REMEDY)
             try:
-                when_there_is_space(functools.partial(make_directory, path))
+                when_there_is_space(functools.partial(make_own_directory, path, REMEDY))
                 found = "" if os.access(path, os.W_OK | os.X_OK) else "may not be written"
             except OSError as error:
                 found = f"cannot be made ({error.strerror})"
