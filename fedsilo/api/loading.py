@@ -14,11 +14,11 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.common import API_VERSION, ObjectRef
+from fedsilo.api.contradictions import contradictions, quorum_findings
 from fedsilo.api.documents import Contents, Document, read_documents
-from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults, first_faults
+from fedsilo.api.faults import ABSENT, Fault, ManifestFaults, first_faults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
-from fedsilo.api.quorum import quorum_findings
 from fedsilo.api.silo import Silo
 
 __all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
@@ -194,17 +194,3 @@ def _job_faults(
 def _silo_remedy(ref: ObjectRef, named: set[str]) -> str:
     same_name = sorted(other for other in named if other.endswith(f"/{ref.name}"))
     return f"did you mean {same_name[0]}?" if same_name else "add the Silo or remove the reference"
-
-
-def contradictions(job: FederatedJob) -> Iterator[Finding]:
-    """What one part of the job says that another does not keep, whichever silos there are."""
-    spec = job.spec
-    held = [dataset.name for dataset in spec.aggregator.datasets]
-    if spec.evaluation.test_dataset is not None and spec.evaluation.test_dataset not in held:
-        remedy = closest(spec.evaluation.test_dataset, held) if held else "add it there"
-        problem = "is not among spec.aggregator.datasets"
-        yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
-    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
-        problem = "leaves the silos nothing to evaluate on"
-        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
-        yield "spec.data.validationFraction", 0, problem, remedy

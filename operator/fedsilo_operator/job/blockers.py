@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition
-from fedsilo.api.quorum import quorum_findings
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import public_key
 from fedsilo_operator.messages import joined

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from fedsilo.api.contradictions import contradictions
 from fedsilo.api.faults import Fault
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.loading import JobManifest, contradictions
+from fedsilo.api.loading import JobManifest
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object
 from fedsilo.methods import registry

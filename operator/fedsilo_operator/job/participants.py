@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
-from fedsilo.api.quorum import quorum_findings
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of
