@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.durable import is_disk_full
+from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 from fedsilo.process import version
 
 COMMANDS = {
@@ -47,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         args = _parser(arguments).parse_args(arguments)
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except SystemExit as exit_:  # argparse has printed its help, version or error already
         return exit_.code if isinstance(exit_.code, int) else 0
     except FedsiloError as error:
@@ -61,11 +64,22 @@ def main(argv: list[str] | None = None) -> int:
         return ManifestInvalid.exit_code
     except BrokenPipeError:
         # The reader of our output has closed it, as `head` does: nobody is left to report to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return _BROKEN_PIPE
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        _discard_output()
+        print(f"fedsilo: {error}; make room and repeat the command", file=sys.stderr)
+        return StorageFailed.exit_code
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _discard_output() -> None:
+    """Leave nothing that the end of this process would try to write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

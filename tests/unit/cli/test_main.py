@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +22,14 @@ def test_a_missing_extra_is_named(
     manifest = str(ROOT / "examples" / "quickstart.yaml")
     assert main(["evaluate", "--model", "model.safetensors", "-f", manifest]) == 2
     assert capsys.readouterr().err == "fedsilo: this command needs torch; pip install 'fedsilo[local]'\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["methods", "fedavg"], ["validate", "-f", "examples/fedavg.yaml"]]
+)
+def test_output_for_which_there_is_no_space_is_an_error_in_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "fedsilo.cli.main", *arguments]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    said = "fedsilo: [Errno 28] No space left on device; make room and repeat the command\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
