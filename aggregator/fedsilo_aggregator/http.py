@@ -25,6 +25,7 @@ from fedsilo_aggregator.request_fields import (
     query,
     require_each_once,
     require_plain,
+    require_unconditional,
     seconds,
     small_body,
     upload_digest,
@@ -193,6 +194,7 @@ class AggregatorService:
     async def _blob(self, request: web.Request) -> web.StreamResponse:
         digest, silo = request.match_info["digest"], request[SILO]
         query(request)
+        require_unconditional(request)
         path = self.engine.blob(digest)
         if path is None or not path.exists():
             raise Problem("unknown-blob", f"no open task refers to blob {digest[:64]}")
@@ -265,10 +267,10 @@ class _CountedFile(web.FileResponse):
 
 
 def _unreadable_body(error: Exception) -> Problem:
-    """A body that did not come whole, or not in the form that its headers announced."""
+    """A body that did not come whole, for which its sender may not be to blame, or not in the form of its headers."""
     if isinstance(error, web.RequestPayloadError):
         return Problem("malformed", f"the body cannot be read: {error}")
-    return Problem("truncated", "the connection ended before the body was whole")
+    return Problem("interrupted", "the connection ended before the body was whole")
 
 
 def _name(request: web.Request) -> str | None:

@@ -56,7 +56,8 @@ REJECTED = Series(
     "federated_rejected_updates_total",
     "counter",
     (*JOB, "reason"),
-    "Requests and updates that were refused, by problem code (docs/wire.md).",
+    "Requests and updates that were refused, by problem code (docs/wire.md); "
+    "interrupted: transfers whose connection broke.",
 )
 DAMAGED = Series(
     "federated_damaged_updates_total",

@@ -27,6 +27,8 @@ HEADERS_USED = (
 
 REPORT = "a failure report is a JSON object with reason and message, each once, and nothing else"
 
+CONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range")
+
 
 async def small_body(request: web.Request) -> bytes:
     """The body of a report.
@@ -111,6 +113,16 @@ def upload_digest(request: web.Request) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         raise Problem("malformed", f"header Upload-Digest: {text[:80]!r} is not a hex sha256")
     return text
+
+
+def require_unconditional(request: web.Request) -> None:
+    """Return if the request has no condition (RFC 9110, section 13): a blob's name says what is in it.
+
+    :raises Problem: `malformed`.
+    """
+    for name in CONDITIONS:
+        if name in request.headers:
+            raise Problem("malformed", f"{name}: a blob never changes; ask for it without a condition")
 
 
 def is_satisfiable(request: web.Request, size: int) -> bool:

@@ -12,6 +12,7 @@ STATUS: dict[str, int] = {
     # what was sent cannot be read
     "malformed": 400,
     "truncated": 400,
+    "interrupted": 400,
     "too-long": 413,
     "unsupported": 415,
     # who sent it

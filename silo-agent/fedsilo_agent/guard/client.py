@@ -39,7 +39,7 @@ MAX_NEW_REASONS = 10
 """Reasons of failed tries that are logged in such an interval: whoever answers can invent a new one each time."""
 
 RETRIED_CODES = frozenset(
-    {"storage-full", "offset-mismatch", "proof-expired", "truncated", "range-not-satisfiable"}
+    {"storage-full", "offset-mismatch", "proof-expired", "truncated", "interrupted", "range-not-satisfiable"}
 )
 """Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set, a blob is whole again."""
 

@@ -239,8 +239,15 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused(job: Job) -> None:
 def test_an_upload_whose_connection_is_cut_is_counted(job: Job) -> None:
     with job.north.begin(NORTH, bytes(1000)) as connection:
         connection.sendall(bytes(10))
-    job.refused["truncated"] += 1
-    until(lambda: ": truncated: the connection ended" in job.site.log(), "the cut upload in the log")
+    job.refused["interrupted"] += 1
+    until(lambda: ": interrupted: the connection ended" in job.site.log(), "the cut upload in the log")
+
+
+@pytest.mark.parametrize("name", ["If-Match", "If-None-Match", "If-Unmodified-Since", "If-Range"])
+def test_a_condition_on_a_blob_is_refused(name: str, job: Job) -> None:
+    link = job.north.task().blobs[0]
+    path = f"{job.north.base}/blobs/{link.digest}"
+    job.expect("malformed", job.north.request("GET", path, {name: "Sun, 22 Nov 2026 00:00:00 GMT"}))
 
 
 def test_nothing_that_a_stranger_sends_becomes_a_line_of_the_log(job: Job) -> None:

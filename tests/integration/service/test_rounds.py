@@ -112,6 +112,6 @@ def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_si
     (condition,) = status["conditions"]
     assert (status["phase"], condition["reason"]) == ("Failed", "DeadlineExceeded")
     assert "still awaited after 3 s: silo-north/north, silo-south/south" in condition["message"]
-    assert status["refused"] == {"round-closed": 1, "truncated": 1}, (
+    assert status["refused"] == {"round-closed": 1, "interrupted": 1}, (
         "too late, and cut off when the round closed"
     )
