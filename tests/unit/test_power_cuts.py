@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from fedsilo.durable import DiskStep
 from fedsilo.silo.drop import DIGESTS, damaged_file, write_digests
 from fedsilo.wire import write_tensors
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.outbox import Outbox
 from tests.faults.page_cache import PageCache
 
 Perform = Callable[[], None]
@@ -72,6 +75,28 @@ def test_the_first_line_of_a_log_outlives_its_guard_and_a_power_cut(disk: Disk) 
     again.write("departure", task="t1", digest="d")
     disk.cut_power()
     assert AuditLog(disk.volume / "audit").record == again.record
+
+
+async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
+    """Whether it was acknowledged is asked again, where the line that says so is lost."""
+    directory = disk.volume / "outbox"
+    durable.make_directory(directory)
+    digest = hashlib.sha256(b"signed").hexdigest()
+    log = AuditLog(disk.volume / "audit")
+    log.write("departure", task="t1", digest=digest)
+
+    class Client:
+        async def upload(self, task: str, path: Path, digest: str) -> None:
+            disk.cut_power()
+            raise Killed
+
+    client: Any = Client()
+    outbox = Outbox(directory, client, log)
+    durable.write_durably(outbox.path("t1").with_suffix(".signed"), b"signed")
+    outbox.add("t1", outbox.path("t1").with_suffix(".signed"), digest)
+    with pytest.raises(Killed):
+        await outbox.send("t1")
+    assert Outbox(directory, client, log).holds("t1")
 
 
 def test_a_whole_drop_is_not_taken_for_a_damaged_one_after_a_power_cut(disk: Disk) -> None:

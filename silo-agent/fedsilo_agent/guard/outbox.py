@@ -14,7 +14,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import remove, rename, require_content, unlink
+from fedsilo.durable import remove, rename, require_content, sync_directory, unlink
 from fedsilo.errors import FileDamaged, Problem
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
@@ -71,6 +71,9 @@ class Outbox:
         :param facts: for the audit line of a refusal.
         """
         digest = self._signed[task]
+        # A power cut may take the line that says that it was acknowledged. Then the update must be here to ask again:
+        # private state would stay behind otherwise.
+        sync_directory(self._directory)
         try:
             await self._client.upload(task, self.path(task), digest)
         except Problem as problem:
