@@ -20,7 +20,7 @@ from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
-from tests.integration.service.scripted import TREE, ScriptedAggregator
+from tests.integration.service.scripted import ROUNDS, TREE, ScriptedAggregator
 from tests.integration.service.site import until
 
 ELSEWHERE = "11111111-2222-3333-4444-555555555555"
@@ -148,6 +148,30 @@ def test_task_is_forbidden_that(attack: str, hostile: ScriptedAggregator) -> Non
     changes, words = FORBIDDEN[attack]
     name = "r00001-" + attack.replace(" ", "-")
     assert_forbidden(hostile, hostile.task(name, **changes), words)
+
+
+AGAIN: dict[str, tuple[int, str]] = {
+    "the round that was answered last": (0, "each exchange is answered once"),
+    "an older round": (-1, "which is over"),
+    "a round beyond the job's": (ROUNDS, "which is no exchange of this job"),
+}
+
+
+@pytest.mark.parametrize("attack", AGAIN)
+def test_nothing_leaves_a_second_time_for(attack: str, hostile: ScriptedAggregator) -> None:
+    offset, words = AGAIN[attack]
+    answered = int(hostile.next_round[1:]) + 1  # the round before it is closed without this silo
+    honest, name = f"r{answered:05}-honest", f"r{answered + offset:05}-again"
+    for task in (honest, name):
+        hostile.drop(task)
+    hostile.offer(hostile.task(honest))
+    hostile.acknowledged(honest)
+    hostile.offer(hostile.task(name))
+    report = until(lambda: hostile.failures.get(name), f"the report on {name}")
+    assert report["reason"] == "ExchangeRefused"
+    assert words in report["message"]
+    assert hostile.events(name) == ["refused"]
+    assert_nothing_left(hostile, name)
 
 
 def test_after_all_that_an_honest_task_is_answered(hostile: ScriptedAggregator) -> None:
