@@ -111,9 +111,9 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SiloPolicy": (
         Rule(
             "!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter",
-            "string(self.notAfter) + ': is not after notBefore; write a later time'",
+            # Without the value: the estimated cost of a time as text is over the API server's budget.
+            "is not after notBefore; write a later time",
             ".notAfter",
-            computed=True,
         ),
     ),
     "FederatedJobSpec": (
