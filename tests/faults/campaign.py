@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
-import random
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,19 +28,21 @@ class Attempt:
 
     :param outcome: one of `OUTCOMES`.
     :param detail: of a violation.
+    :param seconds: that it took.
     """
 
     fault: Fault
     outcome: str
     detail: str = ""
+    seconds: float = 0.0
 
     def to_json(self) -> str:
-        return json.dumps([json.loads(self.fault.to_json()), self.outcome, self.detail])
+        return json.dumps([json.loads(self.fault.to_json()), self.outcome, self.detail, self.seconds])
 
     @classmethod
     def from_json(cls, line: str) -> Attempt:
-        fault, outcome, detail = json.loads(line)
-        return cls(Fault.from_json(json.dumps(fault)), outcome, detail)
+        fault, outcome, detail, seconds = json.loads(line)
+        return cls(Fault.from_json(json.dumps(fault)), outcome, detail, seconds)
 
 
 def faults(runs: Mapping[str, Undisturbed], seed: int) -> Iterator[Fault]:
@@ -47,25 +50,27 @@ def faults(runs: Mapping[str, Undisturbed], seed: int) -> Iterator[Fault]:
 
     :param runs: method -> its run without a fault.
     """
-    chance = random.Random(seed)
-    streams = [_stream(method, kind, run, chance) for kind in KINDS for method, run in runs.items()]
+    streams = [_stream(method, kind, run, seed) for kind in KINDS for method, run in runs.items()]
     while True:
         for stream in streams:
             yield next(stream)
 
 
-def _stream(method: str, kind: str, run: Undisturbed, chance: random.Random) -> Iterator[Fault]:
-    while True:
+def _stream(method: str, kind: str, run: Undisturbed, seed: int) -> Iterator[Fault]:
+    """The order follows from each place by itself, for no two runs take exactly the same steps."""
+    for turn in itertools.count():
+
+        def number(of: object, turn: int = turn) -> int:
+            text = f"{seed} {turn} {method} {kind} {of}"
+            return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
         if kind == NETWORK_CUT:
-            places = [
-                Place(f"{silo} guard", "network", chance.randint(1, run.passed // len(SILOS)))
-                for silo in SILOS
-            ]
+            bytes_of_a_silo = run.passed // len(SILOS)
+            places = [Place(f"{silo} guard", "network", 1 + number(silo) % bytes_of_a_silo) for silo in SILOS]
         else:
-            places = [place for place in run.places if kind in kinds_of(place)]
-            chance.shuffle(places)
+            places = sorted({place for place in run.places if kind in kinds_of(place)}, key=number)
         for place in places:
-            yield Fault(method, kind, place, chance.randrange(1 << 32))
+            yield Fault(method, kind, place, number(f"seed {place}"))
 
 
 def run_all(
@@ -102,15 +107,20 @@ def run_all(
 
 def attempt_of(laboratory: Laboratory, fault: Fault) -> Attempt:
     """Try one fault."""
+    began, detail = time.monotonic(), ""
     try:
-        return Attempt(fault, laboratory.attempt(fault))
+        outcome = laboratory.attempt(fault)
     except Violation as violation:
-        return Attempt(fault, VIOLATED, str(violation))
+        outcome, detail = VIOLATED, str(violation)
+    return Attempt(fault, outcome, detail, round(time.monotonic() - began, 3))
 
 
-def planned(runs: Mapping[str, Undisturbed], count: int, seed: int) -> list[Fault]:
-    """The first faults of a seed."""
-    return list(itertools.islice(faults(runs, seed), count))
+def planned(
+    runs: Mapping[str, Undisturbed], count: int, seed: int, done: Collection[Fault] = ()
+) -> list[Fault]:
+    """The first faults of a seed that were not tried yet; with those that were, as many as `count`."""
+    left = (fault for fault in faults(runs, seed) if fault not in done)
+    return list(itertools.islice(left, max(0, count - len(done))))
 
 
 def table(attempts: Sequence[Attempt], methods: Sequence[str]) -> str:

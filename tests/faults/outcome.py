@@ -54,6 +54,9 @@ def _require_same(ended: Ended, undisturbed: Snapshot, logs: str) -> None:
         raise Violation(f"exit codes {failed}: {_last_errors(logs)}")
     found = snapshot(ended.workdir)
     for name, expected in undisturbed.items():
+        if name.endswith("acknowledged") and ended.codes[f"{name.partition(':')[0]} guard"] is None:
+            # The aggregator had ended before this guard was there again: of its last update it has learnt no more.
+            expected = dict(list(expected.items())[: max(len(found[name]), len(expected) - 1)])
         if found.get(name) != expected:
             raise Violation(f"{name}: {_shown(found.get(name))} and not {_shown(expected)}")
 

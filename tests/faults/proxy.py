@@ -64,7 +64,7 @@ class Proxy:
                 end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             while piece := await reader.read(PIECE_BYTES):
                 await self._pass_on(piece, writer)
             writer.write_eof()

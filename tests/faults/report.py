@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 from collections.abc import Sequence
 
 from tests.faults.campaign import Attempt, table
@@ -16,11 +18,8 @@ process, and each further run has one fault at one of these steps, chosen at ran
 private state and its own model must be those of the undisturbed run, byte for byte, or, where a bit was flipped, an
 error must name the file and say what to do.
 
-```text
-python -m tests.faults --count {count} --seed {seed}
-```
-
-{injections} faults in {minutes:.0f} min {seconds:02.0f} s on {cores} cores.
+`python -m tests.faults --count {count} --seed {seed}`: {injections} faults on {cores} cores; the median run with its
+check takes {seconds:.1f} s.
 
 {table}
 
@@ -29,19 +28,13 @@ take the same ones. [CONTRIBUTING.md](../../CONTRIBUTING.md#tests) says how to r
 """
 
 
-def report(attempts: Sequence[Attempt], methods: Sequence[str], count: int, seed: int, seconds: float) -> str:
-    """The page of a campaign.
-
-    :param seconds: that it took.
-    """
-    import os
-
+def report(attempts: Sequence[Attempt], methods: Sequence[str], count: int, seed: int) -> str:
+    """The page of a campaign."""
     return PAGE.format(
         count=count,
         seed=seed,
         injections=sum(attempt.outcome != NOT_REACHED for attempt in attempts),
-        minutes=seconds // 60,
-        seconds=seconds % 60,
+        seconds=statistics.median(attempt.seconds for attempt in attempts),
         cores=os.cpu_count(),
         table=table(attempts, methods),
     )
