@@ -9,6 +9,7 @@ An input that finds a defect is made shorter, kept in tests/fuzz/corpus/, and re
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import secrets
 import sys
@@ -38,7 +39,8 @@ def main() -> int:
     for name in set(args.targets) - known.keys():
         parser.error(f"there is no target {name!r}; use one of {', '.join(known)}")
     chosen = [known[name] for name in args.targets] or list(known.values())
-    print(f"seed {args.seed}")
+    print(f"seed {args.seed}", flush=True)
+    logging.disable(logging.CRITICAL)
     return run(chosen, args.seconds, random.Random(args.seed))
 
 
