@@ -20,6 +20,7 @@ import aiohttp
 from fedsilo.durable import append, rename, sync, sync_directory, unlink
 from fedsilo.errors import Problem
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
+from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.answers import connector
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
 from fedsilo_agent.guard.text import bounded
@@ -245,7 +246,7 @@ class AggregatorClient:
                     raise
                 reason = str(problem)
             except (aiohttp.ClientError, OSError, TimeoutError, AggregatorUnavailable) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = bounded(one_line(f"{type(error).__name__}: {error}"))
             if reasons.is_news(reason):
                 log.warning("%s: %s; trying again until there is an answer", what, reason)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

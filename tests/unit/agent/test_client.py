@@ -228,3 +228,14 @@ async def test_a_blob_of_no_bytes_is_judged_by_its_digest(
     else:
         await client.download(link, tmp_path / digest)
         assert (tmp_path / digest).read_bytes() == b""
+
+
+async def test_a_reason_that_the_aggregator_invents_is_one_bounded_line(
+    clock: Clock, client: AggregatorClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = aiohttp.ClientPayloadError("\n2026-01-01 WARNING forged" + "x" * 100_000)
+    with caplog.at_level(logging.WARNING):
+        await client._retry("task", answered_after(clock, 1, error))
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 5000
+    assert "\n" not in record.getMessage()
