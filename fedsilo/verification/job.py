@@ -54,7 +54,10 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
     :raises ManifestInvalid: when a pinned name is none of the job's, or the job's method is not installed.
     """
     where = f"{place.provenance}: job"
-    spec_digest = canonical_digest(line.spec)
+    try:
+        spec_digest = canonical_digest(line.spec)
+    except ValueError:  # half of a character, or a number that is none
+        raise ProvenanceInvalid(f"{where}: spec holds a text or a number that no specification has") from None
     if place.run is not None and place.run != (line.uid, spec_digest):
         raise ProvenanceInvalid(
             f"{where}: is {line.uid} with specification {spec_digest[:12]}, but run.json says {place.run[0]} with "
