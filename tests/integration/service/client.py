@@ -57,6 +57,13 @@ class Answer:
         return code
 
 
+def answer_on(connection: ssl.SSLSocket) -> Answer:
+    """What comes back over a bare connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return Answer(response.status, response.headers, response.read())
+
+
 @dataclass(frozen=True)
 class FetchedTask:
     """A task as a silo received it, with everything an update needs."""

@@ -8,6 +8,7 @@ import re
 import ssl
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,7 @@ class ScriptedAggregator:
     :ivar requests: method and path of everything that was asked.
     :ivar outcomes: what becomes of the next uploads; without one, they are accepted.
     :ivar again: whether the next request for a task is given the task that it has, as after a restart.
+    :ivar instead: whether it has answered a request for a task, a blob or an update in a way of its own.
     :ivar redirect: where every request for a task is sent, if anywhere.
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
@@ -61,6 +63,7 @@ class ScriptedAggregator:
         self.requests: list[str] = []
         self.outcomes: deque[str] = deque()
         self.again = False
+        self.instead: Callable[[BaseHTTPRequestHandler], bool] = lambda _: False
         self.redirect = ""
         self.log_before: dict[str, str] = {}
         self.accepted: set[str] = set()
@@ -180,6 +183,8 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             self._note()
+            if aggregator.instead(self):
+                return
             if "/blobs/" in self.path:
                 self._answer(200, (aggregator.site.workdir.aggregator / aggregator.blob.digest).read_bytes())
                 return
@@ -197,6 +202,8 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
 
         def do_HEAD(self) -> None:
             self._note()
+            if aggregator.instead(self):
+                return
             log = aggregator.volume.audit / "log.jsonl"
             aggregator.log_before.setdefault(self._task(), log.read_text())
             if self.headers["Upload-Digest"] in aggregator.accepted:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
-import ssl
 import time
 import zlib
 from collections.abc import Callable
@@ -12,20 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from fedsilo.wire import SigningKey, sign_request
-from tests.integration.service.client import Answer, SiloClient, finish_job
+from tests.integration.service.client import SiloClient, answer_on, finish_job
 from tests.integration.service.conftest import Job
 from tests.integration.service.site import until
 
 NORTH, SOUTH = "r00001-train-north", "r00001-train-south"
 
 Proof = Callable[[SiloClient, str], str]
-
-
-def answer_on(connection: ssl.SSLSocket) -> Answer:
-    """What comes back over a bare connection."""
-    response = http.client.HTTPResponse(connection)
-    response.begin()
-    return Answer(response.status, response.headers, response.read())
 
 
 def stranger(client: SiloClient, path: str) -> str:

@@ -1,0 +1,6 @@
+"""Attacks on a live aggregator and a live guard: one program each, and what they cost.
+
+    python -m attacks
+
+runs all and writes docs/results/attacks.md; names run some of them and write nothing.
+"""

@@ -1,0 +1,53 @@
+"""`python -m attacks`: run every program, or those that are named, and write the table when all were run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from attacks.programs import README, all_programs, readme
+from attacks.run import SECONDS, Row, on_aggregator, on_guard
+from attacks.table import TABLE, line, page
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; 1 when an attack was not refused or cost too much."""
+    parser = argparse.ArgumentParser(prog="python -m attacks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs to run (default: all)")
+    parser.add_argument("--list", action="store_true", help="write attacks/README.md anew, and run nothing")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each is repeated")
+    args = parser.parse_args(argv)
+    if args.list:
+        write_readme()
+        return 0
+    known = {program.name: program for program in all_programs()}
+    for name in args.names:
+        if name not in known:
+            parser.error(f"there is no program {name}; these exist: {', '.join(known)}")
+    chosen = [known[name] for name in args.names or known]
+    rows: dict[str, list[Row]] = {"aggregator": [], "guard": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for attacked, run in (("aggregator", on_aggregator), ("guard", on_guard)):
+            against = [program for program in chosen if program.attacked == attacked]
+            if against:
+                for row in run(Path(folder) / attacked, against, args.seconds):
+                    rows[attacked].append(row)
+                    print(line(row), flush=True)
+    if not args.names:
+        TABLE.write_text(page(args.seconds, rows["aggregator"], rows["guard"]))
+    faults = [row for row in (*rows["aggregator"], *rows["guard"]) if row.verdict]
+    for row in faults:
+        print(f"{row.program.name if row.program else 'honest silos'}: {row.verdict}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def write_readme() -> None:
+    """Keep what a person wrote, down to the first list."""
+    head = README.read_text().partition("## On a live")[0]
+    README.write_text(head + readme())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Connections without a TLS handshake, with half of one, and with bytes that are none, 1,500 at once.
+
+By: a stranger without a key.
+
+Must: of those without a proof only a fixed number is kept; the oldest make room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+
+from attacks.live_aggregator import LiveAggregator
+from attacks.programs import NotRefused
+from fedsilo_aggregator.listener import MAX_UNPROVEN
+
+NUMBER = 1500
+BEGINNINGS = (b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/1.1\r\n\r\n")
+
+
+def is_closed(connection: socket.socket, end: float) -> bool:
+    """Whether it ends before this time; what the other side says of the handshake is discarded."""
+    connection.settimeout(max(0.001, end - time.monotonic()))
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def attack(target: LiveAggregator) -> None:
+    opened = []
+    for number in range(NUMBER):
+        connection = socket.create_connection(("127.0.0.1", target.site.port))
+        with contextlib.suppress(OSError):
+            connection.sendall(BEGINNINGS[number % len(BEGINNINGS)])
+        opened.append(connection)
+    end = time.monotonic() + 2
+    closed = sum(is_closed(connection, end) for connection in opened)
+    for connection in opened:
+        connection.close()
+    target.note("closed", closed)
+    if closed < NUMBER - MAX_UNPROVEN:
+        raise NotRefused(f"{closed} of {NUMBER} connections were closed")

@@ -1,0 +1,1 @@
+"""Attacks on a guard, by its aggregator and by its trainer."""

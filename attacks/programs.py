@@ -1,0 +1,83 @@
+"""The programs that exist, and the README that lists them.
+
+A program is a module of `attacks.aggregator` or `attacks.guard`. Its docstring says what it does, and in two more
+paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function `attack` does it, once: it is called
+again and again for some seconds, unless the module says `ONCE = True`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+README = FOLDER / "README.md"
+ATTACKED = ("aggregator", "guard")
+
+
+class NotRefused(AssertionError):
+    """An attack was not answered as it must be."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One attack.
+
+    :param attacked: `aggregator` or `guard`.
+    :param by: who attacks, and what they know.
+    :param must: what must happen.
+    :param once: whether it is done once only.
+    """
+
+    name: str
+    attacked: str
+    what: str
+    by: str
+    must: str
+    once: bool
+    attack: Callable[[Any], None]
+
+
+def programs(attacked: str) -> list[Program]:
+    """All programs against one of `ATTACKED`, by name."""
+    package = importlib.import_module(f"attacks.{attacked}")
+    modules = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return [_program(attacked, name) for name in modules]
+
+
+def all_programs() -> list[Program]:
+    """Every program, those against the aggregator first."""
+    return [program for attacked in ATTACKED for program in programs(attacked)]
+
+
+def readme() -> str:
+    """The README's list."""
+    lines = []
+    for attacked in ATTACKED:
+        lines += [f"## On a live {attacked}", "", "| program | by | what it does | what must happen |"]
+        lines += ["|---|---|---|---|"]
+        for program in programs(attacked):
+            link = f"[`{program.name}`]({attacked}/{program.name.replace('-', '_')}.py)"
+            lines.append(f"| {link} | {program.by} | {program.what} | {program.must} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _program(attacked: str, module_name: str) -> Program:
+    module = importlib.import_module(f"attacks.{attacked}.{module_name}")
+    paragraphs = [" ".join(part.split()) for part in (module.__doc__ or "").split("\n\n")]
+    what, by, must = paragraphs
+    assert by.startswith("By: ") and must.startswith("Must: "), f"the docstring of {module.__name__}"
+    return Program(
+        name=module_name.replace("_", "-"),
+        attacked=attacked,
+        what=what.rstrip("."),
+        by=by.removeprefix("By: ").rstrip("."),
+        must=must.removeprefix("Must: ").rstrip("."),
+        once=getattr(module, "ONCE", False),
+        attack=module.attack,
+    )

@@ -1,0 +1,167 @@
+"""Running programs, and what each has cost: a row of the table."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attacks.cost import MB, Cost
+from attacks.live_aggregator import LiveAggregator
+from attacks.live_guard import LiveGuard
+from attacks.programs import Program
+
+SECONDS = 2.0
+"""Time for which a program is repeated."""
+
+HONEST_SECONDS = 5.0
+"""Time for which honest silos are measured."""
+
+MOST_CHARACTERS = 200
+"""Of a fault."""
+
+MOST_MEMORY = 100 * MB
+"""Memory of the attacked process above its peak with honest silos."""
+
+SLOWEST_POLL = 0.25
+"""p99 of the seconds that a poll of the honest silo takes."""
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """The time in which 99 % of them were over."""
+    return sorted(seconds)[min(len(seconds) - 1, int(0.99 * len(seconds)))]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    :param program: None for honest silos.
+    :param answers: what was answered or done, with how often.
+    :param seconds: that it took.
+    :param memory: peak of the process in bytes, above the peak with honest silos; for these, the peak itself.
+    :param waits: seconds of each poll of the honest silo, or of one honest task of the guard.
+    :param health: seconds that `/healthz` took, where the program asks for it.
+    :param fault: what was not refused as it must be; "" if all was.
+    """
+
+    program: Program | None
+    answers: Counter[str]
+    seconds: float
+    processor: float
+    memory: float
+    waits: Sequence[float]
+    fault: str
+    health: Sequence[float] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Why the attack does not hold; "" if it was refused, at a price within the limits."""
+        if self.fault or self.program is None:
+            return self.fault
+        if self.memory > MOST_MEMORY:
+            return f"{self.memory / MB:.0f} MB above honest silos"
+        if self.program.attacked == "aggregator" and p99(self.waits) > SLOWEST_POLL:
+            return f"p99 of an honest poll {1000 * p99(self.waits):.0f} ms"
+        if self.health and p99(self.health) > SLOWEST_POLL:
+            return f"p99 of /healthz {1000 * p99(self.health):.0f} ms"
+        return ""
+
+
+Say = Callable[[str], None]
+
+
+def on_aggregator(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
+    """Honest silos, and then each program, in a round of its own, against one aggregator."""
+    target = LiveAggregator(folder)
+    try:
+        honest = _honest_rounds(target)
+        yield honest
+        for program in chosen:
+            target.play_round()  # The job goes on, and the aggregator returns memory after each of its rounds.
+            began, meter = time.monotonic(), target.meter()
+            target.answers, target.health = Counter(), []
+            fault = _repeat(program, target, seconds)
+            took = time.monotonic() - began
+            waits = target.honest_polls(began)
+            row = _row(program, target.answers, took, meter.read(), honest, waits, fault or target.defects())
+            yield replace(row, health=target.health)
+    finally:
+        target.close()
+
+
+def on_guard(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
+    """Honest tasks, and then each program against one guard that lives as long as all of them."""
+    target = LiveGuard(folder)
+    try:
+        honest = _honest_tasks(target)
+        yield honest
+        for program in chosen:
+            began, meter = time.monotonic(), target.meter()
+            target.answers = Counter()
+            fault = _repeat(program, target, seconds)
+            took = time.monotonic() - began
+            waits = [target.answer_honestly()]
+            yield _row(program, target.answers, took, meter.read(), honest, waits, fault or target.defects())
+    finally:
+        target.close()
+
+
+def attempt(program: Program, target: LiveAggregator | LiveGuard) -> str:
+    """Do it once; what was not refused as it must be, or ""."""
+    try:
+        program.attack(target)
+    except (AssertionError, OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+    return ""
+
+
+def _repeat(program: Program, target: LiveAggregator | LiveGuard, seconds: float) -> str:
+    """Do it until the time is over; what was not refused as it must be, or ""."""
+    end = time.monotonic() + seconds
+    fault = attempt(program, target)
+    while not fault and not program.once and time.monotonic() < end:
+        fault = attempt(program, target)
+    time.sleep(max(0.0, end - time.monotonic()))  # so that there are polls to judge by
+    return fault
+
+
+def _row(
+    program: Program,
+    answers: Counter[str],
+    took: float,
+    cost: Cost,
+    honest: Row,
+    waits: Sequence[float],
+    fault: str,
+) -> Row:
+    memory = max(0.0, cost.peak - honest.memory)
+    return Row(program, answers, took, cost.processor, memory, waits, fault)
+
+
+def _honest_rounds(target: LiveAggregator) -> Row:
+    """What the silos cost that do their work: whole rounds with downloads, uploads and the average."""
+    target.play_round()
+    began, meter = time.monotonic(), target.meter()
+    target.answers = Counter()
+    while time.monotonic() - began < HONEST_SECONDS:
+        target.play_round()
+        target.note("round")
+    took = time.monotonic() - began
+    waits, cost = target.honest_polls(began), meter.read()
+    return Row(None, target.answers, took, cost.processor, cost.peak, waits, target.defects())
+
+
+def _honest_tasks(target: LiveGuard) -> Row:
+    target.answer_honestly()
+    began, meter = time.monotonic(), target.meter()
+    target.answers = Counter()
+    waits = []
+    while time.monotonic() - began < HONEST_SECONDS:
+        waits.append(target.answer_honestly())
+        target.note("task")
+    took, cost = time.monotonic() - began, meter.read()
+    return Row(None, target.answers, took, cost.processor, cost.peak, waits, target.defects())

@@ -1,0 +1,101 @@
+"""docs/results/attacks.md: what was answered to each attack, and what it cost."""
+
+from __future__ import annotations
+
+import os
+import platform
+import ssl
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from attacks.cost import MB
+from attacks.programs import FOLDER
+from attacks.run import MOST_MEMORY, SLOWEST_POLL, Row, p99
+
+TABLE = FOLDER.parent / "docs" / "results" / "attacks.md"
+MOST_ANSWERS = 4
+"""Answers that a cell lists."""
+
+HEAD = """# Attacks
+
+`python -m attacks`
+
+Each line is a program of [attacks/](../../attacks/README.md), which says who attacks and what must happen, against the
+real process over real HTTPS on one machine. It is repeated for {seconds:g} s. *Processor* is the time of the attacked
+process over the time that the attack took, *memory* its peak (VmHWM) above its peak with honest silos. An attack holds
+if it is refused as its program demands, without a traceback in the log, at no more than {memory:.0f} MB, and, against
+the aggregator, if an honest silo that asks for its task all the time waits less than {wait:.0f} ms at p99.
+
+{machine}.
+"""
+
+AGGREGATOR = """
+## On a live aggregator
+
+Honest silos play whole rounds over a model of 2 MB, with downloads, uploads and the average; the process then has
+{peak:.0f} MB. One aggregator lives through all attacks, each in a round of its own.
+
+| attack | who | answers | processor | memory | p99 of an honest poll | slowest | holds |
+|---|---|---|---|---|---|---|---|
+"""
+
+GUARD = """
+## On a live guard
+
+Honest tasks are of a model of some bytes; the process then has {peak:.0f} MB. One guard lives through all attacks. The
+last figure is the time that it takes, right after the attack, to answer an honest task.
+
+| attack | who | what the guard did | processor | memory | next honest task | holds |
+|---|---|---|---|---|---|---|
+"""
+
+
+def machine() -> str:
+    """Where it was measured."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "uvloop", "cryptography"))
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {libraries}, {ssl.OPENSSL_VERSION}"
+
+
+def page(seconds: float, aggregator: Sequence[Row], guard: Sequence[Row]) -> str:
+    """The whole page."""
+    text = HEAD.format(seconds=seconds, memory=MOST_MEMORY / MB, wait=1000 * SLOWEST_POLL, machine=machine())
+    text += AGGREGATOR.format(peak=aggregator[0].memory / MB)
+    text += "".join(f"| {' | '.join(_cells(row))} |\n" for row in aggregator)
+    text += GUARD.format(peak=guard[0].memory / MB)
+    return text + "".join(f"| {' | '.join(_cells(row))} |\n" for row in guard)
+
+
+def line(row: Row) -> str:
+    """A row as the terminal shows it."""
+    name, _, answers, *figures = _cells(row)
+    return f"{name:28} {'  '.join(f'{cell:>8}' for cell in figures)}  {answers}"
+
+
+def named(path: Path = TABLE) -> list[str]:
+    """The programs that the page lists."""
+    cells = [line.split(" | ")[0] for line in path.read_text().splitlines() if line.startswith("| `")]
+    return [cell.strip("| `") for cell in cells]
+
+
+def _cells(row: Row) -> list[str]:
+    answers = [f"{what} ({times})" for what, times in row.answers.most_common(MOST_ANSWERS)]
+    if len(row.answers) > MOST_ANSWERS:
+        answers.append(f"{len(row.answers) - MOST_ANSWERS} more")
+    if row.health:
+        answers.append(f"`/healthz` p99 {1000 * p99(row.health):.0f} ms")
+    honest = row.program is None
+    cells = [
+        "honest silos" if row.program is None else f"`{row.program.name}`",
+        "" if row.program is None else row.program.by,
+        ", ".join(answers),
+        f"{100 * row.processor / row.seconds:.0f} %",
+        "" if honest else f"{row.memory / MB:.0f} MB",
+    ]
+    if len(row.waits) > 1 and (row.program is None or row.program.attacked == "aggregator"):
+        cells.append(f"{1000 * p99(row.waits):.0f} ms")
+    if row.program is None or row.program.attacked == "aggregator":
+        cells.append(f"{1000 * max(row.waits):.0f} ms")
+    else:
+        cells.append(f"{1000 * row.waits[0]:.0f} ms")
+    return [*cells, row.verdict or ("" if honest else "yes")]

@@ -1,0 +1,109 @@
+"""A sample of the attacks, each done once: refused as it must be, whatever it costs; and lists of all that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attacks.live_aggregator import LiveAggregator
+from attacks.live_guard import LiveGuard
+from attacks.programs import README, Program, all_programs, readme
+from attacks.run import attempt
+from attacks.table import named
+
+ON_AGGREGATOR = (
+    "bad-failure-reports",
+    "compressed-bodies",
+    "connection-flood",
+    "flipped-updates",
+    "forged-log-lines",
+    "hanging-uploads",
+    "huge-metrics",
+    "large-headers",
+    "missing-proofs",
+    "nested-proofs",
+    "other-protocols",
+    "pipelined-requests",
+    "replayed-proofs",
+    "second-updates",
+    "smuggled-requests",
+    "tasks-of-others",
+    "unparsable-requests",
+)
+ON_GUARD = (
+    "compressed-answers",
+    "cookies",
+    "drop-devices",
+    "drop-links",
+    "false-blobs",
+    "forged-tasks",
+    "large-tasks",
+    "nested-tasks",
+    "odd-failures",
+    "odd-replies",
+    "repeated-exchanges",
+    "untrusted-tasks",
+)
+
+PROGRAMS = {program.name: program for program in all_programs()}
+
+
+@pytest.fixture(scope="module")
+def aggregator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAggregator]:
+    target = LiveAggregator(tmp_path_factory.mktemp("attacks") / "aggregator")
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGuard]:
+    target = LiveGuard(tmp_path_factory.mktemp("attacks") / "guard")
+    yield target
+    target.close()
+
+
+@pytest.mark.parametrize("name", ON_AGGREGATOR)
+def test_aggregator_refuses(name: str, aggregator: LiveAggregator) -> None:
+    assert attempt(PROGRAMS[name], aggregator) == ""
+    assert aggregator.defects() == ""
+    aggregator.play_round()
+
+
+@pytest.mark.parametrize("name", ON_GUARD)
+def test_guard_refuses(name: str, guard: LiveGuard) -> None:
+    assert attempt(PROGRAMS[name], guard) == ""
+    assert guard.defects() == ""
+    guard.answer_honestly()
+
+
+def test_every_program_is_told_from_the_others() -> None:
+    assert len(PROGRAMS) == len(all_programs())
+
+
+@pytest.mark.parametrize("program", all_programs(), ids=lambda program: program.name)
+def test_a_program_is_one_cell_of_a_table_in_each_of_its_texts(program: Program) -> None:
+    for text in (program.what, program.by, program.must):
+        assert text
+        assert "|" not in text
+
+
+def test_the_readme_lists_the_programs_that_exist() -> None:
+    """`python -m attacks --list` writes it."""
+    head, mark, _ = README.read_text().partition("## On a live")
+    assert mark
+    assert README.read_text() == head + readme()
+
+
+def test_the_table_lists_the_programs_that_exist() -> None:
+    """`python -m attacks` writes it."""
+    assert named() == list(PROGRAMS)
+
+
+def test_a_program_that_is_answered_otherwise_is_named(aggregator: LiveAggregator, tmp_path: Path) -> None:
+    def attack(target: LiveAggregator) -> None:
+        target.expect("wrong-job", target.silo.request("GET", target.ask))
+
+    accepted = Program("accepted", "aggregator", "what", "by", "must", True, attack)
+    assert attempt(accepted, aggregator).startswith("NotRefused: answered 200 ")
