@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,12 @@ async def leaving_on_sigterm() -> AsyncIterator[None]:
             os._exit(TERMINATED)
 
 
+def spare_collector() -> None:
+    """Leave what the start has made to the end of the process: a pass over it would stop all requests for long."""
+    gc.collect()
+    gc.freeze()
+
+
 async def serve(
     service: AggregatorService,
     status: StatusSource,
@@ -88,6 +95,7 @@ async def serve(
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
     await runner.setup()
+    spare_collector()
     try:
         await Listener(runner, service.connections, host, port, tls).start()
         log.info("serving job %s on %s:%d", service.engine.identity.name, host, port)

@@ -1,8 +1,9 @@
-"""A request that waits for the next task ends with its connection: whoever hangs up and asks again holds only one."""
+"""A request that waits for the next task ends with its connection, and no request waits for the garbage collector."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from fedsilo_aggregator import http
 from fedsilo_aggregator.http import SILO, AggregatorService
+from fedsilo_aggregator.rounds import spare_collector
 
 
 class Engine:
@@ -38,3 +40,13 @@ async def test_a_held_request_whose_connection_ends_is_not_held_on(monkeypatch: 
     assert not done
     request.protocol.transport = None
     assert (await asyncio.wait_for(answer, 5)).status == 204
+
+
+def test_the_collector_passes_over_nothing_that_the_start_has_made() -> None:
+    made = [object()]
+    try:
+        spare_collector()
+        assert not any(found is made for found in gc.get_objects())
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
