@@ -73,6 +73,7 @@ def snapshot(workdir: Workdir) -> Snapshot:
     found: dict[str, Any] = {
         "model.safetensors": _digest(aggregator / "model.safetensors"),
         "model.json": json.loads((aggregator / "model.json").read_text()),
+        "provenance.json": _digest(aggregator / "provenance.json"),
         "history": [{name: value for name, value in line.items() if name != "seconds"} for line in history],
         "blobs": sorted(path.name for path in (aggregator / "blobs").iterdir()),
         "open exchanges": sorted(path.name for path in (aggregator / "open").iterdir()),
