@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -64,10 +63,13 @@ class Proxy:
                 end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while piece := await reader.read(PIECE_BYTES):
                 await self._pass_on(piece, writer)
             writer.write_eof()
+        except OSError:
+            # The other side must learn of a reset, too, or it would wait for its timeout.
+            writer.transport.abort()
 
     async def _pass_on(self, piece: bytes, writer: asyncio.StreamWriter) -> None:
         if self._left is not None and len(piece) >= self._left:
