@@ -17,12 +17,12 @@ from fedsilo.durable import is_disk_full
 from fedsilo.engine.record import log_line
 from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
+from fedsilo.full_disk import FULL_DISK_SECONDS
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
 from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
 from fedsilo_aggregator.listener import Listener
-from fedsilo_aggregator.startup import DISK_FULL_SECONDS
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -123,7 +123,7 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
                 raise
             message = "the aggregator's disk is full; the round goes on when there is space"
             log.warning(message)
-            await asyncio.sleep(DISK_FULL_SECONDS)
+            await asyncio.sleep(FULL_DISK_SECONDS)
         # Also after a full disk: a round may be stored while there is no space for the next.
         for record in engine.history()[completed:]:
             log.info(log_line(record, engine.rounds))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.durable import is_disk_full, make_directory
@@ -19,15 +17,12 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
+from fedsilo.full_disk import when_there_is_space
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.locking import DirectoryLock
 from fedsilo.methods import registry
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
-
-log = logging.getLogger("fedsilo.aggregator")
-
-T = TypeVar("T")
 
 PATIENCE_SECONDS = 120.0
 """Time that another process gets to leave the directory. Longer than a pod takes to end after its grace
@@ -35,9 +30,6 @@ period, and than an NFS server keeps the locks of a machine that died (90 s)."""
 
 RETRY_SECONDS = 0.25
 """Pause between tries."""
-
-DISK_FULL_SECONDS = 1.0
-"""Pause before a full disk is tried again."""
 
 
 @contextmanager
@@ -48,7 +40,7 @@ def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[Non
     :raises WorkdirConflict: naming the process that held it all the time.
     """
     until = time.monotonic() + patience
-    with when_there_is_space(directory, lambda: _lock_in(directory)) as lock:
+    with when_there_is_space(lambda: _lock_in(directory)) as lock:
         while not lock.acquire():
             if time.monotonic() >= until:
                 raise WorkdirConflict(
@@ -57,7 +49,7 @@ def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[Non
                 )
             time.sleep(RETRY_SECONDS)
         holder = f"process {os.getpid()} on {socket.gethostname()}"
-        when_there_is_space(directory, lambda: lock.write_holder(holder))
+        when_there_is_space(lambda: lock.write_holder(holder))
         yield
 
 
@@ -92,23 +84,5 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     key = SigningKey.load(task_key)
     return when_there_is_space(
-        directory, lambda: RoundEngine(JobStore(directory), identity, workflow, key, config.keys())
+        lambda: RoundEngine(JobStore(directory), identity, workflow, key, config.keys())
     )
-
-
-def when_there_is_space(directory: Path, write: Callable[[], T]) -> T:
-    """Write before there is anything to serve, as often as it takes while the disk is full.
-
-    :param write: safe to repeat.
-    """
-    said = False
-    while True:
-        try:
-            return write()
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            if not said:
-                log.warning("%s: the disk is full (%s); starting when there is space", directory, error)
-            said = True
-        time.sleep(DISK_FULL_SECONDS)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from fedsilo.durable import make_own_directory, require_directory
 from fedsilo.errors import FedsiloError
-from fedsilo.silo.full_disk import when_there_is_space
+from fedsilo.full_disk import when_there_is_space
 
 REMEDY = "remove it, or put the directory back from a backup"
 

@@ -18,9 +18,8 @@ from tests.faults.page_cache import PageCache
 NO_FAULT = "-"
 
 PAUSES = {
-    "fedsilo.silo.full_disk": {"FULL_DISK_SECONDS": 0.1},
-    "fedsilo_aggregator.rounds": {"DISK_FULL_SECONDS": 0.1, "TICK_SECONDS": 0.05},
-    "fedsilo_aggregator.startup": {"DISK_FULL_SECONDS": 0.1},
+    "fedsilo.full_disk": {"FULL_DISK_SECONDS": 0.1},
+    "fedsilo_aggregator.rounds": {"FULL_DISK_SECONDS": 0.1, "TICK_SECONDS": 0.05},
     "fedsilo_agent.guard.client": {"FIRST_RETRY_SECONDS": 0.02, "LAST_RETRY_SECONDS": 0.1},
     "fedsilo_agent.guard.loop": {"REPAIR_SECONDS": 5.0},
     "fedsilo_agent.trainer.inbox": {"REPAIR_SECONDS": 5.0},

@@ -17,6 +17,7 @@ from fedsilo.engine.status_sinks import StatusFile
 from fedsilo.engine.store import JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
+from fedsilo.full_disk import when_there_is_space
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
@@ -29,7 +30,6 @@ from fedsilo_agent.trainer.mailbox import Mailbox
 from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
 from fedsilo_aggregator.rounds import SHUTDOWN_SECONDS, run_rounds
-from fedsilo_aggregator.startup import when_there_is_space
 from tests.protocol.network import MemoryConnector
 from tests.protocol.numeric import Runner
 from tests.protocol.virtual_time import Actor
@@ -130,9 +130,7 @@ def _open_aggregator(process: Process) -> Serving:
     job, directory = world.job, world.disks["aggregator"].root
     key, keys = job.task_key, job.public_keys
     workflow = Workflow(job.method, job.context)
-    engine = when_there_is_space(
-        directory, lambda: RoundEngine(JobStore(directory), job.identity, workflow, key, keys)
-    )
+    engine = when_there_is_space(lambda: RoundEngine(JobStore(directory), job.identity, workflow, key, keys))
     return _aggregate(process, AggregatorService(engine, keys), StatusFile(directory / "status.json"))
 
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
+from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
-from fedsilo.silo.full_disk import done_when_there_is_space
 from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line

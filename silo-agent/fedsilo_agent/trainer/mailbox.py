@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fedsilo.durable import make_directory, remove, unlink, write_durably, write_json, write_with_digest
 from fedsilo.errors import FileDamaged, MethodError
+from fedsilo.full_disk import when_there_is_space
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.drop import damaged_file, write_digests
-from fedsilo.silo.full_disk import when_there_is_space
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume

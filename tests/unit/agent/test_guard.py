@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from fedsilo import full_disk
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.durable import read_json, write_with_digest
 from fedsilo.errors import Problem
-from fedsilo.silo import full_disk
 from fedsilo.silo.drop import write_digests
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors
@@ -254,7 +254,7 @@ async def test_a_full_disk_is_waited_out(
     monkeypatch.setattr(module, name, full_once(getattr(module, name)))
     await scene.run()
     assert len(scene.aggregator.uploads[TASK]) == 1
-    assert "the silo's volume is full" in caplog.text
+    assert "the disk is full" in caplog.text
     assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
 
 

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo import durable
+from fedsilo import durable, full_disk
 from fedsilo.api.silo import Silo
 from fedsilo.durable import DiskStep, write_json, write_with_digest
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.silo import full_disk
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
 from fedsilo_agent.trainer import mailbox as mailbox_module
@@ -291,7 +290,7 @@ def test_a_full_disk_is_waited_out(
     no_personal_model: Any = None
     Trainer(mailbox, runner, no_personal_model).answer(TASK)
     assert json.loads((inbox.volume.drop / TASK / "reply.json").read_bytes())["samples"] == 5
-    assert "the silo's volume is full" in caplog.text
+    assert "the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["tensors", "reply.json", "digests"])

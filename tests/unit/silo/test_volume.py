@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo import durable
+from fedsilo import durable, full_disk
 from fedsilo.durable import DiskStep
 from fedsilo.errors import FileDamaged
-from fedsilo.silo import full_disk
 from fedsilo.silo.volume import MAX_PAUSE_SECONDS, Volume, pauses
 
 

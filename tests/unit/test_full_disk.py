@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedsilo.silo.full_disk import done_when_there_is_space, when_there_is_space
+from fedsilo.full_disk import done_when_there_is_space, when_there_is_space
 
 
 class Disk:
@@ -53,7 +53,7 @@ async def test_an_hour_without_space_is_waited_out(disk: Disk, caplog: pytest.Lo
             else:
                 assert when_there_is_space(disk.write) == "written"
         assert len(caplog.records) == 60, "said once a minute"
-        assert "the silo's volume is full" in caplog.text
+        assert "the disk is full" in caplog.text
 
 
 def test_another_error_is_raised() -> None:

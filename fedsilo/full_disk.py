@@ -1,4 +1,4 @@
-"""A full volume ends neither guard nor trainer: they say so, wait for space and go on where they were.
+"""A full disk ends neither aggregator, guard nor trainer: they say so, wait for space and go on where they were.
 
 What is tried again must be safe to repeat, as after a crash: every file is written beside its place and renamed.
 """
@@ -13,15 +13,15 @@ from typing import TypeVar
 
 from fedsilo.durable import is_disk_full
 
-log = logging.getLogger("fedsilo.volume")
+log = logging.getLogger("fedsilo.disk")
 
 T = TypeVar("T")
 
 FULL_DISK_SECONDS = 1.0
-"""Pause before a full volume is tried again."""
+"""Pause before a full disk is tried again."""
 
 REMINDER_SECONDS = 60.0
-"""Interval at which it is said again that the volume is full."""
+"""Interval at which it is said again that the disk is full."""
 
 
 def when_there_is_space(write: Callable[[], T]) -> T:
@@ -54,7 +54,7 @@ class _Wait:
         self._said = False
 
     def note(self, error: OSError) -> None:
-        """Log that the volume is full.
+        """Log that the disk is full.
 
         :raises OSError: the error itself, if it says anything else.
         """
@@ -62,5 +62,5 @@ class _Wait:
             raise error
         now = time.monotonic()
         if not self._said or now >= self._silent_until:
-            log.warning("the silo's volume is full (%s); going on when there is space", error)
+            log.warning("the disk is full (%s); going on when there is space", error)
             self._said, self._silent_until = True, now + REMINDER_SECONDS
