@@ -13,7 +13,14 @@ from pathlib import Path
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.process import (
+    Arguments,
+    exit_on_sigterm,
+    exit_with_parent,
+    run_event_loop,
+    run_until_done,
+    version,
+)
 from fedsilo_aggregator.config import AggregatorConfig, load_config
 
 
@@ -68,10 +75,6 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
             raise ManifestInvalid(
                 f"--report needs the package {missing.name}; pip install 'fedsilo[operator]'"
             ) from missing
-    import asyncio
-
-    import uvloop
-
     from fedsilo.engine import curves
     from fedsilo.engine.status import StatusSource, failed_status
     from fedsilo.engine.status_sinks import StatusFile, StatusSink, StatusSinks
@@ -102,8 +105,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
                 await serve(service, status, StatusSinks((*sinks, report)), args.host, args.port, tls)
                 return await report.settled()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        unreported = runner.run(serving())
+    unreported = run_event_loop(serving())
     if engine.failure is not None:
         engine.forget_failures()
         raise engine.failure

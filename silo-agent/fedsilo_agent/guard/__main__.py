@@ -8,18 +8,22 @@ guard's. An aggregator that is gone for good cannot say so; the guard's supervis
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
-
-import uvloop
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.probes import probing
-from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.process import (
+    Arguments,
+    exit_on_sigterm,
+    exit_with_parent,
+    run_event_loop,
+    run_until_done,
+    version,
+)
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
@@ -82,8 +86,7 @@ def _run(args: argparse.Namespace) -> None:
                 raise
             await guard.run()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(guarding())
+    run_event_loop(guarding())
 
 
 if __name__ == "__main__":

@@ -227,6 +227,7 @@ class Guard:
 
     async def _finish(self, task: Task) -> None:
         async def record() -> None:
+            self._outbox.record()
             self._inbox.write(task, self._audit.record.acknowledged_before(task.task))
             self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
 

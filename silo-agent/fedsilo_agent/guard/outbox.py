@@ -33,6 +33,7 @@ class Outbox:
         self._client = client
         self._audit = audit
         self._signed: dict[str, str] = {}
+        self._unrecorded: dict[str, str] = {}  # acknowledged updates whose line a full disk did not take
 
     def clear_unfinished(self) -> None:
         """Remove what a crash left of an update that was not on record yet."""
@@ -70,6 +71,9 @@ class Outbox:
 
         :param facts: for the audit line of a refusal.
         """
+        self.record()
+        if not self.holds(task):
+            return
         digest = self._signed[task]
         # A power cut may take the line that says that it was acknowledged. Then the update must be here to ask again:
         # private state would stay behind otherwise.
@@ -79,11 +83,24 @@ class Outbox:
         except Problem as problem:
             await self.drop(task, problem, **facts)
         else:
+            self._unrecorded[task] = digest
+            self.record()
+
+    def record(self) -> None:
+        """Put on record what was acknowledged, and let go of it.
+
+        The aggregator may be gone by the time at which there is space for the line, so it is not asked again.
+
+        :raises OSError: when the disk is full; the same can be done again.
+        """
+        for task, digest in list(self._unrecorded.items()):
             self._audit.write("acknowledged", task=task, digest=digest)
+            del self._unrecorded[task]
             self._remove(task)
 
     async def settle(self) -> bool:
         """Send what was signed and not acknowledged so far; whether there was any."""
+        self.record()
         held = [path.stem for path in sorted(self._directory.glob("*.update")) if self.holds(path.stem)]
         for task in held:
             await self.send(task)

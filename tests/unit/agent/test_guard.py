@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo import full_disk
+from fedsilo import durable, full_disk
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
@@ -255,6 +255,27 @@ async def test_a_full_disk_is_waited_out(
     await scene.run()
     assert len(scene.aggregator.uploads[TASK]) == 1
     assert "the disk is full" in caplog.text
+    assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
+
+
+async def test_an_acknowledgement_for_which_there_is_no_space_is_not_asked_for_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregator may have ended by the time at which the line can be written."""
+    tries: list[str] = []
+    append = durable.append_durably
+
+    def on_a_full_disk(path: Path, line: str) -> None:
+        if '"acknowledged"' in line and len(tries) < 3:
+            tries.append(line)
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        append(path, line)
+
+    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "append_durably", on_a_full_disk)
+    await scene.run()
+    assert len(tries) == 3
+    assert len(scene.aggregator.uploads[TASK]) == 1
     assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
 
 
