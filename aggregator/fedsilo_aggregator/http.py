@@ -112,19 +112,22 @@ class AggregatorService:
 
     @web.middleware
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        # An error that a local name keeps would keep the body so far, too, until the garbage collector comes by.
         try:
             return await handler(request)
-        except Problem as found:
-            problem = found
+        except Problem as problem:
+            return self._refusal(request, problem)
         except web.HTTPException as found:
-            problem = Problem("malformed", f"{request.method} {request.raw_path}: {found.reason}")
+            text = f"{request.method} {request.raw_path}: {found.reason}"
+            return self._refusal(request, Problem("malformed", text))
         except (OSError, web.RequestPayloadError) as error:
             if error is request.content.exception():
-                problem = _unreadable_body(error)
-            elif isinstance(error, OSError) and (failed := storage_problem(error, "nothing was kept")):
-                problem = failed
-            else:
-                raise
+                return self._refusal(request, _unreadable_body(error))
+            if isinstance(error, OSError) and (failed := storage_problem(error, "nothing was kept")):
+                return self._refusal(request, failed)
+            raise
+
+    def _refusal(self, request: web.Request, problem: Problem) -> web.Response:
         with concerning(silo=_name(request)):
             response = self.refuse(f"{request.method} {request.raw_path}", problem, request.get(SILO, "-"))
         response.headers.update(request.get(HEADERS, {}))

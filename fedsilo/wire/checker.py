@@ -58,7 +58,9 @@ class UpdateChecker:
         self._received = 0
         self._signed = bytearray()  # header and signature, until both are complete
         self._open: deque[_BlockCheck] = deque()
-        self._refusal: Problem | None = None
+        self._refusal: tuple[str, str] | None = (
+            None  # its code and detail: a kept error would keep what was fed
+        )
 
     def feed(self, data: bytes | memoryview) -> None:
         """Take the next bytes.
@@ -66,7 +68,7 @@ class UpdateChecker:
         :raises Problem: any code that docs/wire.md lists for an update, except `truncated`.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise Problem(*self._refusal)
         view = memoryview(data).cast("B")
         self._whole.update(view)
         self._received += len(view)
@@ -81,7 +83,7 @@ class UpdateChecker:
             if self.header is not None and len(view) > 0:
                 raise Problem("too-long", f"update: {len(view)} bytes after its end; nothing may follow")
         except Problem as refusal:
-            self._refusal = refusal
+            self._refusal = refusal.code, refusal.detail
             raise
 
     def finish(self) -> AcceptedUpdate:
@@ -90,7 +92,7 @@ class UpdateChecker:
         :raises Problem: `truncated`, or what `feed` refused before.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise Problem(*self._refusal)
         if self.header is None or self._open:
             where = f"block {self._open[0].name}" if self._open else "the header"
             raise Problem(
@@ -179,6 +181,6 @@ class _BlockCheck:
             raise Problem(
                 "digest-mismatch", f"block {self.name}: not the bytes of its digest; send the update again"
             )
-        if self._content.fault is not None:
-            raise self._content.fault
+        if (fault := self._content.fault) is not None:
+            raise Problem(fault.code, fault.detail)
         self.complete = True

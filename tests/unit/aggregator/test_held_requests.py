@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from fedsilo.errors import Problem
 from fedsilo_aggregator import http
 from fedsilo_aggregator.http import SILO, AggregatorService
 from fedsilo_aggregator.rounds import spare_collector
@@ -50,3 +52,24 @@ def test_the_collector_passes_over_nothing_that_the_start_has_made() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+async def test_a_refusal_leaves_no_garbage_that_holds_a_body() -> None:
+    service = AggregatorService(Engine(), {})  # type: ignore[arg-type]
+    refused: list[weakref.ref[Problem]] = []
+
+    def problem() -> Problem:
+        made = Problem("malformed", "for a body of a megabyte")
+        refused.append(weakref.ref(made))
+        return made
+
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        raise problem()
+
+    gc.disable()
+    try:
+        response = await service._problems(make_mocked_request("PATCH", "/"), handler)
+        assert response.status == 400
+        assert refused[0]() is None
+    finally:
+        gc.enable()

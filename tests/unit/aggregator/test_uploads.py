@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -84,6 +85,27 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "zeros where the payload began": lambda update: update[:-200] + bytes(180),
     "more than all of it": lambda update: update + bytes(100),
 }
+
+
+@pytest.mark.parametrize("position", [30, -5], ids=["header", "payload"])
+async def test_a_refused_update_is_not_kept_for_the_garbage_collector(
+    position: int, exchange: Exchange, update: bytes
+) -> None:
+    uploads = restarted(exchange)
+    damaged = flipped(update, position % len(update))
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(3):
+            with pytest.raises(Problem):
+                await send(uploads, damaged)
+        gc.collect()
+        assert [found for found in gc.garbage if isinstance(found, memoryview | bytearray)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
