@@ -11,19 +11,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 
 log = logging.getLogger("fedsilo")
-
-T = TypeVar("T")
-
-BROKEN_TLS = "Fatal error on SSL protocol"
-"""What uvloop says of TLS whose connection is gone."""
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -101,27 +96,6 @@ def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION
         _write_termination_message(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
         return FedsiloError.exit_code
     return 0
-
-
-def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run it on an event loop of uvloop, which the roles that speak HTTP have installed."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.get_loop().set_exception_handler(report_loop_error)
-        return runner.run(main)
-
-
-def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What an event loop does with an error that no code of ours can catch.
-
-    TLS over a connection that has just been closed is one for uvloop, with a traceback; for us it is a connection that
-    broke, which whoever used it has noticed.
-    """
-    if context.get("message") == BROKEN_TLS:
-        log.debug("a connection broke: %s", context.get("exception"))
-    else:
-        loop.default_exception_handler(context)
 
 
 def _write_termination_message(path: Path, reason: str, message: str) -> None:

@@ -13,14 +13,7 @@ from pathlib import Path
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.process import (
-    Arguments,
-    exit_on_sigterm,
-    exit_with_parent,
-    run_event_loop,
-    run_until_done,
-    version,
-)
+from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import AggregatorConfig, load_config
 
 
@@ -78,6 +71,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     from fedsilo.engine import curves
     from fedsilo.engine.status import StatusSource, failed_status
     from fedsilo.engine.status_sinks import StatusFile, StatusSink, StatusSinks
+    from fedsilo.event_loop import run_event_loop
     from fedsilo.probes import probing
     from fedsilo_aggregator.http import AggregatorService
     from fedsilo_aggregator.metrics import exposition

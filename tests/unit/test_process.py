@@ -16,14 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
-from fedsilo.process import (
-    BROKEN_TLS,
-    MAX_TERMINATION_BYTES,
-    Arguments,
-    report_loop_error,
-    run_until_done,
-    termination_message,
-)
+from fedsilo.process import MAX_TERMINATION_BYTES, Arguments, run_until_done, termination_message
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -121,14 +114,3 @@ def test_sigterm_ends_a_process_that_computes() -> None:
         process.stdout.readline()
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(10) == 143
-
-
-def test_a_connection_that_breaks_under_tls_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        report_loop_error(loop, {"message": BROKEN_TLS, "exception": RuntimeError("the handler is closed")})
-        assert caplog.text == ""
-        report_loop_error(loop, {"message": "a defect", "exception": RuntimeError("of ours")})
-        assert "of ours" in caplog.text
-    finally:
-        loop.close()
