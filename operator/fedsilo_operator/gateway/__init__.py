@@ -1,0 +1,1 @@
+"""The gateway: the one address at which institutions outside of the cluster reach the hub."""
