@@ -15,16 +15,19 @@ from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, Ver
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
 from fedsilo.wire.request import sign_request, verify_request
+from fedsilo.wire.statement import DECISION, OFFER, sign_statement, verify_statement
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, write_update
 
 __all__ = [
+    "DECISION",
     "DTYPES",
     "FINISH",
     "KINDS",
     "MAX_BLOCK_BYTES",
     "MAX_ENVELOPE_BYTES",
+    "OFFER",
     "PROVENANCE",
     "REQUEST",
     "STATUS",
@@ -63,11 +66,13 @@ __all__ = [
     "seal_chain",
     "seal_task",
     "sign_request",
+    "sign_statement",
     "signed_part",
     "spec_of",
     "specs_of",
     "task_digest",
     "verify_request",
+    "verify_statement",
     "write_blob",
     "write_tensors",
     "write_update",

@@ -71,6 +71,28 @@ HEADER = UpdateHeader(
     metrics={"loss": 0.75},
     blocks=(),
 )
+DECISION_FIELDS: dict[str, Any] = {
+    "silo": SENDER,
+    "proposal": hashlib.sha256(b"proposal").hexdigest(),
+    "decision": "Refused",
+    "objections": [
+        {"reason": "PolicyRefused", "message": "Silo north: policy.maxRounds is 10, the job has 20 rounds."},
+        {
+            "reason": "ApprovalRefused",
+            "message": "Silo north: the institution refused the job (nicht im März).",
+        },
+    ],
+    "decidedBy": "dr.meyer@north.example",
+    "decidedAt": "2027-01-15T08:00:00Z",
+    "time": "2027-01-15T08:00:01Z",
+}
+OFFER_FIELDS: dict[str, Any] = {
+    "silo": SENDER,
+    "publicKey": SILO.verify_key.to_text(),
+    "datasets": [{"name": "scans", "classes": 2, "inputShape": [1, 64, 64]}],
+    "policy": {"minSamplesPerClass": 5, "manualApproval": True},
+    "time": "2027-01-15T08:00:01Z",
+}
 REQUEST: dict[str, Any] = {
     "job": HEADER.job,
     "method": "GET",

@@ -13,9 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fedsilo.canonical import canonical_json
 from fedsilo.wire import (
+    DECISION,
+    OFFER,
     seal_chain,
     sign_request,
+    sign_statement,
     task_digest,
     write_tensors,
     write_update,
@@ -27,9 +31,11 @@ from tests.vectors.example import (
     CHAIN_END,
     CONTENTS,
     CONTRACT,
+    DECISION_FIELDS,
     HEADER,
     KEYS,
     NOW,
+    OFFER_FIELDS,
     REQUEST,
     SEEDS,
     SENDER,
@@ -81,6 +87,41 @@ def requests() -> list[dict[str, Any]]:
         found.append(
             {"authorization": value, "request": request, "sender" if "/" in outcome else "code": outcome}
         )
+    return found
+
+
+def statements() -> list[dict[str, Any]]:
+    """Statements of a silo with the bytes that are signed; and others with the code of their refusal."""
+    decision = sign_statement(DECISION, DECISION_FIELDS, SILO)
+    offer = sign_statement(OFFER, OFFER_FIELDS, SILO)
+    reordered = dict(reversed(decision.items())) | {"note": None}
+    admitted = decision | {"decision": "Admitted", "objections": []}
+    cases: list[tuple[str, dict[str, Any], str, str]] = [
+        (DECISION, decision, "", "a silo refuses a proposal"),
+        (OFFER, offer, "", "what a silo offers"),
+        (DECISION, reordered, "", "another order of keys, and a null: the same statement"),
+        (DECISION, admitted, "signature-invalid", "a refusal made an admission"),
+        (DECISION, decision | {"note": "x"}, "signature-invalid", "a field that was not signed"),
+        (DECISION, offer, "signature-invalid", "signed in the domain of offers"),
+        (
+            DECISION,
+            sign_statement(DECISION, DECISION_FIELDS, KEYS["aggregator"]),
+            "signature-invalid",
+            "by another",
+        ),
+        (
+            DECISION,
+            decision | {"signature": decision["signature"][:-2]},
+            "malformed",
+            "no padding of the base64",
+        ),
+        (DECISION, decision | {"share": 0.5}, "malformed", "a fraction"),
+    ]
+    found = []
+    for domain, statement, code, means in cases:
+        unsigned = {name: value for name, value in statement.items() if name != "signature"}
+        outcome = {"code": code} if code else {"message": canonical_json(unsigned).decode()}
+        found.append({"domain": domain, "statement": statement, "means": means} | outcome)
     return found
 
 
@@ -140,6 +181,7 @@ def make(directory: Path) -> None:
             "tensors": {name: array.tobytes().hex() for name, array in tensors.items()},
         },
         "requests": requests(),
+        "statements": statements(),
         "refused": refused,
     }
     (directory / "vectors.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -34,7 +34,15 @@ SILENCE_SECONDS = 90.0
 """Longest time without a byte from an aggregator, which answers a long poll after 60 s."""
 
 _REQUEST_HEADERS = frozenset(
-    {"Authorization", "Content-Length", "Content-Type", "Range", "Upload-Digest", "Upload-Length", "Upload-Offset"}
+    {
+        "Authorization",
+        "Content-Length",
+        "Content-Type",
+        "Range",
+        "Upload-Digest",
+        "Upload-Length",
+        "Upload-Offset",
+    }
 )
 _ANSWER_HEADERS = frozenset(
     {
@@ -156,7 +164,9 @@ class Forwarding:
     @contextmanager
     def _counted(self, silo: str) -> Iterator[None]:
         if self._open[silo] >= self._max_connections:
-            raise Problem("too-many-requests", f"{silo} has {self._open[silo]} requests under way; end one of them")
+            raise Problem(
+                "too-many-requests", f"{silo} has {self._open[silo]} requests under way; end one of them"
+            )
         self._open[silo] += 1
         try:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -22,6 +23,7 @@ from fedsilo.wire import (
     open_update,
     task_digest,
     verify_request,
+    verify_statement,
 )
 from tests.paths import ROOT
 from tests.unit.wire.examples import refusal
@@ -107,6 +109,22 @@ def test_requests_are_judged_as_they_should(vector: dict[str, Any]) -> None:
     else:
         with refusal(vector["code"]):
             verify_request(vector["authorization"], {TASK.silo: KEYS["silo"]}, **request)
+
+
+@pytest.mark.parametrize("vector", DOCUMENT["statements"], ids=lambda vector: vector["means"])
+def test_statements_are_judged_as_they_should(vector: dict[str, Any]) -> None:
+    domain, statement = vector["domain"], vector["statement"]
+    if "code" in vector:
+        with refusal(vector["code"]):
+            verify_statement(domain, statement, KEYS["silo"])
+        return
+    verify_statement(domain, statement, KEYS["silo"])
+    # As another implementation would: the message stands in the vector.
+    KEYS["silo"].verify(domain, vector["message"].encode(), base64.b64decode(statement["signature"]))
+    signed = json.loads(vector["message"])
+    assert signed == {
+        name: value for name, value in statement.items() if name != "signature" and value is not None
+    }
 
 
 def test_there_are_enough_refusals_and_no_file_is_left_over() -> None:
