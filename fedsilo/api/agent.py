@@ -6,6 +6,7 @@ let pass, so it carries the frozen job and everything needed to recognise the ag
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -34,6 +35,16 @@ from fedsilo.api.job import FederatedJobSpec
 Certificate = Annotated[
     str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----\n[\s\S]+-----END CERTIFICATE-----\s*$")
 ]
+
+
+def agent_name(job: str, uid: str, namespace: str, silo: str) -> str:
+    """Name of the SiloAgent of a job in a silo, 40 characters at most.
+
+    :param job: name of the job; `uid`: its identity.
+    :param namespace: of the silo.
+    """
+    digest = hashlib.sha256(f"{uid} {namespace}/{silo}".encode()).hexdigest()[:8]
+    return f"{job[:15].rstrip('-')}-{silo[:14].rstrip('-')}-{digest}"
 
 
 class FrozenJob(Fields):

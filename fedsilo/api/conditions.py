@@ -29,6 +29,19 @@ UNREADABLE = "Unreadable"
 """Reason of `Accepted` or `Admitted` when the operator cannot read what another version of it created or started."""
 
 
+class ObjectionReason(StrEnum):
+    """Why a silo does not admit a job, the gravest first; a reason of the agent's condition `Admitted`."""
+
+    TRUST_BROKEN = "TrustBroken"
+    MANIFEST_INVALID = "ManifestInvalid"
+    METHOD_ERROR = "MethodError"
+    POLICY_REFUSED = "PolicyRefused"
+    DATASET_MISSING = "DatasetMissing"
+    DATA_INVALID = "DataInvalid"
+    APPROVAL_REFUSED = "ApprovalRefused"
+    APPROVAL_PENDING = "ApprovalPending"
+
+
 class JobPhase(StrEnum):
     """One word that sums up the conditions of a FederatedJob, for people; nothing is decided by it."""
 

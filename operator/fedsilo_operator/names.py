@@ -5,8 +5,7 @@ Every name is short enough for the suffixes that a Job adds to its pods (63 char
 
 from __future__ import annotations
 
-import hashlib
-
+from fedsilo.api import agent
 from fedsilo_operator.objects import (
     AGENT,
     COMPONENT,
@@ -38,8 +37,7 @@ def claim_name(job: Ref, uid: str) -> str:
 
 def agent_name(job: Ref, uid: str, silo: Ref) -> str:
     """Name of the SiloAgent of a job in a silo, 40 characters at most."""
-    digest = hashlib.sha256(f"{uid} {silo}".encode()).hexdigest()[:8]
-    return f"{job.name[:15].rstrip('-')}-{silo.name[:14].rstrip('-')}-{digest}"
+    return agent.agent_name(job.name, uid, silo.namespace, silo.name)
 
 
 def job_labels(job: Ref, uid: str, component: str) -> dict[str, str]:

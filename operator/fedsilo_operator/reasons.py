@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedsilo.api import conditions
+from fedsilo.api.conditions import ObjectionReason
 
 
 class Reason(StrEnum):
@@ -19,7 +20,7 @@ class Reason(StrEnum):
     ACCEPTED = "Accepted"
     UNVERIFIED = conditions.UNVERIFIED
     UNREADABLE = conditions.UNREADABLE
-    MANIFEST_INVALID = "ManifestInvalid"
+    MANIFEST_INVALID = ObjectionReason.MANIFEST_INVALID
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"
     KEY_PENDING = "KeyPending"
@@ -29,11 +30,11 @@ class Reason(StrEnum):
     # Admission by the silos
     ADMITTED = "Admitted"
     ADMITTING = "Admitting"
-    POLICY_REFUSED = "PolicyRefused"
-    APPROVAL_PENDING = "ApprovalPending"
-    APPROVAL_REFUSED = "ApprovalRefused"
-    DATASET_MISSING = "DatasetMissing"
-    TRUST_BROKEN = "TrustBroken"
+    POLICY_REFUSED = ObjectionReason.POLICY_REFUSED
+    APPROVAL_PENDING = ObjectionReason.APPROVAL_PENDING
+    APPROVAL_REFUSED = ObjectionReason.APPROVAL_REFUSED
+    DATASET_MISSING = ObjectionReason.DATASET_MISSING
+    TRUST_BROKEN = ObjectionReason.TRUST_BROKEN
 
     # Pods
     STARTING = "Starting"
@@ -54,7 +55,7 @@ class Reason(StrEnum):
     # Ends
     COMPLETE = "Complete"
     FINISHED = "Finished"
-    DATA_INVALID = "DataInvalid"
+    DATA_INVALID = ObjectionReason.DATA_INVALID
     QUORUM_LOST = "QuorumLost"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     SILO_FAILED = "SiloFailed"
@@ -63,7 +64,7 @@ class Reason(StrEnum):
     WORKDIR_CONFLICT = "WorkdirConflict"
     FILE_DAMAGED = "FileDamaged"
     STORAGE_FAILED = "StorageFailed"
-    METHOD_ERROR = "MethodError"
+    METHOD_ERROR = ObjectionReason.METHOD_ERROR
     PROTOCOL_PROBLEM = "ProtocolProblem"
     INTERNAL_ERROR = "InternalError"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -10,17 +9,18 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.agent import Proposal, SiloAgent
-from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.conditions import AgentPhase, ConditionType, ObjectionReason
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
 from fedsilo.process import version
+from fedsilo.silo.admission import Ruling, rule
+from fedsilo.silo.objections import Objection
 from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo.objections import admission_note, objections
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.workloads.agent import (
     GUARD,
@@ -42,7 +42,7 @@ class AdmissionDecision:
     :param status: of the condition `Admitted`.
     :param phase: of an agent that does not run because of it.
     :param parsed: what the children are made from; None unless the job is admitted.
-    :param proposal: what the silo decided on, or has yet to decide on; None where that cannot be read.
+    :param ruling: what the silo says to which proposal; None where that cannot be read.
     :param present: agent and Silo as they are now, whatever was decided; None where either cannot be read.
     :param unreadable: whether this version of the operator cannot read it, so that pods of another stay as they are.
     """
@@ -51,7 +51,7 @@ class AdmissionDecision:
     diagnosis: Diagnosis
     phase: AgentPhase = AgentPhase.REFUSED
     parsed: ParsedAgent | None = None
-    proposal: Proposal | None = None
+    ruling: Ruling | None = None
     present: ParsedAgent | None = None
     unreadable: bool = False
 
@@ -59,6 +59,11 @@ class AdmissionDecision:
     def admitted(self) -> bool:
         """Whether the silo admits the job now; it may change its mind."""
         return self.parsed is not None
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """What the silo decided on, or has yet to decide on."""
+        return None if self.ruling is None else self.ruling.proposal
 
 
 def decide(seen: AgentObservation, now: datetime, settings: Settings) -> AdmissionDecision:
@@ -87,15 +92,15 @@ def decide(seen: AgentObservation, now: datetime, settings: Settings) -> Admissi
         seen.image(GUARD) or guard_image(typed_silo, settings),
     )
     parsed = ParsedAgent(typed_agent, typed_silo, agent)
-    found = objections(typed_agent, typed_silo, proposal, now, "configuration" in status_of(agent))
-    if found:
-        return replace(_refused(found, proposal), present=parsed)
+    ruling = rule(typed_agent, typed_silo, proposal, now, "configuration" in status_of(agent))
+    if ruling.objections:
+        return _refused(ruling, parsed)
     # Guard and trainer must read what they began with.
     if (changed := _changed_configuration(seen, parsed)) is not None:
-        broken = Diagnosis(Reason.TRUST_BROKEN, changed)
-        return AdmissionDecision("False", broken, proposal=proposal, present=parsed)
-    note = Diagnosis(Reason.ADMITTED, admission_note(typed_agent, typed_silo))
-    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed, proposal, parsed)
+        broken = replace(ruling, objections=(Objection(ObjectionReason.TRUST_BROKEN, changed),))
+        return _refused(broken, parsed)
+    note = Diagnosis(Reason.ADMITTED, ruling.note)
+    return AdmissionDecision("True", note, AgentPhase.ADMITTED, parsed, ruling, parsed)
 
 
 def _pending(status: Status, reason: Reason, text: str) -> AdmissionDecision:
@@ -111,11 +116,12 @@ def _unreadable(fault: str) -> AdmissionDecision:
     return AdmissionDecision("Unknown", found, AgentPhase.PENDING, unreadable=True)
 
 
-def _refused(found: Sequence[Diagnosis], proposal: Proposal) -> AdmissionDecision:
-    waits = all(objection.reason == Reason.APPROVAL_PENDING for objection in found)
+def _refused(ruling: Ruling, present: ParsedAgent) -> AdmissionDecision:
+    found = ruling.objections
+    waits = all(objection.reason == ObjectionReason.APPROVAL_PENDING for objection in found)
     message = " ".join(objection.message for objection in found)
     phase = AgentPhase.APPROVAL_PENDING if waits else AgentPhase.REFUSED
-    return AdmissionDecision("False", Diagnosis(found[0].reason, message), phase, proposal=proposal)
+    return AdmissionDecision("False", Diagnosis(Reason(found[0].reason), message), phase, ruling=ruling, present=present)
 
 
 def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str | None:

@@ -14,8 +14,7 @@ from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.observed import Object
 from fedsilo.api.proposal import proposal_digest, propose
 from fedsilo.api.silo import Silo
-from fedsilo_operator.reasons import Diagnosis
-from fedsilo_operator.silo.objections import admission_note, objections
+from fedsilo.silo.objections import Objection, admission_note, objections
 from tests.unit.operator.golden import sentences
 from tests.unit.operator.silo.harness import (
     CERTIFICATE,
@@ -181,7 +180,7 @@ def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
     return SiloAgent.model_validate(one), Silo.model_validate(offer)
 
 
-def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Diagnosis]:
+def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Objection]:
     one, offer = parsed(edits)
     return objections(one, offer, proposal_of(one), START, has_begun)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from dataclasses import dataclass
 
-from fedsilo.api.agent import Proposal, SiloAgent
+from fedsilo.api.agent import Proposal, SiloAgent, agent_name
+from fedsilo.api.conditions import ObjectionReason
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import ABSENT, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
@@ -18,14 +20,22 @@ from fedsilo.api.text import comma_separated
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
-from fedsilo_operator.names import agent_name
-from fedsilo_operator.objects import Ref
-from fedsilo_operator.reasons import Diagnosis, Reason
+
+
+@dataclass(frozen=True)
+class Objection:
+    """What a silo has against a job.
+
+    :param message: the silo, the field, the value and the remedy, as a sentence.
+    """
+
+    reason: ObjectionReason
+    message: str
 
 
 def objections(
     agent: SiloAgent, silo: Silo, proposal: Proposal, now: datetime, has_begun: bool
-) -> list[Diagnosis]:
+) -> list[Objection]:
     """Every objection of the silo to its part in the job; empty when it admits the job.
 
     The gravest come first: broken trust, then what the policy forbids, then what a person has to decide.
@@ -41,7 +51,7 @@ def objections(
         *_dataset(agent, silo),
         *_decision(agent, silo, proposal, has_begun),
     )
-    return [Diagnosis(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
+    return [Objection(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
 
 
 def admission_note(agent: SiloAgent, silo: Silo) -> str:
@@ -69,47 +79,54 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
     return text
 
 
-def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
+def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]]:
     frozen, trust = agent.spec.job, agent.spec.trust
     here, there = agent.metadata.namespace, silo.metadata.namespace
     if here != there or agent.spec.silo.namespace != there or agent.spec.silo.name != silo.metadata.name:
         remedy = "delete this SiloAgent, the operator makes the right one"
         yield (
-            Reason.TRUST_BROKEN,
+            ObjectionReason.TRUST_BROKEN,
             f"the SiloAgent lies in namespace {here} and is for {agent.spec.silo}; {remedy}",
         )
-    expected = agent_name(Ref(frozen.namespace, frozen.name), frozen.uid, Ref(there, silo.metadata.name))
+    expected = agent_name(frozen.name, frozen.uid, there, silo.metadata.name)
     if agent.metadata.name != expected:
         remedy = "delete it, the operator makes the right one"
-        yield Reason.TRUST_BROKEN, f"the SiloAgent is called {agent.metadata.name}, not {expected}; {remedy}"
+        yield (
+            ObjectionReason.TRUST_BROKEN,
+            f"the SiloAgent is called {agent.metadata.name}, not {expected}; {remedy}",
+        )
     digest = spec_digest(frozen.spec)
     if digest != frozen.spec_digest:
         problem = (
             f"spec.job.specDigest is {frozen.spec_digest[:12]}, the specification beside it has {digest[:12]}"
         )
-        yield Reason.TRUST_BROKEN, f"{problem}; delete the job and create it again"
+        yield ObjectionReason.TRUST_BROKEN, f"{problem}; delete the job and create it again"
     published = silo.status.public_key
     if trust.public_key != published:
         problem = f"status.publicKey is {published}, the job was made for {trust.public_key}"
         remedy = "restore the key, or delete the job and create it again"
-        yield Reason.TRUST_BROKEN, f"{problem}; {remedy}"
+        yield ObjectionReason.TRUST_BROKEN, f"{problem}; {remedy}"
 
 
-def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[Reason, str]]:
+def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[ObjectionReason, str]]:
     job = agent.spec.job
     try:
         departure = policy.declared(job.spec)
     except FedsiloError as error:
         remedy = "correct spec.method.config, or the method that this operator has installed"
         text = " ".join(str(error).split())
-        reason = Reason.MANIFEST_INVALID if isinstance(error, ManifestInvalid) else Reason.METHOD_ERROR
+        reason = (
+            ObjectionReason.MANIFEST_INVALID
+            if isinstance(error, ManifestInvalid)
+            else ObjectionReason.METHOD_ERROR
+        )
         yield reason, f"cannot tell what method {job.spec.method.name} sends ({text}); {remedy}"
         departure = None
     for text in policy.objections(silo, job, departure, now):
-        yield Reason.POLICY_REFUSED, text
+        yield ObjectionReason.POLICY_REFUSED, text
 
 
-def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[Reason, str]]:
+def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[ObjectionReason, str]]:
     """An image's digest is its content (OCI image specification), so the registry it comes from does not matter."""
     allowed = silo.spec.policy.trainer_images
     if allowed is None:
@@ -120,37 +137,37 @@ def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[Reason, str]]:
     without = "" if digest else ", which is named without a digest"
     remedy = policy.choose(allowed, "spec.agents.image")
     yield (
-        Reason.POLICY_REFUSED,
+        ObjectionReason.POLICY_REFUSED,
         f"policy.trainerImages allows {comma_separated(allowed)}, not {trainer_image}{without}; {remedy}",
     )
 
 
-def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[Reason, str]]:
+def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]]:
     name = agent.spec.job.spec.data.dataset
     dataset = silo.dataset(name)
     if dataset is None:
         offered = comma_separated([dataset.name for dataset in silo.spec.datasets])
         remedy = "use one of these in spec.data.dataset, or ask the institution to offer it"
-        yield Reason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
+        yield ObjectionReason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
         return
     for path, value, problem, remedy in check_dataset(dataset):
         given = "" if value is ABSENT else f" ({value_text(value)})"
         place = f"{path}{given} of dataset {name}"
-        yield Reason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
+        yield ObjectionReason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
 
 
 def _decision(
     agent: SiloAgent, silo: Silo, proposal: Proposal, has_begun: bool
-) -> Iterator[tuple[Reason, str]]:
+) -> Iterator[tuple[ObjectionReason, str]]:
     """A refusal counts even where no approval is required: a person refused this very specification."""
     rules = silo.spec.policy
     decision = decision_on(rules.approvals, proposal, has_begun)
     if decision is not None and decision.decision == "Refused":
         note = decision.note.rstrip(". ") or "no note"
         remedy = "settle it with the institution, which can change its entry in policy.approvals"
-        yield Reason.APPROVAL_REFUSED, f"the institution refused the job ({note}); {remedy}"
+        yield ObjectionReason.APPROVAL_REFUSED, f"the institution refused the job ({note}); {remedy}"
     elif decision is None and rules.manual_approval:
-        yield Reason.APPROVAL_PENDING, _pending(agent, silo, proposal)
+        yield ObjectionReason.APPROVAL_PENDING, _pending(agent, silo, proposal)
 
 
 def _pending(agent: SiloAgent, silo: Silo, proposal: Proposal) -> str:
