@@ -14,10 +14,11 @@ from aiohttp.abc import AbstractStreamWriter
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
+from fedsilo.listener import Connections
 from fedsilo.logs import concerning
-from fedsilo.wire import FINISH, VerifyKey, problem_document, verify_request
-from fedsilo.wire.problems import STATUS, one_line
-from fedsilo_aggregator.listener import Connections
+from fedsilo.refusals import problem_response, unreadable_body
+from fedsilo.wire import FINISH, VerifyKey, verify_request
+from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.request_fields import (
     MAX_FAILURE_BYTES,
     failure_report,
@@ -122,7 +123,7 @@ class AggregatorService:
             return self._refusal(request, Problem("malformed", text))
         except (OSError, web.RequestPayloadError) as error:
             if error is request.content.exception():
-                return self._refusal(request, _unreadable_body(error))
+                return self._refusal(request, unreadable_body(error))
             if isinstance(error, OSError) and (failed := storage_problem(error, "nothing was kept")):
                 return self._refusal(request, failed)
             raise
@@ -269,27 +270,10 @@ class _CountedFile(web.FileResponse):
         return writer
 
 
-def _unreadable_body(error: Exception) -> Problem:
-    """A body that did not come whole, for which its sender may not be to blame, or not in the form of its headers."""
-    if isinstance(error, web.RequestPayloadError):
-        return Problem("malformed", f"the body cannot be read: {error}")
-    return Problem("interrupted", "the connection ended before the body was whole")
-
-
 def _name(request: web.Request) -> str | None:
     """Name of the silo, once it has proven its identity."""
     reference = request.get(SILO)
     return None if reference is None else reference.rpartition("/")[2]
-
-
-def problem_response(problem: Problem) -> web.Response:
-    """A refusal as RFC 9457 problem details; the code also as a header, since an answer to HEAD has no body."""
-    return web.json_response(
-        problem_document(problem),
-        status=STATUS[problem.code],
-        content_type="application/problem+json",
-        headers={"Problem": problem.code},
-    )
 
 
 def _hang_up(request: web.Request) -> Callable[[], None]:

@@ -18,11 +18,11 @@ from fedsilo.engine.record import log_line
 from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
 from fedsilo.full_disk import FULL_DISK_SECONDS
+from fedsilo.listener import Listener
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
-from fedsilo_aggregator.connections import RefusingRunner
+from fedsilo.refusals import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
-from fedsilo_aggregator.listener import Listener
 
 log = logging.getLogger("fedsilo.aggregator")
 

@@ -11,7 +11,7 @@ import contextlib
 import time
 
 from attacks.live_aggregator import LiveAggregator
-from fedsilo_aggregator.listener import UNPROVEN_SECONDS
+from fedsilo.listener import UNPROVEN_SECONDS
 
 ONCE = True
 NUMBER = 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.proposal import decision_on
@@ -26,12 +27,12 @@ class Ruling:
     approval: Approval | None = None
 
 
-def rule(agent: SiloAgent, silo: Silo, proposal: Proposal, has_begun: bool) -> Ruling:
+def rule(agent: SiloAgent, silo: Silo, proposal: Proposal, now: datetime, has_begun: bool) -> Ruling:
     """What the silo, as it is now, says to a proposal.
 
     :param has_begun: whether guard and trainer of this very agent were made before.
     """
-    found = tuple(objections(agent, silo, proposal, has_begun))
+    found = tuple(objections(agent, silo, proposal, now, has_begun))
     note = "" if found else admission_note(agent, silo)
     approval = decision_on(silo.spec.policy.approvals, proposal, has_begun)
     return Ruling(str(silo), proposal, found, note, approval)

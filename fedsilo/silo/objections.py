@@ -7,8 +7,8 @@ again with the exact contract. Here is the rest: trust, the dataset, the trainer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from dataclasses import dataclass
+from datetime import datetime
 
 from fedsilo.api.agent import Proposal, SiloAgent, agent_name
 from fedsilo.api.conditions import ObjectionReason

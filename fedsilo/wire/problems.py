@@ -43,7 +43,9 @@ STATUS: dict[str, int] = {
     "not-finite": 422,
     "unexpected-metric": 422,
     "out-of-range": 422,
-    # the receiver's own limit
+    # the receiver's own limits
+    "too-many-requests": 429,
+    "unreachable": 503,
     "storage-full": 507,
 }
 

@@ -18,6 +18,7 @@ from fedsilo.engine.store import JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.full_disk import when_there_is_space
+from fedsilo.refusals import RefusingRunner
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
@@ -27,7 +28,6 @@ from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import decline
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
-from fedsilo_aggregator.connections import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
 from fedsilo_aggregator.rounds import SHUTDOWN_SECONDS, run_rounds
 from tests.protocol.network import MemoryConnector

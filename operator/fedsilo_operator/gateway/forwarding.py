@@ -1,8 +1,9 @@
 """Requests about a job go on to the job's aggregator, and its answers back, as they are.
 
 Nothing is held but the chunk under way, in either direction: a peer that reads or sends slowly slows down its own
-request only, and a body of any size takes the memory of a chunk. What is forwarded stays bound by the silo's proof and
-signature; the gateway checks the proof as well, so that strangers reach no aggregator.
+request only, and a body of any size takes the memory of a chunk. A connection that breaks on one side is broken on the
+other, so that a part never passes for the whole. What is forwarded stays bound by the silo's proof and signature; the
+gateway checks the proof as well, so that strangers reach no aggregator.
 """
 
 from __future__ import annotations
@@ -11,45 +12,45 @@ import asyncio
 import logging
 import ssl
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
 
 from fedsilo.errors import Problem
+from fedsilo.refusals import unreadable_body
 from fedsilo.wire import VerifyKey, verify_request
+from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
 
 log = logging.getLogger("fedsilo.gateway")
 
-CHUNK_BYTES = 1 << 20
-"""Bytes that are read ahead of a connection, in either direction."""
+CHUNK_BYTES = 256 << 10
+"""Bytes that are read ahead of a connection, in either direction; aiohttp holds up to twice as many."""
 
 MAX_SMALL_BODY_BYTES = 16 << 10
 """Length of a body that a proof binds: a failure report."""
 
-SILENCE_SECONDS = 90.0
-"""Longest time without a byte from an aggregator, which answers a long poll after 60 s."""
+AUTHORITIES = 256
+"""Aggregators whose TLS settings are kept; of others they are made anew."""
+
+METHODS = ("GET", "HEAD", "PATCH", "POST")
 
 _REQUEST_HEADERS = frozenset(
-    {
-        "Authorization",
-        "Content-Length",
-        "Content-Type",
-        "Range",
-        "Upload-Digest",
-        "Upload-Length",
-        "Upload-Offset",
-    }
+    {"authorization", "content-type", "range", "upload-digest", "upload-length", "upload-offset"}
 )
 _ANSWER_HEADERS = frozenset(
     {
-        *("Accept-Ranges", "Content-Length", "Content-Range", "Content-Type", "ETag", "Last-Modified"),
-        *("Problem", "Upload-Complete", "Upload-Offset"),
+        *("accept-ranges", "content-length", "content-range", "content-type", "etag", "last-modified"),
+        *("problem", "upload-complete", "upload-offset"),
     }
 )
+_OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""What the client would add of its own."""
 
 
 @dataclass(frozen=True)
@@ -59,40 +60,39 @@ class Upstream:
     :param url: base URL inside the cluster.
     :param ca: PEM of the only authority whose certificate is accepted.
     :param keys: silo of the job, `namespace/name` -> its public key.
+    :param revoked: those of the silos that may ask nothing any more.
     """
 
     url: str
     ca: str
     keys: Mapping[str, VerifyKey]
-
-
-class AggregatorUnreachable(Exception):
-    """The job's aggregator does not answer, or broke off before its answer began."""
+    revoked: frozenset[str] = frozenset()
 
 
 class Forwarding:
     """Forwards requests to the aggregators of jobs.
 
     :param upstream: uid of a job -> its aggregator; None for a job that is not known, or not reached from outside.
-    :param max_connections: requests that one silo may have under way.
     """
 
-    def __init__(self, upstream: Callable[[str], Upstream | None], max_connections: int) -> None:
+    def __init__(self, upstream: Callable[[str], Upstream | None], admission: Admission) -> None:
         self._upstream = upstream
-        self._max_connections = max_connections
-        self._open: Counter[str] = Counter()
-        self._sessions: dict[str, tuple[Upstream, aiohttp.ClientSession]] = {}
+        self._admission = admission
+        self._client: aiohttp.ClientSession | None = None
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """Handle `/v1/jobs/{job}/...`.
 
         :raises Problem: when the request is refused here.
-        :raises AggregatorUnreachable: when there is no answer.
         """
         job = request.match_info["job"]
+        # The path goes on as it came, so nothing but a path may have come: a request can name a whole URL.
+        if not request.raw_path.startswith(f"/v1/jobs/{job}/"):
+            raise Problem("malformed", f"{request.raw_path[:200]}: send the path of the job, and no more")
         upstream = self._upstream(job)
         if upstream is None:
-            raise Problem("wrong-job", f"no job {job} is open here")
+            # Not final: this process may know less than the one that the silo was told by.
+            raise Problem("unreachable", f"no aggregator of job {job} is known here")
         body = await _small_body(request) if request.method == "POST" else None
         silo = verify_request(
             request.headers.get("Authorization", ""),
@@ -103,88 +103,152 @@ class Forwarding:
             body=body,
             now=time.time(),
         )
-        with self._counted(silo):
-            return await self._exchange(request, self._session(job, upstream), upstream.url, body)
+        if silo in upstream.revoked:
+            raise Problem("unknown-sender", f"silo {silo} was revoked by the consortium; ask its office")
+        with self._admission.request(silo):
+            return await self._exchange(request, upstream, self._data(request, body))
 
     async def close(self) -> None:
         """Close the connections to all aggregators."""
-        for _, session in self._sessions.values():
-            await session.close()
-        self._sessions.clear()
+        if self._client is not None:
+            await self._client.close()
+
+    def _data(self, request: web.Request, body: bytes | None) -> _Upload | bytes | None:
+        if body is not None:
+            return body
+        if not request.can_read_body:
+            return None
+        if request.method != "PATCH":
+            raise Problem("malformed", f"{request.method} has a body; send it without")
+        limit = self._admission.limits.body_bytes
+        if (request.content_length or 0) > limit:
+            raise Problem(
+                "too-long", f"the body has {request.content_length} bytes; at most {limit} are taken"
+            )
+        return _Upload(request, limit)
 
     async def _exchange(
-        self, request: web.Request, session: aiohttp.ClientSession, url: str, body: bytes | None
+        self, request: web.Request, upstream: Upstream, data: _Upload | bytes | None
     ) -> web.StreamResponse:
-        headers = {name: value for name, value in request.headers.items() if name in _REQUEST_HEADERS}
-        data = body if body is not None else _pieces(request) if request.can_read_body else None
+        headers = CIMultiDict(
+            (name, value) for name, value in request.headers.items() if name.lower() in _REQUEST_HEADERS
+        )
+        if isinstance(data, _Upload) and request.content_length is not None:
+            headers["Content-Length"] = str(request.content_length)
         try:
-            answer = await session.request(
-                request.method, f"{url}{request.raw_path}", headers=headers, data=data, allow_redirects=False
+            answer = await self._session().request(
+                request.method,
+                URL(upstream.url + request.raw_path, encoded=True),
+                headers=headers,
+                data=data.pieces() if isinstance(data, _Upload) else data,
+                ssl=_tls(upstream.ca),
+                allow_redirects=False,
+                skip_auto_headers=_OWN_HEADERS,
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            # When it is the silo that broke off, there is nobody left to answer.
-            if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("the silo has gone") from error
-            raise AggregatorUnreachable(f"{type(error).__name__}: {error}") from error
-        async with answer:
-            response = web.StreamResponse(status=answer.status, reason=answer.reason)
-            response.headers.update(
-                {name: value for name, value in answer.headers.items() if name in _ANSWER_HEADERS}
-            )
-            await response.prepare(request)
-            try:
-                async for piece in answer.content.iter_any():
-                    await response.write(piece)
-            except (aiohttp.ClientError, TimeoutError):
-                # An answer that has begun can only be cut off: the silo notices, and goes on from there.
-                if request.transport is not None:
-                    request.transport.abort()
-                return response
-            await response.write_eof()
-            return response
-
-    def _session(self, job: str, upstream: Upstream) -> aiohttp.ClientSession:
-        known = self._sessions.get(job)
-        if known is not None and (known[0].url, known[0].ca) == (upstream.url, upstream.ca):
-            return known[1]
-        if known is not None:
-            asyncio.get_running_loop().create_task(known[1].close())
-        context = ssl.create_default_context(cadata=upstream.ca)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS),
-            read_bufsize=CHUNK_BYTES,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        self._sessions[job] = upstream, session
-        return session
-
-    @contextmanager
-    def _counted(self, silo: str) -> Iterator[None]:
-        if self._open[silo] >= self._max_connections:
+            if isinstance(data, _Upload) and data.problem is not None:
+                raise data.problem from error
             raise Problem(
-                "too-many-requests", f"{silo} has {self._open[silo]} requests under way; end one of them"
+                "unreachable", f"the aggregator does not answer: {type(error).__name__}: {error}"
+            ) from error
+        async with answer:
+            return await _pass_on(request, answer)
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS),
+                read_bufsize=CHUNK_BYTES,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
-        self._open[silo] += 1
-        try:
-            yield
-        finally:
-            self._open[silo] -= 1
-            if not self._open[silo]:
-                del self._open[silo]
+        return self._client
+
+
+@dataclass
+class _Upload:
+    """The body of a request, piece by piece.
+
+    :ivar problem: why it is not whole.
+    """
+
+    request: web.Request
+    limit: int
+    problem: Problem | None = field(default=None, init=False)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The bytes as they arrive; an error, which breaks the request that they are part of, where they end early."""
+        size, content = 0, self.request.content
+        while not content.at_eof():
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    piece = await content.readany()
+            except TimeoutError:
+                self._break(Problem("truncated", f"no byte of the body came for {SILENCE_SECONDS:g} s"))
+            except (OSError, web.RequestPayloadError) as error:
+                self._break(unreadable_body(error))
+            size += len(piece)
+            if size > self.limit:
+                self._break(
+                    Problem("too-long", f"the body has more than the {self.limit} bytes that are taken")
+                )
+            if piece:
+                yield piece
+
+    def _break(self, problem: Problem) -> NoReturn:
+        self.problem = problem
+        raise problem
+
+
+async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    if not _ends_visibly(request, answer):
+        raise Problem("unreachable", "the aggregator's answer does not say where it ends")
+    response = web.StreamResponse(status=answer.status, reason=answer.reason)
+    response.headers.extend(
+        [(name, value) for name, value in answer.headers.items() if name.lower() in _ANSWER_HEADERS]
+    )
+    # Whoever ends TLS on the way, an institution's proxy included, shall neither keep nor change it.
+    response.headers["Cache-Control"] = "no-store, no-transform"
+    await response.prepare(request)
+    try:
+        async for piece in answer.content.iter_any():
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await response.write(piece)
+        async with asyncio.timeout(SILENCE_SECONDS):
+            await response.write_eof()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        # An answer that has begun can only be cut off: the silo notices, and goes on from there.
+        if request.transport is not None:
+            request.transport.abort()
+        log.warning("%s %s: cut off: %s: %s", request.method, request.path, type(error).__name__, error)
+        raise ConnectionResetError("the answer was cut off") from error
+    return response
+
+
+def _ends_visibly(request: web.Request, answer: aiohttp.ClientResponse) -> bool:
+    """Whether an end of the connection cannot be taken for the end of the answer (RFC 9112, section 6.3)."""
+    without_body = request.method == "HEAD" or answer.status in (204, 304)
+    chunked = "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
+    return without_body or chunked or "Content-Length" in answer.headers
+
+
+@lru_cache(AUTHORITIES)
+def _tls(ca: str) -> ssl.SSLContext:
+    """One for each authority: connections are kept open by it."""
+    context = ssl.create_default_context(cadata=ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
 
 
 async def _small_body(request: web.Request) -> bytes:
     content = bytearray()
-    async for piece in request.content.iter_any():
-        content += piece
-        if len(content) > MAX_SMALL_BODY_BYTES:
-            raise Problem("too-long", f"the body has more than {MAX_SMALL_BODY_BYTES} bytes")
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            async for piece in request.content.iter_any():
+                content += piece
+                if len(content) > MAX_SMALL_BODY_BYTES:
+                    raise Problem("too-long", f"the body of a report is at most {MAX_SMALL_BODY_BYTES} bytes")
+    except TimeoutError as error:
+        raise Problem("truncated", f"the body was not whole after {SILENCE_SECONDS:g} s") from error
     return bytes(content)
-
-
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    async for piece in request.content.iter_any():
-        yield piece

@@ -121,7 +121,9 @@ def _refused(ruling: Ruling, present: ParsedAgent) -> AdmissionDecision:
     waits = all(objection.reason == ObjectionReason.APPROVAL_PENDING for objection in found)
     message = " ".join(objection.message for objection in found)
     phase = AgentPhase.APPROVAL_PENDING if waits else AgentPhase.REFUSED
-    return AdmissionDecision("False", Diagnosis(Reason(found[0].reason), message), phase, ruling=ruling, present=present)
+    return AdmissionDecision(
+        "False", Diagnosis(Reason(found[0].reason), message), phase, ruling=ruling, present=present
+    )
 
 
 def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str | None:

@@ -39,9 +39,12 @@ REMINDER_SECONDS = 60.0
 MAX_NEW_REASONS = 10
 """Reasons of failed tries that are logged in such an interval: whoever answers can invent a new one each time."""
 
-RETRIED_CODES = frozenset(
-    {"storage-full", "offset-mismatch", "proof-expired", "truncated", "interrupted", "range-not-satisfiable"}
-)
+GATEWAY_CODES = frozenset({"too-many-requests", "unreachable"})
+"""Refusals of the gateway between silo and aggregator, which say nothing about the aggregator."""
+
+RETRIED_CODES = GATEWAY_CODES | {
+    *("storage-full", "offset-mismatch", "proof-expired", "truncated", "interrupted", "range-not-satisfiable")
+}
 """Refusals that are temporary: a disk gets space, an offset is read anew, a clock is set, a blob is whole again."""
 
 WHOLE_CODES = frozenset({"malformed", "too-long", "signature-invalid", "digest-mismatch"})
@@ -241,7 +244,8 @@ class AggregatorClient:
                 self.answered = time.time()
                 return answer
             except Problem as problem:
-                self.answered = time.time()
+                if problem.code not in GATEWAY_CODES:
+                    self.answered = time.time()
                 if problem.code not in RETRIED_CODES:
                     raise
                 reason = str(problem)

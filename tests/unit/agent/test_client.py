@@ -67,8 +67,10 @@ def answered_after(clock: Clock, seconds: float, error: Exception) -> Callable[[
         TimeoutError(),
         AggregatorUnavailable("status 503 Service AggregatorUnavailable"),
         Problem("storage-full", "no space"),
+        Problem("unreachable", "no aggregator of job j1 is known here"),
+        Problem("too-many-requests", "wait between them"),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=lambda error: error.code if isinstance(error, Problem) else type(error).__name__,
 )
 async def test_an_aggregator_that_is_away_for_an_hour_is_found_again(
     clock: Clock, client: AggregatorClient, caplog: pytest.LogCaptureFixture, error: Exception
@@ -100,6 +102,22 @@ async def test_another_reason_is_reported_at_once(
         "OSError: no route",
         "OSError: refused",
     ]
+
+
+async def test_a_gateway_that_refuses_is_not_taken_for_the_aggregator(
+    clock: Clock, client: AggregatorClient
+) -> None:
+    answered = []
+
+    async def once() -> str:
+        answered.append(client.answered)
+        if len(answered) < 3:
+            raise Problem("unreachable", "the aggregator does not answer")
+        return "a task"
+
+    assert await client._retry("task", once) == "a task"
+    assert answered == [None, None, None]
+    assert client.answered is not None
 
 
 async def test_a_final_refusal_is_no_reason_to_ask_again(clock: Clock, client: AggregatorClient) -> None:

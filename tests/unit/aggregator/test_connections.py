@@ -11,9 +11,8 @@ import pytest
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo_aggregator.connections import RefusingRunner
-from fedsilo_aggregator.http import problem_response
-from fedsilo_aggregator.listener import Connections
+from fedsilo.listener import Connections
+from fedsilo.refusals import RefusingRunner, problem_response
 
 
 class Server:

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fedsilo.wire import issue_server, make_authority
-from fedsilo_aggregator.connections import RefusingRunner
-from fedsilo_aggregator.http import problem_response
-from fedsilo_aggregator.listener import (
+from fedsilo.listener import (
     MAX_PER_SILO,
     MAX_UNPROVEN,
     NOTICE_SECONDS,
@@ -23,6 +20,9 @@ from fedsilo_aggregator.listener import (
     Connections,
     Listener,
 )
+from fedsilo.refusals import RefusingRunner
+from fedsilo.wire import issue_server, make_authority
+from fedsilo_aggregator.http import problem_response
 from fedsilo_aggregator.rounds import server_context
 from tests.ports import free_port
 

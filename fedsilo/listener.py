@@ -1,4 +1,4 @@
-"""The aggregator's listening socket, and how many connections anyone may hold.
+"""A listening socket that silos connect to, and how many connections anyone may hold.
 
 A connection costs memory, a file and a TLS handshake before anything is known of who opened it. One over which no silo
 has proven its identity yet is closed after some seconds, and only so many of these are kept: the oldest makes room,
@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-log = logging.getLogger("fedsilo.aggregator")
+log = logging.getLogger("fedsilo.listener")
 
 UNPROVEN_SECONDS = 10.0
 """Time from the start of a connection to the first proven request."""

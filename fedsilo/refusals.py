@@ -1,4 +1,4 @@
-"""Connections of the aggregator's HTTPS service: what is no request is refused like any request that is wrong.
+"""Refusals over HTTP: problem documents, and connections that refuse what is no request like any request that is wrong.
 
 aiohttp answers what it cannot parse by itself, before any handler or middleware, with a line of text and a traceback in
 the log. A stranger needs no key for that, so it is counted, logged in one line and answered with a problem document.
@@ -14,13 +14,31 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import _ErrInfo
 
 from fedsilo.errors import Problem
-from fedsilo_aggregator.listener import Connections
+from fedsilo.listener import Connections
+from fedsilo.wire.problems import STATUS, problem_document
 
 Refuse = Callable[[str, Problem], web.Response]
 """Counts and logs the refusal of a request, described for the log, and makes the answer."""
 
 MAX_DETAIL = 200
 """Characters quoted of what cannot be parsed."""
+
+
+def problem_response(problem: Problem) -> web.Response:
+    """A refusal as RFC 9457 problem details; the code also as a header, since an answer to HEAD has no body."""
+    return web.json_response(
+        problem_document(problem),
+        status=STATUS[problem.code],
+        content_type="application/problem+json",
+        headers={"Problem": problem.code},
+    )
+
+
+def unreadable_body(error: Exception) -> Problem:
+    """A body that did not come whole, for which its sender may not be to blame, or not in the form of its headers."""
+    if isinstance(error, web.RequestPayloadError):
+        return Problem("malformed", f"the body cannot be read: {error}")
+    return Problem("interrupted", "the connection ended before the body was whole")
 
 
 class RefusingRunner(web.AppRunner):
@@ -46,10 +64,14 @@ class _RefusingServer(web.Server):
     def __init__(
         self, refuse: Refuse, connections: Connections, server: web.Server, options: dict[str, Any]
     ) -> None:
-        super().__init__(server.request_handler, request_factory=server.request_factory)
+        super().__init__(
+            server.request_handler,
+            request_factory=server.request_factory,
+            handler_cancellation=server.handler_cancellation,
+        )
         self._refuse = refuse
         self._accepted = connections
-        self._options = options
+        self._options = {name: value for name, value in options.items() if name != "handler_cancellation"}
 
     def __call__(self) -> web.RequestHandler:
         return _RefusingConnection(self._refuse, self._accepted, self, loop=self._loop, **self._options)

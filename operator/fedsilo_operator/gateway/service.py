@@ -1,0 +1,77 @@
+"""The gateway's HTTP interface: what reaches it from institutions, and how it refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from fedsilo.errors import Problem
+from fedsilo.refusals import RefusingRunner, problem_response, unreadable_body
+from fedsilo.wire.problems import one_line
+from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, Forwarding
+
+log = logging.getLogger("fedsilo.gateway")
+
+SHUTDOWN_SECONDS = 1.0
+"""Time that requests get to end by themselves when the gateway ends: every one can be sent again."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class GatewayService:
+    """Routes of the gateway, and the refusals of all of them.
+
+    :ivar refused: refusals by problem code.
+    """
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self.refused: Counter[str] = Counter()
+        self._forwarding = forwarding
+
+    def runner(self) -> web.AppRunner:
+        """The service over connections that refuse what is no request; a silo that hangs up ends its request."""
+        return RefusingRunner(
+            self.application(),
+            self.refuse,
+            access_log=None,
+            read_bufsize=CHUNK_BYTES,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            handler_cancellation=True,
+        )
+
+    def application(self) -> web.Application:
+        """Routes and middlewares."""
+        app = web.Application(middlewares=[self._problems])
+        for method in METHODS:
+            app.router.add_route(method, "/v1/jobs/{job}/{rest:.+}", self._forwarding.forward)
+        app.on_cleanup.append(self._close)
+        return app
+
+    def refuse(self, what: str, problem: Problem) -> web.Response:
+        """Count and log a refusal, and make the answer.
+
+        :param what: method and path of the request.
+        """
+        self.refused[problem.code] += 1
+        log.warning("refused %s: %s", one_line(what), one_line(problem))
+        return problem_response(problem)
+
+    async def _close(self, _: web.Application) -> None:
+        await self._forwarding.close()
+
+    @web.middleware
+    async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        what = f"{request.method} {request.raw_path}"
+        try:
+            return await handler(request)
+        except Problem as problem:
+            return self.refuse(what, problem)
+        except web.HTTPException as found:
+            return self.refuse(what, Problem("malformed", f"{what}: {found.reason}"))
+        except (OSError, web.RequestPayloadError) as error:
+            if error is not request.content.exception():
+                raise
+            return self.refuse(what, unreadable_body(error))

@@ -1,0 +1,1 @@
+"""The gateway between silos and aggregators, over real connections."""

@@ -1,0 +1,109 @@
+"""A gateway on a loopback address, over TLS of its own, and an aggregator behind it that does what a test says."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from fedsilo.wire import Authority, SigningKey, issue_server, make_authority, sign_request
+from fedsilo_operator.gateway.forwarding import Forwarding, Upstream
+from fedsilo_operator.gateway.limits import Admission, Limits
+from fedsilo_operator.gateway.service import GatewayService
+
+JOB = "0a1b2c3d-0000-4000-8000-000000000001"
+NORTH, SOUTH = "silo-north/north", "silo-south/south"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def server_tls(folder: Path, authority: Authority) -> ssl.SSLContext:
+    """Settings of a server for 127.0.0.1, whose certificate this authority issues."""
+    folder.mkdir(parents=True, exist_ok=True)
+    certificate, key = issue_server(authority, ["127.0.0.1"])
+    (folder / "tls.crt").write_bytes(certificate)
+    (folder / "tls.key").write_bytes(key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    return context
+
+
+@asynccontextmanager
+async def served(runner: web.AppRunner, tls: ssl.SSLContext, port: int = 0) -> AsyncIterator[int]:
+    """Serve on 127.0.0.1 over TLS; yields the port."""
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+class Place:
+    """What a test holds in its hands.
+
+    :ivar handler: answers what arrives at the aggregator.
+    :ivar arrived: what arrived there.
+    :ivar upstream: where the gateway finds the job.
+    """
+
+    def __init__(self, root: Path, limits: Limits) -> None:
+        self.root = root
+        self.keys = {silo: SigningKey.generate() for silo in (NORTH, SOUTH)}
+        self.aggregators_authority, self.own_authority = make_authority(), make_authority()
+        self.handler: Handler
+        self.arrived: list[web.Request] = []
+        self.upstream: Upstream | None = None
+        self.admission = Admission(limits)
+        self.service = GatewayService(Forwarding(self._find, self.admission))
+        self.port = 0
+        self.client: aiohttp.ClientSession
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Place]:
+        """Both servers and a client."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        aggregator = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
+        tls = server_tls(self.root / "aggregator", self.aggregators_authority)
+        own = server_tls(self.root / "gateway", self.own_authority)
+        trusted = ssl.create_default_context(cadata=self.own_authority.cert_pem.decode())
+        async with served(aggregator, tls) as port:
+            keys = {silo: key.verify_key for silo, key in self.keys.items()}
+            ca = self.aggregators_authority.cert_pem.decode()
+            self.upstream = Upstream(f"https://127.0.0.1:{port}", ca, keys)
+            async with served(self.service.runner(), own) as self.port:
+                connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
+                async with aiohttp.ClientSession(connector=connector) as self.client:
+                    yield self
+
+    def ask(
+        self, method: str, path: str, silo: str = NORTH, body: bytes | None = None, **options: Any
+    ) -> Any:
+        """A request of a silo, with its proof."""
+        headers = {"Authorization": self.proof(method, path, silo, body)} | options.pop("headers", {})
+        options.setdefault("data", body)
+        return self.client.request(method, f"https://127.0.0.1:{self.port}{path}", headers=headers, **options)
+
+    def proof(self, method: str, path: str, silo: str = NORTH, body: bytes | None = None) -> str:
+        """An honest proof."""
+        key = self.keys[silo]
+        return sign_request(key, job=JOB, sender=silo, method=method, path=path, body=body, now=time.time())
+
+    def _find(self, job: str) -> Upstream | None:
+        return self.upstream if job == JOB else None
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.arrived.append(request)
+        return await self.handler(request)
+
+
+def path_of(rest: str) -> str:
+    """A path of the job."""
+    return f"/v1/jobs/{JOB}/{rest}"
