@@ -20,6 +20,7 @@ from fedsilo.api.common import (
     Image,
     Integer,
     IpAddress,
+    KeyId,
     Label,
     LongText,
     Metadata,
@@ -27,6 +28,7 @@ from fedsilo.api.common import (
     PublicKey,
     ResourceName,
     Sha256,
+    Signature,
     Text,
     Url,
 )
@@ -100,6 +102,39 @@ class Proposal(Fields):
     guard_image: Image = Field(description="Image of the guard, whoever named it.")
 
 
+MAX_OBJECTIONS = 32
+"""Objections that a decision states; the last one then says how many there are besides."""
+
+
+class StatedObjection(Fields):
+    """One reason for which a silo does not admit a job."""
+
+    reason: Text = Field(description="Why, in one CamelCase word.")
+    message: Text = Field(description="Why, with the remedy; cut to 1,024 characters.")
+
+
+class Decision(Fields):
+    """What a silo decided about a proposal, signed with the silo's key over all other fields."""
+
+    silo: Text = Field(min_length=1, description="The silo, namespace/name.")
+    proposal: Sha256 = Field(description="Digest of the proposal that was decided on.")
+    decision: Literal["Admitted", "Refused"] = Field(
+        description="Whether the silo takes part; Refused also while a person has yet to approve."
+    )
+    objections: tuple[StatedObjection, ...] = Field(
+        default=(), max_length=MAX_OBJECTIONS, description="Everything against it, the gravest first."
+    )
+    decided_by: Text | None = Field(
+        default=None, description="Person of the institution who approved or refused, where that is known."
+    )
+    decided_at: Text | None = Field(default=None, description="RFC 3339 time at which that person did.")
+    time: Text = Field(description="RFC 3339 time of the decision.")
+    key_id: KeyId = Field(description="Id of the key that signed.")
+    signature: Signature = Field(
+        description="Ed25519 signature in the domain fedsilo/decision/v1 (docs/wire.md)."
+    )
+
+
 class SiloAgentStatus(Fields):
     """What the silo controller found and does."""
 
@@ -111,6 +146,9 @@ class SiloAgentStatus(Fields):
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
     proposal: Proposal | None = Field(
         default=None, description="What the institution decides on; an approval names its digest."
+    )
+    decision: Decision | None = Field(
+        default=None, description="What the silo decided about the proposal, signed with its key."
     )
     configuration: Sha256 | None = Field(
         default=None, description="SHA-256 of the configuration with which guard and trainer began."

@@ -46,6 +46,8 @@ HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
 IP_ADDRESS = r"^[0-9a-fA-F:.]+$"
 SHA256 = r"^[0-9a-f]{64}$"
 PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
+KEY_ID = r"^[0-9a-f]{16}$"
+SIGNATURE = r"^[A-Za-z0-9+/]{86}==$"
 REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
 DURATION = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
@@ -61,6 +63,8 @@ FORMATS = {
     IP_ADDRESS: "an IP address",
     SHA256: "a SHA-256 in 64 hexadecimal digits",
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
+    KEY_ID: "a key's id: the first 16 hexadecimal digits of its SHA-256",
+    SIGNATURE: "the 64 bytes of a signature in base64",
     REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
 }
 """What each pattern means, as text for people."""
@@ -74,6 +78,8 @@ Url = Annotated[str, StringConstraints(pattern=HTTPS_URL, max_length=2048)]
 IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
 Sha256 = Annotated[str, StringConstraints(pattern=SHA256, max_length=64)]
 PublicKey = Annotated[str, StringConstraints(pattern=PUBLIC_KEY, max_length=52)]
+KeyId = Annotated[str, StringConstraints(pattern=KEY_ID, max_length=16)]
+Signature = Annotated[str, StringConstraints(pattern=SIGNATURE, max_length=88)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 LongText = Annotated[str, StringConstraints(max_length=32768)]
 

@@ -154,6 +154,11 @@ class Approval(Fields):
     )
     decision: Literal["Approved", "Refused"] = Field(description="The decision.")
     note: Text = Field(default="", description="Why, for the consortium to read.")
+    by: Text | None = Field(
+        default=None,
+        description="Who decided, for the silo's signed decision to name; `kubectl auth whoami`.",
+    )
+    time: Text | None = Field(default=None, description="RFC 3339 time at which that was.")
 
 
 class SiloPolicy(Fields):

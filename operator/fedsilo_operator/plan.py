@@ -75,12 +75,14 @@ class Plan:
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
     :param requeue_after: seconds after which to look again although nothing changed; None when only changes matter.
+    :param awaits_signature: whether something has yet to be signed: the plan is made again with the key.
     """
 
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     status: dict[str, Any] | None = None
     requeue_after: float | None = None
+    awaits_signature: bool = False
 
     @property
     def settled(self) -> bool:

@@ -1,8 +1,8 @@
 """What `fedsilo approve` and `fedsilo refuse` share: a person of an institution decides about one job.
 
 The decision stands in `Silo.spec.policy.approvals`, under the job's uid, bound to the digests of the specification and
-of the proposal that were shown. Only rights in the silo's own namespace are needed: to read SiloAgents, to read and to
-patch Silos.
+of the proposal that were shown, with who decided and when. Only rights in the silo's own namespace are needed: to read
+SiloAgents, to read and to patch Silos.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Approval
+from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
@@ -40,7 +41,10 @@ MAX_TRIES = 5
 MAX_APPROVALS = 200
 """Entries that the list holds."""
 
-Decision = Literal["Approved", "Refused"]
+MAX_NAME_CHARACTERS = 1024
+"""Of the name of who decides, as an entry holds it."""
+
+Verdict = Literal["Approved", "Refused"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +104,7 @@ def entries(silo: Object) -> Sequence[Object]:
     return found
 
 
-def decide(args: argparse.Namespace, decision: Decision) -> int:
+def decide(args: argparse.Namespace, decision: Verdict) -> int:
     """List what waits, or show one job and write the decision about it.
 
     :raises ManifestInvalid: when there is no such agent, or nobody can be asked.
@@ -122,6 +126,8 @@ def decide(args: argparse.Namespace, decision: Decision) -> int:
     if not args.yes and not _agreed(decision):
         print("nothing was decided")
         return 0
+    by = (kubectl.user() or "")[:MAX_NAME_CHARACTERS] or None
+    entry = entry.model_copy(update={"by": by, "time": timestamp(datetime.now(UTC))})
     _write(kubectl, case.silo, entry)
     print(f"\nsilo {reference(case.silo)} has {decision.lower()} job {_job(case.agent)}")
     return 0
@@ -171,7 +177,7 @@ def _choose(cases: Sequence[Case], args: argparse.Namespace, kubectl: Kubectl) -
     return found[0]
 
 
-def _entry(case: Case, decision: Decision, note: str) -> Approval:
+def _entry(case: Case, decision: Verdict, note: str) -> Approval:
     proposal = case.proposal
     if proposal is None and decision == "Approved":
         raise ManifestInvalid(
@@ -191,7 +197,7 @@ def _is_decided(case: Case, entry: Approval) -> bool:
     return before is not None and before.decision == entry.decision and entry.note in ("", before.note)
 
 
-def _agreed(decision: Decision) -> bool:
+def _agreed(decision: Verdict) -> bool:
     if not sys.stdin.isatty():
         raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to decide")
     answer = input(f"\n{'Approve' if decision == 'Approved' else 'Refuse'} this job? [y/N] ")

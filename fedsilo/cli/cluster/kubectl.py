@@ -111,6 +111,15 @@ class Kubectl:
         contexts = view.get("contexts") or [{}]
         return str((contexts[0].get("context") or {}).get("namespace") or "default")
 
+    def user(self) -> str | None:
+        """Who the API server takes this login for; None where it does not say."""
+        try:
+            review = json.loads(self.call("auth", "whoami", "--output=json"))
+            name = review["status"]["userInfo"]["username"]
+        except (FedsiloError, ValueError, KeyError, TypeError):
+            return None
+        return name if isinstance(name, str) and name else None
+
     def _in(self, namespace: str | None) -> Sequence[str]:
         namespace = namespace or self.namespace
         return ("--namespace", namespace) if namespace else ()

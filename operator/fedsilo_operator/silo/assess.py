@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
+from fedsilo.silo.decision import sign_decision, states
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.diagnosis.outcome import Outcome
-from fedsilo_operator.objects import JOB
+from fedsilo_operator.objects import JOB, ref_of, silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
@@ -32,6 +33,10 @@ LAST_MOMENT = timedelta(seconds=1)
 LONGEST_WAIT_SECONDS = 3600.0
 """Time until a date of a policy is looked at again: clocks are set."""
 
+UNSIGNED_POLL_SECONDS = 30.0
+"""Time after which a silo's key is looked for again that was not there, or not the one published: Secrets are not
+watched."""
+
 
 def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentState:
     """The state of an agent that is not being deleted."""
@@ -48,6 +53,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
             outcome=recorded,
             suspend=_suspend_at_the_end(seen),
             proposal=status_of(seen.agent).get("proposal"),
+            decision=status_of(seen.agent).get("decision"),
             configuration=_configuration(seen, None),
         )
     admission = decide(seen, now, settings)
@@ -57,6 +63,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
     starting = admission.admitted and phase == AgentPhase.STARTING
     may_make_children = outcome is None and not seen.suspended and not seen.orphans
     children_from = admission.parsed if may_make_children else None
+    decision, unsigned = _decision(seen, admission, now)
     return AgentState(
         agent=seen.agent,
         trainer=trainer,
@@ -71,10 +78,13 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
         children_from=children_from,
         policy=_outdated_policy(seen, admission),
         proposal=_proposal(seen, admission),
+        decision=decision,
+        unsigned=unsigned,
         configuration=_configuration(seen, children_from),
         requeue_after=_requeue_after(
             backoff(_jobs_and_pods(seen), now) if starting else exit_seconds,
             0.0 if outcome or admission.present is None else _until_next_date(admission.present.silo, now),
+            UNSIGNED_POLL_SECONDS if unsigned else 0.0,
         ),
     )
 
@@ -182,6 +192,25 @@ def _proposal(seen: AgentObservation, admission: AdmissionDecision) -> Object | 
         return status_of(seen.agent).get("proposal")
     document: Object = admission.proposal.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
+
+
+def _decision(
+    seen: AgentObservation, admission: AdmissionDecision, now: datetime
+) -> tuple[Object | None, bool]:
+    """The silo's signed word, and whether it has yet to be signed.
+
+    An agent outside its silo's namespace was not made by the job controller, and gets no signature.
+    """
+    stated, ruling = status_of(seen.agent).get("decision"), admission.ruling
+    published = status_of(seen.silo or {}).get("publicKey")
+    if ruling is None or published is None or silo_of(seen.agent).namespace != ref_of(seen.agent).namespace:
+        return stated, False
+    if states(stated, ruling, published):
+        return stated, False
+    key = seen.signing_key
+    if key is None or key.verify_key.to_text() != published:
+        return None, True
+    return sign_decision(ruling, now, key), False
 
 
 def _configuration(seen: AgentObservation, children_from: ParsedAgent | None) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fedsilo.api.observed import Object
+from fedsilo.errors import Problem
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
@@ -75,16 +76,30 @@ class SiloController:
         """Reconcile one agent, or one silo's key."""
         if key.kind == SILO_KIND:
             return await self._reconcile_silo(key.ref)
-        seen = observe(self._cache, key.ref)
-        if seen is None:
+        found = observe(self._cache, key.ref)
+        if found is None:
             return None
-        waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(seen.job(name), seen.pods[name])]
-        seen = replace(seen, events=await events_about(waiting, self._cluster))
+        waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(found.job(name), found.pods[name])]
+        seen = replace(found, events=await events_about(waiting, self._cluster))
 
         def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
             return reconcile(replace(seen, rejections=rejections), self._now(), self._settings)
 
-        return await carry_out(make_plan, seen.agent, self._cluster)
+        first = make_plan(())
+        if first.awaits_signature:
+            seen = replace(seen, signing_key=await self._signing_key(ref_of(seen.agent).namespace))
+            first = make_plan(())
+        return await carry_out(
+            lambda rejections: make_plan(rejections) if rejections else first, seen.agent, self._cluster
+        )
+
+    async def _signing_key(self, namespace: str) -> SigningKey | None:
+        """The silo's key; None where it cannot be read, which the Silo's condition `Ready` explains."""
+        name = Ref(namespace, SIGNING_KEY)
+        try:
+            return signing_key.read(await self._cluster.get(SECRET, name), name)
+        except (NotFound, Problem):
+            return None
 
     async def _reconcile_silo(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.observed import Object
+from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.objects import (
@@ -44,6 +45,7 @@ class AgentObservation:
     :param previous_pods: components that have a pod of an earlier Job, which may still write to the volume.
     :param events: Events about Jobs and pods, as far as they matter.
     :param rejections: what the API server rejected in this very reconcile.
+    :param signing_key: the silo's, read only where a decision has to be signed, and where there is one.
     """
 
     agent: Object
@@ -54,6 +56,7 @@ class AgentObservation:
     previous_pods: frozenset[str] = frozenset()
     events: tuple[Object, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    signing_key: SigningKey | None = None
 
     @property
     def suspended(self) -> bool:

@@ -100,7 +100,7 @@ def assess(seen: KeyObservation) -> KeyState | None:
         text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
         return invalid(Reason.KEY_MISSING, text)
     try:
-        stored = _read(seen.secret, name).verify_key.to_text()
+        stored = read(seen.secret, name).verify_key.to_text()
     except Problem as problem:
         remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
         return invalid(Reason.KEY_INVALID, f"{problem.detail.partition(';')[0]}. {remedy}.")
@@ -122,7 +122,11 @@ def secret(namespace: str, key: SigningKey) -> Object:
     }
 
 
-def _read(observed: Object, name: Ref) -> SigningKey:
+def read(observed: Object, name: Ref) -> SigningKey:
+    """The key in a Secret.
+
+    :raises Problem: `malformed` when there is none.
+    """
     text = (observed.get("data") or {}).get(ENTRY)
     if text is None:
         raise Problem("malformed", f"Secret {name} has no entry {ENTRY}")

@@ -69,6 +69,8 @@ class AgentState:
     :param children_from: what the missing ones are made from; None when none are to be made.
     :param policy: the ConfigMap of the present policy, where it says something else than the Silo.
     :param proposal: what the silo decides on, as its status has it.
+    :param decision: what the silo decided, signed, as its status has it; None while it is not signed.
+    :param unsigned: whether a decision has yet to be signed, with a key that was not given.
     :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
     :param requeue_after: seconds after which to look again although nothing changed.
     """
@@ -86,5 +88,7 @@ class AgentState:
     children_from: ParsedAgent | None = None
     policy: Object | None = None
     proposal: Object | None = None
+    decision: Object | None = None
+    unsigned: bool = False
     configuration: str | None = None
     requeue_after: float | None = None

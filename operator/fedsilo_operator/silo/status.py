@@ -47,6 +47,7 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
         "message": state.message[:MAX_CONDITION_MESSAGE_CHARACTERS],
         "conditions": as_status(conditions(state), state.agent, now),
         **({"proposal": state.proposal} if state.proposal else {}),
+        **({"decision": state.decision} if state.decision else {}),
         **({"configuration": state.configuration} if state.configuration else {}),
     }
     return None if satisfies(state.agent.get("status"), status) else status

@@ -8,12 +8,14 @@ import pty
 import subprocess
 import sys
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsilo.api.proposal import proposal_digest
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.cli.cluster import approval
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
 from fedsilo.cli.main import main
@@ -68,7 +70,12 @@ def written(kubectl: FakeKubectl) -> list[dict[str, Any]]:
             *("silos.fedsilo.io", "north", "--namespace", "silo-north", "--type=merge"),
             "--field-manager=fedsilo-approval",
         ]
-    return [json.loads(words[-1].removeprefix("--patch=")) for words in calls]
+    patches = [json.loads(words[-1].removeprefix("--patch=")) for words in calls]
+    for patch in patches:
+        # When it was decided is that moment, in every new entry.
+        *_, new = patch["spec"]["policy"]["approvals"]
+        assert timedelta(0) <= datetime.now(UTC) - parse_timestamp(new.pop("time")) < timedelta(minutes=5)
+    return patches
 
 
 @pytest.mark.parametrize("named", [NAME, UID])
@@ -81,6 +88,29 @@ def test_the_first_decision_needs_no_list_to_be_there(
     assert written(kubectl) == [
         {"metadata": {"resourceVersion": "41"}, "spec": {"policy": {"approvals": [entry()]}}}
     ]
+
+
+@pytest.mark.parametrize("command", ["approve", "refuse"])
+def test_who_decides_is_recorded_where_the_cluster_says_it(kubectl: FakeKubectl, command: str) -> None:
+    kubectl.json(
+        "auth whoami --output=json", {"status": {"userInfo": {"username": "dr.meyer@north.example"}}}
+    )
+    cluster(kubectl, NORTH)
+    assert decide(command, NAME) == 0
+    (patch,) = written(kubectl)
+    (new,) = patch["spec"]["policy"]["approvals"]
+    assert new["by"] == "dr.meyer@north.example"
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "{}", '{"status": {"userInfo": {"username": ""}}}', "[1]", '{"status": 1}']
+)
+def test_a_cluster_that_does_not_say_who_decides_hinders_nobody(kubectl: FakeKubectl, answer: str) -> None:
+    kubectl.answer("auth whoami --output=json", {"out": answer})
+    cluster(kubectl, NORTH)
+    assert decide("approve", NAME) == 0
+    (patch,) = written(kubectl)
+    assert patch["spec"]["policy"] == {"approvals": [entry()]}
 
 
 def test_other_decisions_stay_and_an_earlier_one_about_the_job_is_replaced(kubectl: FakeKubectl) -> None:

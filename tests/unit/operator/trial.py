@@ -199,8 +199,9 @@ CHANCE = {
     *("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation", "observedGeneration"),
     *("lastTransitionTime", "startTime", "completionTime", "failed", "clusterIP", "address", "ip"),
     *("tls.crt", "agent.json", "trust.json", "configuration"),
+    *("time", "signature"),
 }
-"""Fields that hold a time, a number that the API server counts, or an address that it chose."""
+"""Fields that hold a time, a number that the API server counts, or an address that it chose; or are made of these."""
 
 
 DEFAULTS = {"suspend": False}
@@ -210,6 +211,8 @@ DEFAULTS = {"suspend": False}
 def _without_chance(value: Any) -> Any:
     if isinstance(value, dict):
         said = {key: item for key, item in value.items() if key not in CHANCE}
+        if isinstance(said.get("proposal"), str):
+            del said["proposal"]  # a digest over an address
         return {
             key: _without_chance(item) for key, item in said.items() if (key, item) not in DEFAULTS.items()
         }

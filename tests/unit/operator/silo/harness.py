@@ -12,6 +12,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo.api.timestamps import timestamp
+from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import (
@@ -38,7 +39,8 @@ from fedsilo_operator.workloads.pod import SUSPEND_MANAGER
 JOB_REF = Ref("federation", "digits")
 SILO_REF = Ref("silo-north", "north")
 UID = "0b1c2d3e-0000-4000-8000-000000000001"
-KEY = "ed25519:" + "A" * 43 + "="
+SIGNING = SigningKey.from_seed(b"n" * 32)
+KEY = SIGNING.verify_key.to_text()
 OTHER_KEY = "ed25519:" + "B" * 43 + "="
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SETTINGS = Settings(
@@ -151,6 +153,10 @@ class World:
         self.made = 0
         self.events: list[Event] = []
         self.kubernetes_events: list[Object] = []
+        self.signing_key: SigningKey | None = SIGNING
+        """What the Secret of the silo's namespace holds."""
+        self.signatures = 0
+        """How often the controller had to read it."""
         for obj in objects:
             self.put(obj)
 
@@ -199,7 +205,12 @@ class World:
         """The plan for the agent as everything is now."""
         seen = observe(self, AGENT_REF)
         assert seen is not None
-        return reconcile(replace(seen, events=tuple(self.kubernetes_events)), self.now, settings)
+        seen = replace(seen, events=tuple(self.kubernetes_events))
+        found = reconcile(seen, self.now, settings)
+        if not found.awaits_signature:
+            return found
+        self.signatures += 1
+        return reconcile(replace(seen, signing_key=self.signing_key), self.now, settings)
 
     def reconcile(self, settings: Settings = SETTINGS) -> Plan:
         """Plan and carry out."""

@@ -13,6 +13,7 @@ from typing import Any
 from fedsilo.api.agent import Proposal
 from fedsilo.api.observed import Object, condition, uid_of
 from fedsilo.api.proposal import proposal_digest
+from fedsilo.silo.decision import read_decision
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -181,6 +182,40 @@ async def test_an_agent_starts_and_then_nothing_is_written(bench: Bench) -> None
     bench.pod(GUARD, **RUNNING)
     await bench.until(lambda: bench.ready(bench.agent()) == ("True", "Running"))
     assert await bench.writes(2000) == []
+
+
+@virtually
+async def test_a_decision_is_signed_once_and_the_key_is_read_for_that_alone(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.agent()["status"]["decision"])
+    decision, public_key = bench.agent()["status"]["decision"], bench.silo()["status"]["publicKey"]
+    assert read_decision(decision, public_key).decision == "Admitted"
+    read: list[Kind] = []
+
+    def watch_reads(verb: str, kind: Kind) -> None:
+        if verb == "get":
+            read.append(kind)
+
+    bench.cluster.faults = watch_reads
+    bench.pod(TRAINER, **RUNNING)
+    bench.pod(GUARD, **RUNNING)
+    await bench.until(lambda: bench.ready(bench.agent()) == ("True", "Running"))
+    assert SECRET not in read
+    assert bench.agent()["status"]["decision"] == decision
+
+
+@virtually
+async def test_an_agent_admitted_under_an_earlier_version_gets_its_decision_signed(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.apply_agent()
+    await bench.until(lambda: bench.agent()["status"]["decision"])
+    earlier = bench.agent()
+    del earlier["status"]["decision"]
+    bench.cluster.put(earlier, "fedsilo-operator")
+    await bench.until(lambda: bench.agent()["status"]["decision"])
 
 
 @virtually
