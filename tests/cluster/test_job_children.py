@@ -38,7 +38,7 @@ from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThrough
 from hack.cluster import apiserver
 from tests.paths import ROOT
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, public_key, silo
+from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, public_key, silo, word
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -103,7 +103,8 @@ async def test_from_apply_to_running_and_away(cluster: ApiServer, operator: Coun
 
     agents = await _until(lambda: _some(cluster, SILO_AGENT, 2), "two agents")
     for agent in agents:
-        await _say(cluster, agent, {"conditions": [_condition("Admitted"), _condition("Ready")]})
+        conditions = [_condition("Admitted"), _condition("Ready")]
+        await _say(cluster, agent, {"conditions": conditions, **word(agent)})
     batch = await _until(lambda: cluster.get(JOB, AGGREGATOR), "the aggregator's Job")
     assert batch["spec"]["template"]["spec"]["serviceAccountName"] == AGGREGATOR.name
     await _run_pod(cluster, batch)

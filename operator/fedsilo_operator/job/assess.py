@@ -15,8 +15,9 @@ from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
+from fedsilo_operator.job.decisions import Question
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.participants import Participant, candidates, named, starters
+from fedsilo_operator.job.participants import Participant, candidates, claims_admission, named, starters
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
 from fedsilo_operator.messages import joined
@@ -58,7 +59,9 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
     """The state of a job that can be read: it starts when it can, unless it is suspended."""
     trust = read_trust(seen, job, settings)
     refs = named(seen, job)
-    silos = candidates(seen, job, refs, trust.distrusted)
+    asked = not seen.has_started and any(map(claims_admission, seen.agents.values()))
+    question = Question.of(trust, seen.job, job, settings) if asked else None
+    silos = candidates(seen, job, refs, trust.distrusted, question)
     rejection = _rejection(seen)
     blocked = None
     if not seen.has_started:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import condition
@@ -15,6 +15,9 @@ from fedsilo_operator.job.state import JobState
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import JOB
 from fedsilo_operator.reasons import Diagnosis, Reason
+
+_AWAITED: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITTING: 1}
+"""What is merely awaited of a silo, what a person has to do first; any other objection goes before both."""
 
 
 def active_conditions(state: JobState) -> Iterator[Condition]:
@@ -80,7 +83,7 @@ def _admission(state: JobState) -> Condition:
         return _admitted(state.starters, state.left_out)
     objections = [silo.objection for silo in state.candidates if silo.objection is not None]
     if objections:
-        firm = next((one for one in objections if one.reason != Reason.APPROVAL_PENDING), objections[0])
+        firm = min(objections, key=lambda one: _AWAITED.get(one.reason, -1))
         message = joined([one.message for one in objections])
         return Condition(ConditionType.ADMITTED, "False", firm.reason, message)
     undecided = [str(silo.ref) for silo in state.candidates if not silo.admitted]

@@ -9,6 +9,7 @@ from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
+from fedsilo_operator.job.decisions import Question, doubt
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of
@@ -26,7 +27,7 @@ class Participant:
     :param agent: None while there is none.
     :param exists: whether there is such a Silo now; without one no agent is made.
     :param trusted: whether the agent, if there is one, has what the operator wrote into it.
-    :param admitted: whether the silo takes part if the job starts.
+    :param admitted: whether the silo takes part if the job starts, by its own signed word.
     :param decided: whether the silo's decision stands unless somebody changes something; that of a person may be
         awaited.
     :param objection: why the silo does not admit the job, or why the operator cannot ask it.
@@ -60,13 +61,23 @@ def named(seen: JobObservation, job: FederatedJob) -> list[Ref]:
     return sorted(ref_of(silo) for silo in seen.silos if wanted <= labels_of(silo).items())
 
 
+def claims_admission(agent: Object | None) -> bool:
+    """Whether an agent's status says that the silo admits the job."""
+    return agent is not None and holds(agent, ConditionType.ADMITTED)
+
+
 def candidates(
-    seen: JobObservation, job: FederatedJob, named: Sequence[Ref], distrusted: Mapping[Ref, str]
+    seen: JobObservation,
+    job: FederatedJob,
+    named: Sequence[Ref],
+    distrusted: Mapping[Ref, str],
+    question: Question | None,
 ) -> tuple[Participant, ...]:
     """The silos in question; after the start those that the job started with, whatever became of them.
 
     :param named: those that the specification means.
     :param distrusted: by silo, what is wrong with its agent's trust.
+    :param question: what an admission must be the answer to; None once the job has started.
     """
     existing = {ref_of(silo): silo for silo in seen.silos}
     problems = {ref: Diagnosis(Reason.TRUST_BROKEN, text) for ref, text in distrusted.items()}
@@ -82,10 +93,20 @@ def candidates(
             key,
             seen.agents.get(ref),
             problems.get(ref) or rejections.get(Ref(ref.namespace, agent_name(job_ref, uid, ref))),
+            _doubt(question, seen.agents.get(ref), existing.get(ref), key),
             exists=ref in existing,
         )
         for ref, key in keys
     )
+
+
+def _doubt(
+    question: Question | None, agent: Object | None, silo: Object | None, public_key: str | None
+) -> Diagnosis | None:
+    """Why an admission before the start is not the silo's word."""
+    if question is None or agent is None or silo is None or public_key is None or not claims_admission(agent):
+        return None
+    return doubt(question, agent, silo, public_key)
 
 
 def starters(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Participant, ...]:
@@ -114,22 +135,30 @@ def reported(agent: Object | None) -> tuple[str, str]:
 
 
 def _participant(
-    ref: Ref, public_key: str | None, agent: Object | None, problem: Diagnosis | None, *, exists: bool
+    ref: Ref,
+    public_key: str | None,
+    agent: Object | None,
+    problem: Diagnosis | None,
+    doubt: Diagnosis | None,
+    *,
+    exists: bool,
 ) -> Participant:
     """The participant as its agent's status describes it.
 
     :param problem: why the operator may not make or change the agent, or does not trust it.
+    :param doubt: why the admission that the status claims does not count.
     """
     trusted = problem is None or problem.reason != Reason.TRUST_BROKEN
     refusal = _refusal(agent)
-    admitted = trusted and agent is not None and holds(agent, ConditionType.ADMITTED)
+    admitted = trusted and doubt is None and claims_admission(agent)
+    objection = problem or doubt
     refused_for_good = refusal is not None and refusal.reason != Reason.APPROVAL_PENDING
     ready = problem is None and _runs_or_ran(agent)
     failed = condition(agent or {}, ConditionType.FAILED)
     failure = str(failed["message"]) if failed and failed["status"] == "True" else None
     phase, message = reported(agent)
-    if problem is not None:
-        message = problem.message
+    if objection is not None:
+        message = objection.message
     elif not exists and not ready and failure is None:
         message = _SILO_GONE
     elif public_key is None:
@@ -142,7 +171,7 @@ def _participant(
         trusted=trusted,
         admitted=admitted,
         decided=trusted and (admitted or refused_for_good),
-        objection=refusal if problem is None else problem.about(f"Silo {ref.name}"),
+        objection=refusal if objection is None else objection.about(f"Silo {ref.name}"),
         ready=ready,
         failure=failure,
         not_ready=None if ready or failure is not None else problem or _not_ready(agent, public_key, exists),

@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.proposal import proposal_digest, propose
 from fedsilo.api.timestamps import timestamp
-from fedsilo.wire import SigningKey
+from fedsilo.wire import DECISION, SigningKey, sign_statement
 from fedsilo_operator.cluster.interface import ClusterError, Refused
 from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.observe import JobObservation, observe
@@ -92,6 +94,27 @@ def at_once(work: Coroutine[Any, Any, Any]) -> None:
             work.send(None)
     except StopIteration:
         return
+
+
+def word(agent: Object, **changes: Any) -> dict[str, Any]:
+    """What a silo that admits the job adds to its agent's status: proposal and signed decision.
+
+    :param changes: of what is signed.
+    """
+    spec = SiloAgentSpec.model_validate(agent["spec"])
+    proposal = propose(spec, spec.job.spec.agents.image or SETTINGS.trainer_image, SETTINGS.guard_image)
+    fields = {
+        "silo": str(spec.silo),
+        "proposal": proposal_digest(proposal),
+        "decision": "Admitted",
+        "objections": [],
+        "time": timestamp(START),
+    }
+    key = KEYS[Ref(f"silo-{spec.silo.name}", spec.silo.name)]
+    return {
+        "proposal": proposal.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "decision": sign_statement(DECISION, fields | changes, key),
+    }
 
 
 class View:
@@ -209,8 +232,11 @@ class JobHarness:
             for name, (status, reason, message) in conditions.items()
         ]
         message = found[-1]["message"] if found else ""
+        agent = self.agent(ref)
         status = {"phase": phase, "message": message, "conditions": found}
-        self.cluster.put(self.agent(ref) | {"status": status}, "fedsilo-operator")
+        if conditions.get("Admitted", ("",))[0] == "True":
+            status |= word(agent)
+        self.cluster.put(agent | {"status": status}, "fedsilo-operator")
 
     def admit(self, *refs: Ref) -> None:
         for ref in refs:

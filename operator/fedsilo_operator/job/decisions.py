@@ -1,0 +1,124 @@
+"""Whether an admission is the silo's own word about what this operator asked of it.
+
+Whoever may write the status of a SiloAgent could admit a job in the silo's name. So before the start an admission
+counts only with a decision that the silo's published key has signed, about the very proposal that follows from what the
+operator wrote into the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fedsilo.api.agent import Decision
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.digest import canonical_digest, spec_digest
+from fedsilo.api.job import FederatedJob
+from fedsilo.api.observed import Object, condition, status_of, uid_of
+from fedsilo.errors import Problem
+from fedsilo.silo.decision import read_decision
+from fedsilo_operator.job.trust import Trust, bundle
+from fedsilo_operator.objects import Ref, ref_of
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.settings import Settings
+
+_CHOSEN_BY_SILO = ("trainerImage", "guardImage")
+"""Fields of a proposal that the silo's side fills in; the others follow from the agent."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the silos of a job are asked, with the fields of a proposal as a status has them.
+
+    :param fields: those that are the same in every silo.
+    """
+
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(cls, trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Question:
+        """The question of a job whose agents are made.
+
+        :param observed: the job as observed.
+        """
+        given = bundle(trust, observed, job, settings)
+        job_ref = ref_of(observed)
+        fields = {
+            "namespace": job_ref.namespace,
+            "name": job_ref.name,
+            "uid": uid_of(observed),
+            "specDigest": spec_digest(job),
+            "url": given["url"],
+            "authority": hashlib.sha256(given["caCertificate"].encode()).hexdigest(),
+            "taskKey": given["taskKey"],
+        }
+        return cls(fields | ({"address": given["address"]} if "address" in given else {}))
+
+    def differences(self, proposal: Mapping[str, object]) -> list[str]:
+        """Fields in which a proposal is not this question."""
+        found = {name: value for name, value in proposal.items() if name not in _CHOSEN_BY_SILO}
+        return sorted(name for name in {*found, *self.fields} if found.get(name) != self.fields.get(name))
+
+
+def doubt(question: Question, agent: Object, silo: Object, public_key: str) -> Diagnosis | None:
+    """Why an agent's admission does not count; None when the silo itself has given it to this question.
+
+    :param public_key: the key that the silo has published.
+    """
+    stated = status_of(agent).get("decision")
+    if stated is None:
+        return _unsigned(silo)
+    try:
+        decision = _read(json.dumps(stated, sort_keys=True), public_key)
+    except Problem as problem:
+        newer = problem.code == "unsupported"
+        remedy = "run a newer version of the operator" if newer else "find out who wrote it"
+        text = f"{_place(agent)} does not count: {problem.detail.rstrip('.')}; {remedy}."
+        return Diagnosis(Reason.UNREADABLE if newer else Reason.TRUST_BROKEN, text)
+    wrong = _wrong(question, decision, agent, ref_of(silo))
+    return None if wrong is None else Diagnosis(Reason.TRUST_BROKEN, f"{_place(agent)} {wrong}.")
+
+
+def _wrong(question: Question, decision: Decision, agent: Object, silo: Ref) -> str | None:
+    """What is wrong with a decision whose signature holds."""
+    proposal = status_of(agent).get("proposal") or {}
+    digest = canonical_digest(proposal)
+    if decision.silo != str(silo):
+        return f"is that of silo {decision.silo}, not of {silo}; find out who wrote it"
+    if decision.proposal != digest:
+        said, found = decision.proposal[:12], digest[:12]
+        return f"is about proposal {said}, and status.proposal is {found}; find out who changed it"
+    if differing := question.differences(proposal):
+        names = ", ".join(differing)
+        return (
+            f"is about another {names} than the operator wrote into the agent; find out who changed it, delete the"
+            " SiloAgent, and the operator makes it again"
+        )
+    if decision.decision != "Admitted":
+        return "is Refused, and the condition Admitted is True; find out who changed it"
+    return None
+
+
+def _unsigned(silo: Object) -> Diagnosis:
+    """The silo controller signs at once; somebody has to act only where the silo's key is not what it was."""
+    ready = condition(silo, ConditionType.READY)
+    hindered = ready is not None and ready["status"] == "False"
+    why = f" {ready['message']}" if ready is not None and hindered else ""
+    text = f"admits the job, and its signature is awaited.{why}"
+    return Diagnosis(Reason.SILO_NOT_READY if hindered else Reason.ADMITTING, text)
+
+
+def _place(agent: Object) -> str:
+    return f"the signed decision in status.decision of SiloAgent {ref_of(agent)}"
+
+
+@lru_cache(maxsize=4096)
+def _read(document: str, public_key: str) -> Decision:
+    """A decision, verified once: a job is reconciled with every change of any of its agents.
+
+    :raises Problem: as `read_decision`.
+    """
+    return read_decision(json.loads(document), public_key)
