@@ -18,17 +18,18 @@ def canonical_json(fields: Mapping[str, Any]) -> bytes:
     :raises ValueError: for NaN, infinity, and text that is not Unicode.
     """
     text = json.dumps(
-        _canonical(fields), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        canonical_form(fields), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return text.encode()
 
 
-def _canonical(value: Any) -> Any:
+def canonical_form(value: Any) -> Any:
+    """The value as canonical JSON writes it: without nulls, whole numbers without a fraction."""
     match value:
         case Mapping():
-            return {key: _canonical(item) for key, item in value.items() if item is not None}
+            return {key: canonical_form(item) for key, item in value.items() if item is not None}
         case list():
-            return [_canonical(item) for item in value]
+            return [canonical_form(item) for item in value]
         case float() if value.is_integer():
             return int(value)
         case _:

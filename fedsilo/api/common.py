@@ -76,6 +76,12 @@ Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 Url = Annotated[str, StringConstraints(pattern=HTTPS_URL, max_length=2048)]
 IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
+CertificatePem = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^-----BEGIN CERTIFICATE-----\n[\s\S]+-----END CERTIFICATE-----\s*$", max_length=65536
+    ),
+]
 Sha256 = Annotated[str, StringConstraints(pattern=SHA256, max_length=64)]
 PublicKey = Annotated[str, StringConstraints(pattern=PUBLIC_KEY, max_length=52)]
 KeyId = Annotated[str, StringConstraints(pattern=KEY_ID, max_length=16)]

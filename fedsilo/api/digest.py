@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
-from fedsilo.canonical import canonical_json
+from fedsilo.canonical import canonical_form, canonical_json
 
 # The two fields that may change while the job runs.
 _MUTABLE = {"suspend", "ttl_seconds_after_finished"}
@@ -25,7 +25,7 @@ def frozen_spec(job: FederatedJob | FederatedJobSpec) -> dict[str, Any]:
     """What may not change while the job runs, in the form of which `spec_digest` is the digest."""
     spec = job.spec if isinstance(job, FederatedJob) else job
     fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True)
-    frozen: dict[str, Any] = _canonical(fields)
+    frozen: dict[str, Any] = canonical_form(fields)
     return frozen
 
 

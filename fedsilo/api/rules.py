@@ -177,9 +177,21 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             ".status.conditions",
         ),
     ),
+    "SiloSpec": (
+        Rule(
+            "has(self.remote) || self.datasets.size() > 0",
+            "[]: is empty; list the datasets of the silo",
+            ".datasets",
+        ),
+        Rule(
+            "!has(self.remote) || self.datasets.size() == 0",
+            "is the institution's to list; remove it, or remove remote",
+            ".datasets",
+        ),
+    ),
     "Silo": (
         Rule(
-            "!has(oldSelf.status) || !has(oldSelf.status.publicKey)"
+            "has(self.spec.remote) || !has(oldSelf.status) || !has(oldSelf.status.publicKey)"
             " || has(self.status) && has(self.status.publicKey)"
             " && self.status.publicKey == oldSelf.status.publicKey",
             "does not change, because jobs trust it; to give the silo another key, delete the Silo and make it again",

@@ -13,6 +13,7 @@ from fedsilo.api.common import (
     API_VERSION,
     IMAGE_BY_DIGEST,
     MAX_SILOS,
+    CertificatePem,
     Condition,
     DatasetName,
     Fields,
@@ -30,6 +31,7 @@ from fedsilo.api.common import (
     StorageSpec,
     Text,
     Time,
+    Url,
     check_one_of,
     wrong,
 )
@@ -225,11 +227,38 @@ class SiloPolicy(Fields):
         return self
 
 
+class Invitation(Fields):
+    """What lets an institution enrol, once."""
+
+    token_digest: Sha256 = Field(description="SHA-256 of the token that the institution was given.")
+    expires: Time = Field(description="When the token ends, in UTC.")
+
+
+class RemoteSpec(Fields):
+    """An institution outside of the cluster, which reaches the hub's gateway and is reached by nobody."""
+
+    invitation: Invitation | None = Field(
+        default=None, description="Until when a token may be used; `kubectl fedsilo invite` writes it."
+    )
+    public_key: PublicKey | None = Field(
+        default=None,
+        description="The institution's key, once its fingerprint was compared; `kubectl fedsilo accept` writes it.",
+    )
+    revoked: Flag = Field(
+        default=False, description="Every further request is refused; `kubectl fedsilo revoke` writes it."
+    )
+
+
 class SiloSpec(Fields):
     """What the institution offers, and to whom."""
 
     datasets: tuple[DatasetSpec, ...] = Field(
-        min_length=1, max_length=100, description="Datasets of the silo; names are unique."
+        default=(), max_length=100, description="Datasets of the silo, at least one; names are unique."
+    )
+    remote: RemoteSpec | None = Field(
+        default=None,
+        description="The institution is outside of this cluster: datasets, policy and agent template are in its own "
+        "Silo, and those here have no effect.",
     )
     agent: SiloAgentTemplate = Field(
         default=SiloAgentTemplate(), description="How the agent runs on a cluster."
@@ -237,15 +266,51 @@ class SiloSpec(Fields):
     policy: SiloPolicy = Field(default=SiloPolicy(), description="What the institution permits.")
 
     @model_validator(mode="after")
-    def _unique_datasets(self) -> Self:
+    def _datasets_of_its_own(self) -> Self:
         check_unique_names(self.datasets)
+        if self.remote is None and not self.datasets:
+            raise wrong("is empty", "list the datasets of the silo", "datasets", value=[])
+        if self.remote is not None and self.datasets:
+            raise wrong("is the institution's to list", "remove it, or remove remote", "datasets")
         return self
 
 
+class Hub(Fields):
+    """Where a remote silo finds the hub's gateway, and how it recognises it."""
+
+    url: Url = Field(description="Address of the gateway.")
+    ca_certificate: CertificatePem | None = Field(
+        default=None, description="Authority of its certificate in PEM; the system's when null."
+    )
+    key: PublicKey = Field(description="Key with which the gateway signs what it says to silos.")
+
+
+class Enrolment(Fields):
+    """The key that an institution has made and registered with its token."""
+
+    public_key: PublicKey = Field(description="Key of the institution, accepted or not.")
+    fingerprint: Text = Field(description="Its short form, which two people compare by telephone.")
+    token_digest: Sha256 = Field(description="Of the invitation that was used.")
+    time: Time = Field(description="When it was used.")
+    version: Text = Field(description="Version of fedsilo in the institution.")
+
+
 class SiloStatus(Fields):
-    """What the silo controller found; fields of later versions are ignored."""
+    """What silo controller and gateway found; fields of later versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
+
+    hub: Hub | None = Field(default=None, description="Of a remote silo: where it finds the hub.")
+    enrolment: Enrolment | None = Field(
+        default=None, description="Of a remote silo: the key that it registered."
+    )
+    offer: FreeForm | None = Field(
+        default=None,
+        description="What the institution offers, signed with its key; `docs/wire.md` describes it.",
+    )
+    last_seen: Time | None = Field(
+        default=None, description="Of a remote silo: about when the gateway heard of it last."
+    )
 
     public_key: PublicKey | None = Field(
         default=None, description="Key with which the silo signs its updates."

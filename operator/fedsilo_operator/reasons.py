@@ -76,6 +76,9 @@ class Reason(StrEnum):
     KEY_READY = "KeyReady"
     KEY_MISSING = "KeyMissing"
     KEY_INVALID = "KeyInvalid"
+    INVITED = "Invited"
+    ENROLMENT_PENDING = "EnrolmentPending"
+    REVOKED = "Revoked"
 
 
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})

@@ -34,7 +34,7 @@ from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.silo import signing_key
+from fedsilo_operator.silo import remote, signing_key
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
@@ -43,7 +43,7 @@ CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
 
 
 class SiloController:
-    """Reconciles SiloAgents and Silos.
+    """Reconciles SiloAgents and Silos; those of institutions outside of the cluster are reconciled there.
 
     :param cache: what the watches below have seen.
     :param now: the time, for conditions and waits.
@@ -77,7 +77,7 @@ class SiloController:
         if key.kind == SILO_KIND:
             return await self._reconcile_silo(key.ref)
         found = observe(self._cache, key.ref)
-        if found is None:
+        if found is None or remote.is_remote(found.silo):
             return None
         waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(found.job(name), found.pods[name])]
         seen = replace(found, events=await events_about(waiting, self._cluster))
@@ -105,6 +105,10 @@ class SiloController:
         silo = self._cache.get(SILO_KIND, ref)
         if silo is None:
             return None
+        if remote.is_remote(silo):
+            return await carry_out(
+                lambda found: remote.reconcile(silo, found, self._now()), silo, self._cluster
+            )
         try:
             secret = await self._cluster.get(SECRET, Ref(ref.namespace, SIGNING_KEY))
         except NotFound:

@@ -118,6 +118,28 @@ def test_objects_as_an_api_server_gives_them() -> None:
     assert Silo.model_validate(silo | {"status": status}).status.public_key == KEY
 
 
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"datasets": []}, "is empty"),
+        ({}, "is empty"),
+        ({"remote": {}, "datasets": [{"name": "d", "loader": "npz"}]}, "is the institution's to list"),
+        ({"remote": {"invitation": {"tokenDigest": "ab" * 32, "expires": "tomorrow"}}}, "expires"),
+        ({"remote": {"publicKey": "abc"}}, "publicKey"),
+    ],
+)
+def test_a_silo_lists_its_datasets_here_or_in_its_own_house(spec: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        Silo.model_validate({"metadata": {"name": "north", "namespace": "silo-north"}, "spec": spec})
+
+
+def test_a_remote_silo_needs_no_more_than_to_be_called_so() -> None:
+    silo = Silo.model_validate({"metadata": {"name": "north"}, "spec": {"remote": {}}})
+    assert silo.spec.remote is not None
+    assert silo.spec.remote.public_key is None
+    assert not silo.spec.remote.revoked
+
+
 def test_silo_agent_carries_the_frozen_job() -> None:
     spec = FederatedJobSpec.model_validate(MINIMAL)
     agent = SiloAgent.model_validate(

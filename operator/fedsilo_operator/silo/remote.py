@@ -1,0 +1,82 @@
+"""A Silo whose institution is outside of the cluster: nothing is made for it here, its accepted key is published.
+
+What the institution says, it says to the gateway, which writes it into the status. Here stands only what the
+consortium's office decided in `spec.remote`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.observed import Object, condition, status_of
+from fedsilo_operator.cluster.interface import Event
+from fedsilo_operator.conditions import Condition, as_status
+from fedsilo_operator.objects import is_deleted, ref_of, satisfies
+from fedsilo_operator.plan import Plan
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.rejections import Rejection, diagnosis_of
+
+
+def is_remote(silo: Object | None) -> bool:
+    """Whether the institution has guard, trainer and key in a house of its own."""
+    return silo is not None and (silo.get("spec") or {}).get("remote") is not None
+
+
+def reconcile(silo: Object, rejections: tuple[Rejection, ...], now: datetime) -> Plan:
+    """The status that a remote Silo should have."""
+    if is_deleted(silo):
+        return Plan()
+    key, diagnosis = assess(silo)
+    if (rejected := diagnosis_of(rejections)) is not None:
+        key, diagnosis = status_of(silo).get("publicKey"), rejected
+    valid = diagnosis.reason == Reason.KEY_READY
+    ready = Condition.of(ConditionType.READY, "True" if valid else "False", diagnosis)
+    status = {
+        **({} if key is None else {"publicKey": key}),
+        "conditions": as_status([ready], silo, now),
+    }
+    published = status_of(silo).get("publicKey")
+    unchanged = satisfies(silo.get("status"), status) and published == key
+    return Plan(events=tuple(_events(silo, ready)), status=None if unchanged else status)
+
+
+def assess(silo: Object) -> tuple[str | None, Diagnosis]:
+    """The key with which jobs may count, and why there is one or none."""
+    remote, enrolment, name = silo["spec"]["remote"], status_of(silo).get("enrolment"), ref_of(silo)
+    accepted: str | None = remote.get("publicKey")
+    of = f"{name.name} -n {name.namespace}"
+    if remote.get("revoked"):
+        text = f"The consortium has revoked it; kubectl fedsilo invite {of} invites the institution again."
+        return None, Diagnosis(Reason.REVOKED, text)
+    if enrolment is None:
+        return None, Diagnosis(Reason.INVITED, _invited(remote, of))
+    if accepted is None:
+        text = (
+            f"The institution has registered a key with the fingerprint {enrolment['fingerprint']}. Compare it by "
+            f"telephone, then kubectl fedsilo accept {of}."
+        )
+        return None, Diagnosis(Reason.ENROLMENT_PENDING, text)
+    if accepted != enrolment["publicKey"]:
+        text = (
+            f"spec.remote.publicKey is {accepted}, and the institution has registered {enrolment['publicKey']} with "
+            f"the fingerprint {enrolment['fingerprint']}; kubectl fedsilo accept {of}, once you have compared it."
+        )
+        return None, Diagnosis(Reason.ENROLMENT_PENDING, text)
+    return accepted, Diagnosis(Reason.KEY_READY, f"The silo signs with {accepted}.")
+
+
+def _invited(remote: Object, of: str) -> str:
+    invitation = remote.get("invitation")
+    if invitation is None:
+        return f"Nobody is invited; kubectl fedsilo invite {of}."
+    return f"The institution has not used its invitation yet, which ends at {invitation['expires']}."
+
+
+def _events(silo: Object, ready: Condition) -> Iterator[Event]:
+    before: dict[str, Any] | None = condition(silo, ready.type)
+    if before is None or (before["status"], before["reason"]) != (ready.status, ready.reason):
+        calm = ready.reason in (Reason.KEY_READY, Reason.INVITED)
+        yield Event(silo, "Normal" if calm else "Warning", str(ready.reason), ready.message)

@@ -1,0 +1,88 @@
+"""What the hub does about an institution in a house of its own: nothing but to publish the key that was accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsilo.api.observed import Object
+from fedsilo.wire import SigningKey
+from fedsilo_operator.objects import SECRET, SILO_AGENT, SILO_KIND
+from fedsilo_operator.runtime.queue import Key
+from fedsilo_operator.runtime.store import Store
+from fedsilo_operator.silo.controller import SiloController
+from fedsilo_operator.silo.remote import is_remote, reconcile
+from tests.operator_fakes.cluster import FakeCluster
+from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, START, agent, silo
+
+KEY = SigningKey.from_seed(b"k" * 32).verify_key.to_text()
+OTHER = SigningKey.from_seed(b"o" * 32).verify_key.to_text()
+INVITATION = {"tokenDigest": "ab" * 32, "expires": "2026-01-08T00:00:00Z"}
+
+
+def remote(enrolled: str | None = None, **spec: Any) -> Object:
+    content = silo()
+    content["spec"] = {"remote": {"invitation": INVITATION, **spec}}
+    content["status"] = (
+        {} if enrolled is None else {"enrolment": {"publicKey": enrolled, "fingerprint": "1a2b"}}
+    )
+    return content
+
+
+@pytest.mark.parametrize(
+    ("found", "key", "reason", "text"),
+    [
+        (remote(), None, "Invited", "ends at 2026-01-08T00:00:00Z"),
+        (remote(invitation=None), None, "Invited", "kubectl fedsilo invite north -n silo-north"),
+        (remote(KEY), None, "EnrolmentPending", "1a2b"),
+        (remote(KEY, publicKey=KEY), KEY, "KeyReady", KEY),
+        (remote(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
+        (remote(publicKey=KEY), None, "Invited", "not used"),
+        (remote(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
+    ],
+)
+def test_a_key_counts_once_it_is_registered_and_accepted(
+    found: Object, key: str | None, reason: str, text: str
+) -> None:
+    plan = reconcile(found, (), START)
+    assert plan.status is not None
+    (ready,) = plan.status["conditions"]
+    assert (ready["reason"], ready["status"]) == (reason, "True" if key else "False")
+    assert text in ready["message"]
+    assert plan.status.get("publicKey") == key
+    assert [event.reason for event in plan.events] == [reason]
+    assert plan.actions == ()
+    found["status"] |= plan.status
+    again = reconcile(found, (), START)
+    assert again.status is None
+    assert again.events == ()
+
+
+def test_a_key_that_is_revoked_is_withdrawn() -> None:
+    found = remote(KEY, publicKey=KEY, revoked=True)
+    found["status"] |= {"publicKey": KEY}
+    status = reconcile(found, (), START).status
+    assert status is not None
+    assert "publicKey" not in status
+
+
+async def test_the_hub_makes_neither_key_nor_children_for_it() -> None:
+    cluster, store = FakeCluster(), Store()
+    content = remote(KEY, publicKey=KEY)
+    for obj in (content, agent()):
+        made = cluster.put(
+            {**obj, "metadata": {"name": obj["metadata"]["name"], "namespace": SILO_REF.namespace}}
+        )
+        store.indexer(SILO_KIND if obj is content else SILO_AGENT, "").update(made)
+    controller = SiloController(cluster, store, SETTINGS)
+    assert await controller.reconcile(Key(SILO_AGENT, AGENT_REF)) is None
+    await controller.reconcile(Key(SILO_KIND, SILO_REF))
+    assert cluster.objects(SECRET) == ()
+    assert {(verb, kind) for verb, kind, _ in cluster.writes} == {("apply", SILO_KIND)}
+    assert cluster.peek(SILO_KIND, SILO_REF)["status"]["publicKey"] == KEY
+
+
+def test_a_silo_of_the_cluster_is_none() -> None:
+    assert not is_remote(silo())
+    assert not is_remote(None)
