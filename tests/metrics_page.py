@@ -9,6 +9,7 @@ from fedsilo.metrics import Series
 from fedsilo_agent.guard import metrics as guard
 from fedsilo_aggregator import metrics as aggregator
 from fedsilo_operator import metrics as operator
+from fedsilo_operator.gateway import metrics as gateway
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -18,6 +19,7 @@ PROCESSES: Mapping[str, Sequence[Series]] = {
     "operator": operator.DECLARED,
     "aggregator": aggregator.DECLARED,
     "guard": guard.DECLARED,
+    "gateway": gateway.DECLARED,
 }
 
 

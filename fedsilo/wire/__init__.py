@@ -11,10 +11,11 @@ from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader
+from fedsilo.wire.hub import HUB, MAX_HUB_BYTES, open_agents, seal_agents
 from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
-from fedsilo.wire.request import sign_request, verify_request
+from fedsilo.wire.request import claimed_sender, sign_request, verify_request
 from fedsilo.wire.statement import DECISION, OFFER, sign_statement, verify_statement
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
@@ -24,9 +25,11 @@ __all__ = [
     "DECISION",
     "DTYPES",
     "FINISH",
+    "HUB",
     "KINDS",
     "MAX_BLOCK_BYTES",
     "MAX_ENVELOPE_BYTES",
+    "MAX_HUB_BYTES",
     "OFFER",
     "PROVENANCE",
     "REQUEST",
@@ -53,8 +56,10 @@ __all__ = [
     "UpdateChecker",
     "UpdateHeader",
     "VerifyKey",
+    "claimed_sender",
     "issue_server",
     "make_authority",
+    "open_agents",
     "open_blob",
     "open_chain",
     "open_envelope",
@@ -63,6 +68,7 @@ __all__ = [
     "open_update",
     "problem_document",
     "seal",
+    "seal_agents",
     "seal_chain",
     "seal_task",
     "sign_request",

@@ -68,6 +68,12 @@ class VerifyKey:
         """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
+    @property
+    def fingerprint(self) -> str:
+        """The first 80 bits of the SHA-256 of the raw key, in groups that two people can compare by telephone."""
+        digits = hashlib.sha256(self.raw).hexdigest()[:20]
+        return "-".join(digits[start : start + 4] for start in range(0, len(digits), 4))
+
     def verify(self, domain: str, message: bytes, signature: bytes) -> None:
         """Return if the signature is this key's, over this message, in this domain.
 

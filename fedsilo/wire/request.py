@@ -61,6 +61,15 @@ def sign_request(
     return _SCHEME + proof.rstrip("=")
 
 
+def claimed_sender(value: str) -> str:
+    """Who a header value says it is from, before anything of it is checked: only to look up that one's key.
+
+    :raises Problem: `malformed`, `unsupported`, `truncated` or `too-long`.
+    """
+    header, _ = split_envelope(REQUEST, _decode(value), MAX_PROOF_BYTES)
+    return _read(unpack_map(REQUEST, header, depth=1)).text("sender")
+
+
 def verify_request(
     value: str,
     keys: Mapping[str, VerifyKey],

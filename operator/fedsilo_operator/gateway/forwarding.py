@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn
@@ -24,16 +24,14 @@ from yarl import URL
 
 from fedsilo.errors import Problem
 from fedsilo.refusals import unreadable_body
-from fedsilo.wire import VerifyKey, verify_request
+from fedsilo.wire import VerifyKey, claimed_sender, verify_request
+from fedsilo_operator.gateway.bodies import small_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
 
 log = logging.getLogger("fedsilo.gateway")
 
 CHUNK_BYTES = 256 << 10
 """Bytes that are read ahead of a connection, in either direction; aiohttp holds up to twice as many."""
-
-MAX_SMALL_BODY_BYTES = 16 << 10
-"""Length of a body that a proof binds: a failure report."""
 
 AUTHORITIES = 256
 """Aggregators whose TLS settings are kept; of others they are made anew."""
@@ -54,29 +52,29 @@ _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 @dataclass(frozen=True)
-class Upstream:
-    """A job's aggregator.
+class Route:
+    """A silo's way to the aggregator of one job.
 
     :param url: base URL inside the cluster.
     :param ca: PEM of the only authority whose certificate is accepted.
-    :param keys: silo of the job, `namespace/name` -> its public key.
-    :param revoked: those of the silos that may ask nothing any more.
+    :param key: the silo's public key in this job.
+    :param revoked: whether the silo may ask nothing any more.
     """
 
     url: str
     ca: str
-    keys: Mapping[str, VerifyKey]
-    revoked: frozenset[str] = frozenset()
+    key: VerifyKey
+    revoked: bool = False
 
 
 class Forwarding:
     """Forwards requests to the aggregators of jobs.
 
-    :param upstream: uid of a job -> its aggregator; None for a job that is not known, or not reached from outside.
+    :param routes: uid of a job, silo -> the silo's way to the job's aggregator; None where none is known.
     """
 
-    def __init__(self, upstream: Callable[[str], Upstream | None], admission: Admission) -> None:
-        self._upstream = upstream
+    def __init__(self, routes: Callable[[str, str], Route | None], admission: Admission) -> None:
+        self._routes = routes
         self._admission = admission
         self._client: aiohttp.ClientSession | None = None
 
@@ -89,24 +87,26 @@ class Forwarding:
         # The path goes on as it came, so nothing but a path may have come: a request can name a whole URL.
         if not request.raw_path.startswith(f"/v1/jobs/{job}/"):
             raise Problem("malformed", f"{request.raw_path[:200]}: send the path of the job, and no more")
-        upstream = self._upstream(job)
-        if upstream is None:
+        body = await small_body(request) if request.method == "POST" else None
+        proof = request.headers.get("Authorization", "")
+        silo = claimed_sender(proof)
+        route = self._routes(job, silo)
+        if route is None:
             # Not final: this process may know less than the one that the silo was told by.
-            raise Problem("unreachable", f"no aggregator of job {job} is known here")
-        body = await _small_body(request) if request.method == "POST" else None
-        silo = verify_request(
-            request.headers.get("Authorization", ""),
-            upstream.keys,
+            raise Problem("unreachable", f"no part of silo {silo} in a job {job} is known here")
+        verify_request(
+            proof,
+            {silo: route.key},
             job=job,
             method=request.method,
             path=request.raw_path,
             body=body,
             now=time.time(),
         )
-        if silo in upstream.revoked:
+        if route.revoked:
             raise Problem("unknown-sender", f"silo {silo} was revoked by the consortium; ask its office")
         with self._admission.request(silo):
-            return await self._exchange(request, upstream, self._data(request, body))
+            return await self._exchange(request, route, self._data(request, body))
 
     async def close(self) -> None:
         """Close the connections to all aggregators."""
@@ -128,7 +128,7 @@ class Forwarding:
         return _Upload(request, limit)
 
     async def _exchange(
-        self, request: web.Request, upstream: Upstream, data: _Upload | bytes | None
+        self, request: web.Request, route: Route, data: _Upload | bytes | None
     ) -> web.StreamResponse:
         headers = CIMultiDict(
             (name, value) for name, value in request.headers.items() if name.lower() in _REQUEST_HEADERS
@@ -138,10 +138,10 @@ class Forwarding:
         try:
             answer = await self._session().request(
                 request.method,
-                URL(upstream.url + request.raw_path, encoded=True),
+                URL(route.url + request.raw_path, encoded=True),
                 headers=headers,
                 data=data.pieces() if isinstance(data, _Upload) else data,
-                ssl=_tls(upstream.ca),
+                ssl=_tls(route.ca),
                 allow_redirects=False,
                 skip_auto_headers=_OWN_HEADERS,
             )
@@ -239,16 +239,3 @@ def _tls(ca: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
-
-
-async def _small_body(request: web.Request) -> bytes:
-    content = bytearray()
-    try:
-        async with asyncio.timeout(SILENCE_SECONDS):
-            async for piece in request.content.iter_any():
-                content += piece
-                if len(content) > MAX_SMALL_BODY_BYTES:
-                    raise Problem("too-long", f"the body of a report is at most {MAX_SMALL_BODY_BYTES} bytes")
-    except TimeoutError as error:
-        raise Problem("truncated", f"the body was not whole after {SILENCE_SECONDS:g} s") from error
-    return bytes(content)

@@ -12,6 +12,7 @@ from fedsilo.errors import Problem
 from fedsilo.refusals import RefusingRunner, problem_response, unreadable_body
 from fedsilo.wire.problems import one_line
 from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, Forwarding
+from fedsilo_operator.gateway.silo_requests import SiloRequests
 
 log = logging.getLogger("fedsilo.gateway")
 
@@ -24,12 +25,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class GatewayService:
     """Routes of the gateway, and the refusals of all of them.
 
+    :param requests: what silos ask the hub itself; None where only jobs' requests are forwarded.
     :ivar refused: refusals by problem code.
     """
 
-    def __init__(self, forwarding: Forwarding) -> None:
+    def __init__(self, forwarding: Forwarding, requests: SiloRequests | None = None) -> None:
         self.refused: Counter[str] = Counter()
         self._forwarding = forwarding
+        self._requests = requests
 
     def runner(self) -> web.AppRunner:
         """The service over connections that refuse what is no request; a silo that hangs up ends its request."""
@@ -47,6 +50,8 @@ class GatewayService:
         app = web.Application(middlewares=[self._problems])
         for method in METHODS:
             app.router.add_route(method, "/v1/jobs/{job}/{rest:.+}", self._forwarding.forward)
+        if self._requests is not None:
+            self._requests.add_to(app)
         app.on_cleanup.append(self._close)
         return app
 

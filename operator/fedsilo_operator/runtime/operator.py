@@ -60,7 +60,7 @@ class Operator:
         :raises LeaseLost: when another may lead.
         """
         try:
-            await _run_until_one_ends(
+            await run_until_one_ends(
                 self._lead(), *(reflector.run() for reflector in self.reflectors.values())
             )
         finally:
@@ -74,12 +74,12 @@ class Operator:
         if self.election is not None:
             await self.election.acquire()
             holding = [self.election.hold()]
-        await _run_until_one_ends(
+        await run_until_one_ends(
             *holding, *(controller.work() for controller in self.controllers for _ in range(self._workers))
         )
 
 
-async def _run_until_one_ends(*endless: Coroutine[Any, Any, Never]) -> Never:
+async def run_until_one_ends(*endless: Coroutine[Any, Any, Never]) -> Never:
     """Run all until one fails, and raise its error: with one missing, the rest would only seem to work."""
     tasks = [asyncio.ensure_future(each) for each in endless]
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
@@ -76,7 +75,7 @@ def _invited(remote: Object, of: str) -> str:
 
 
 def _events(silo: Object, ready: Condition) -> Iterator[Event]:
-    before: dict[str, Any] | None = condition(silo, ready.type)
+    before = condition(silo, ready.type)
     if before is None or (before["status"], before["reason"]) != (ready.status, ready.reason):
         calm = ready.reason in (Reason.KEY_READY, Reason.INVITED)
         yield Event(silo, "Normal" if calm else "Warning", str(ready.reason), ready.message)

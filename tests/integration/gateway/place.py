@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from fedsilo.wire import Authority, SigningKey, issue_server, make_authority, sign_request
-from fedsilo_operator.gateway.forwarding import Forwarding, Upstream
+from fedsilo_operator.gateway.forwarding import Forwarding, Route
 from fedsilo_operator.gateway.limits import Admission, Limits
 from fedsilo_operator.gateway.service import GatewayService
 
@@ -50,7 +50,7 @@ class Place:
 
     :ivar handler: answers what arrives at the aggregator.
     :ivar arrived: what arrived there.
-    :ivar upstream: where the gateway finds the job.
+    :ivar routes: silo -> its way to the job's aggregator.
     """
 
     def __init__(self, root: Path, limits: Limits) -> None:
@@ -59,7 +59,7 @@ class Place:
         self.aggregators_authority, self.own_authority = make_authority(), make_authority()
         self.handler: Handler
         self.arrived: list[web.Request] = []
-        self.upstream: Upstream | None = None
+        self.routes: dict[str, Route] = {}
         self.admission = Admission(limits)
         self.service = GatewayService(Forwarding(self._find, self.admission))
         self.port = 0
@@ -75,9 +75,9 @@ class Place:
         own = server_tls(self.root / "gateway", self.own_authority)
         trusted = ssl.create_default_context(cadata=self.own_authority.cert_pem.decode())
         async with served(aggregator, tls) as port:
-            keys = {silo: key.verify_key for silo, key in self.keys.items()}
             ca = self.aggregators_authority.cert_pem.decode()
-            self.upstream = Upstream(f"https://127.0.0.1:{port}", ca, keys)
+            url = f"https://127.0.0.1:{port}"
+            self.routes = {silo: Route(url, ca, key.verify_key) for silo, key in self.keys.items()}
             async with served(self.service.runner(), own) as self.port:
                 connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
                 async with aiohttp.ClientSession(connector=connector) as self.client:
@@ -96,8 +96,8 @@ class Place:
         key = self.keys[silo]
         return sign_request(key, job=JOB, sender=silo, method=method, path=path, body=body, now=time.time())
 
-    def _find(self, job: str) -> Upstream | None:
-        return self.upstream if job == JOB else None
+    def _find(self, job: str, silo: str) -> Route | None:
+        return self.routes.get(silo) if job == JOB else None
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.arrived.append(request)

@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from fedsilo.wire import Authority, SigningKey, make_authority
-from fedsilo_operator.gateway.forwarding import Forwarding, Upstream
+from fedsilo_operator.gateway.forwarding import Forwarding, Route
 from fedsilo_operator.gateway.limits import Admission, Limits
 from fedsilo_operator.gateway.service import GatewayService
 from tests.integration.gateway.place import served, server_tls
@@ -34,8 +34,8 @@ def directly(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 async def test_the_model_is_the_same_to_the_byte(directly: str, tmp_path: Path) -> None:
     site = Site(tmp_path / "job", federation(rounds=2, data=DIGITS))
-    authority, upstream = make_authority(), upstream_of(site)
-    async with gateway(upstream, server_tls(tmp_path / "gateway", authority)) as (service, port):
+    authority, routes = make_authority(), routes_of(site)
+    async with gateway(routes, server_tls(tmp_path / "gateway", authority)) as (service, port):
         lead(site, port, authority)
         await run(site)
     assert model_of(site) == directly
@@ -49,7 +49,7 @@ async def test_the_same_behind_a_hop_that_ends_tls_with_another_certificate(
     site = Site(tmp_path / "job", federation(rounds=2, data=DIGITS))
     inner, outer = make_authority(), make_authority()
     async with (
-        gateway(upstream_of(site), server_tls(tmp_path / "gateway", inner)) as (_, behind),
+        gateway(routes_of(site), server_tls(tmp_path / "gateway", inner)) as (_, behind),
         hop(behind, inner, server_tls(tmp_path / "hop", outer)) as port,
     ):
         lead(site, port, outer)
@@ -61,30 +61,30 @@ async def test_a_gateway_that_is_gone_for_a_while_costs_nothing_but_time(
     directly: str, tmp_path: Path
 ) -> None:
     site = Site(tmp_path / "job", federation(rounds=2, data=DIGITS))
-    authority, upstream = make_authority(), upstream_of(site)
+    authority, routes = make_authority(), routes_of(site)
     tls, port = server_tls(tmp_path / "gateway", authority), free_port()
     lead(site, port, authority)
     with started(site) as aggregator:
         for silo in ("north", "south"):
             await asyncio.to_thread(until, lambda: "trying again" in site.log(silo), "a try")  # noqa: B023
-        async with gateway(upstream, tls, port):
+        async with gateway(routes, tls, port):
             audit = site.workdir.volume("north").audit / "log.jsonl"
             await asyncio.to_thread(
                 until, lambda: audit.exists() and "departure" in audit.read_text(), "a departure"
             )
-        async with gateway(upstream, tls, port):
+        async with gateway(routes, tls, port):
             assert await asyncio.to_thread(aggregator.exit_code) == 0, site.log()
     assert model_of(site) == directly
 
 
-def upstream_of(site: Site) -> Upstream:
-    """The site's aggregator, as a gateway knows it."""
+def routes_of(site: Site) -> Mapping[str, Route]:
+    """The ways to the site's aggregator, as a gateway knows them."""
     trust = site.agent("north")["spec"]["trust"]
     keys = {
         silo: SigningKey.load(site.workdir.volume(silo.rpartition("/")[2]).guard / "key.pem").verify_key
         for silo in site.silos
     }
-    return Upstream(trust["url"], trust["caCertificate"], keys)
+    return {silo: Route(trust["url"], trust["caCertificate"], key) for silo, key in keys.items()}
 
 
 def lead(site: Site, port: int, authority: Authority) -> None:
@@ -123,9 +123,9 @@ def model_of(site: Site) -> str:
 
 @asynccontextmanager
 async def gateway(
-    upstream: Upstream, tls: ssl.SSLContext, port: int = 0
+    routes: Mapping[str, Route], tls: ssl.SSLContext, port: int = 0
 ) -> AsyncIterator[tuple[GatewayService, int]]:
-    service = GatewayService(Forwarding(lambda _: upstream, Admission(Limits())))
+    service = GatewayService(Forwarding(lambda _, silo: routes.get(silo), Admission(Limits())))
     async with served(service.runner(), tls, port) as found:
         yield service, found
 

@@ -15,7 +15,7 @@ from yarl import URL
 
 from fedsilo.errors import Problem
 from fedsilo.refusals import problem_response
-from fedsilo_operator.gateway import forwarding, limits
+from fedsilo_operator.gateway import bodies, forwarding, limits
 from tests.integration.gateway.place import NORTH, SOUTH, Place, path_of
 
 MIB = 1 << 20
@@ -168,19 +168,17 @@ async def test_a_silo_that_hangs_up_ends_its_long_poll(place: Place) -> None:
 
 
 async def test_an_aggregator_that_is_gone_is_said_to_be_away(place: Place) -> None:
-    assert place.upstream is not None
-    place.upstream = replace(place.upstream, url="https://127.0.0.1:1")
+    place.routes[NORTH] = replace(place.routes[NORTH], url="https://127.0.0.1:1")
     async with place.ask("GET", path_of("task?after=&wait=0")) as answer:
         assert (answer.status, answer.headers["Problem"]) == (503, "unreachable")
-    place.upstream = None
+    place.routes = {}
     async with place.ask("GET", path_of("task?after=&wait=0")) as answer:
         assert (answer.status, answer.headers["Problem"]) == (503, "unreachable")
     assert place.service.refused == {"unreachable": 2}
 
 
 async def test_an_aggregator_with_another_certificate_is_none(place: Place) -> None:
-    assert place.upstream is not None
-    place.upstream = replace(place.upstream, ca=place.own_authority.cert_pem.decode())
+    place.routes[NORTH] = replace(place.routes[NORTH], ca=place.own_authority.cert_pem.decode())
     async with place.ask("GET", path_of("task?after=&wait=0")) as answer:
         assert (answer.status, answer.headers["Problem"]) == (503, "unreachable")
     assert place.arrived == []
@@ -192,8 +190,7 @@ async def test_strangers_and_revoked_silos_reach_no_aggregator(place: Place) -> 
     for proof, code in (("", "malformed"), ("Bearer abc", "malformed"), (wrong, "signature-invalid")):
         async with place.ask("GET", path, headers={"Authorization": proof}) as answer:
             assert answer.headers["Problem"] == code
-    assert place.upstream is not None
-    place.upstream = replace(place.upstream, revoked=frozenset({SOUTH}))
+    place.routes[SOUTH] = replace(place.routes[SOUTH], revoked=True)
     async with place.ask("GET", path, SOUTH) as answer:
         assert (answer.status, answer.headers["Problem"]) == (403, "unknown-sender")
     assert place.arrived == []
@@ -256,7 +253,7 @@ async def test_bodies_have_a_limit(place: Place) -> None:
     assert place.arrived == []
     async with place.ask("PATCH", UPDATE, data=pieces(2)) as answer:
         assert answer.headers["Problem"] == "too-long"
-    body = b"x" * (forwarding.MAX_SMALL_BODY_BYTES + 1)
+    body = b"x" * (bodies.MAX_SMALL_BODY_BYTES + 1)
     async with place.ask("POST", path_of("failures/t"), body=body) as answer:
         assert answer.headers["Problem"] == "too-long"
     async with place.ask("GET", BLOB, data=b"x") as answer:

@@ -1,0 +1,152 @@
+"""`python -m fedsilo_operator.gateway`: the address at which institutions reach the hub, until a signal ends it.
+
+Several may run at once. Exit codes are those of `fedsilo.errors`; 0 after SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import ssl
+import sys
+from pathlib import Path
+
+from fedsilo.errors import ManifestInvalid
+from fedsilo.logs import add_log_arguments, start_logging
+from fedsilo.process import Arguments, run_until_done, version
+from fedsilo_operator.gateway.limits import Limits
+
+PORT, HEALTH_PORT = 8443, 8080
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    start_logging()
+    return run_until_done(lambda: asyncio.run(_serve_until_signalled(_arguments(argv))))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    limits = Limits()
+    parser = Arguments(
+        prog="fedsilo-gateway",
+        description="Serve institutions outside of the cluster until told to stop.",
+        epilog="KUBECONFIG names the cluster; without it, the service account of the pod does.",
+    )
+    parser.add_argument(
+        "--url", required=True, help="address at which institutions reach this gateway, https://..."
+    )
+    parser.add_argument(
+        "--ca",
+        type=Path,
+        metavar="FILE",
+        help="authority of that address's certificate (default: the system's)",
+    )
+    parser.add_argument(
+        "--key",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="Ed25519 key (PEM) that signs what silos are told",
+    )
+    parser.add_argument("--port", type=int, default=PORT, help="port to listen on")
+    parser.add_argument(
+        "--tls",
+        type=Path,
+        metavar="DIRECTORY",
+        help="serve HTTPS with its tls.crt and tls.key (default: HTTP, behind what ends TLS in the same cluster)",
+    )
+    parser.add_argument(
+        "--health-port", type=int, default=HEALTH_PORT, help="port of /healthz, /readyz and /metrics"
+    )
+    parser.add_argument(
+        "--max-open-requests",
+        type=int,
+        default=limits.open_requests,
+        help="requests of one silo under way at once",
+    )
+    parser.add_argument(
+        "--max-requests-per-second",
+        type=float,
+        default=limits.requests_per_second,
+        help="requests of one silo, on average",
+    )
+    parser.add_argument(
+        "--max-body-bytes", type=int, default=limits.body_bytes, help="largest body of one request"
+    )
+    add_log_arguments(parser)
+    parser.add_argument("--version", action="version", version=version())
+    args = parser.parse_args(argv)
+    if not args.url.startswith("https://") or args.url.endswith("/"):
+        parser.error(
+            f"--url: {args.url!r} is no address; give https:// and a host, without a slash at the end"
+        )
+    for option in ("max_open_requests", "max_requests_per_second", "max_body_bytes"):
+        if getattr(args, option) <= 0:
+            parser.error(f"--{option.replace('_', '-')}: is not above zero; give a positive number")
+    return args
+
+
+async def _serve_until_signalled(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
+    work = asyncio.ensure_future(_serve(args))
+    signalled = False
+
+    def stop() -> None:
+        nonlocal signalled
+        signalled = True
+        work.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not signalled:
+            raise
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    # Imported here so that `--help` does not wait for the client.
+    from fedsilo.probes import probes
+    from fedsilo.wire import SigningKey
+    from fedsilo_operator.cluster.api_server import api_server
+    from fedsilo_operator.gateway.hub import HubIdentity
+    from fedsilo_operator.gateway.metrics import exposition
+    from fedsilo_operator.gateway.running import Gateway
+
+    limits = Limits(
+        open_requests=args.max_open_requests,
+        requests_per_second=args.max_requests_per_second,
+        body_bytes=args.max_body_bytes,
+    )
+    try:
+        ca = None if args.ca is None else args.ca.read_text()
+        identity = HubIdentity(SigningKey.load(args.key), args.url, ca)
+    except OSError as error:
+        raise ManifestInvalid(
+            f"{error.filename}: {error.strerror}; give files that this process may read"
+        ) from error
+    tls = None if args.tls is None else _tls(args.tls)
+    async with api_server() as server:
+        gateway = Gateway(server, identity, limits)
+        metrics = exposition(gateway.service, gateway.admission)
+        async with probes(gateway.unready, metrics, args.health_port):
+            await gateway.run("0.0.0.0", args.port, tls)
+
+
+def _tls(folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise ManifestInvalid(
+            f"{folder}: tls.crt and tls.key cannot be used ({error}); give a Secret of type kubernetes.io/tls"
+        ) from error
+    return context
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""What a gateway serves at `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedsilo.metrics import Exposition, Sample, Series
+from fedsilo_operator.gateway.limits import Admission
+from fedsilo_operator.gateway.service import GatewayService
+
+OPEN = Series(
+    "federated_gateway_open_requests",
+    "gauge",
+    ("silo_namespace", "silo"),
+    "Requests of a silo under way, long polls included.",
+)
+REFUSED = Series("federated_gateway_refused_total", "counter", ("code",), "Refused requests by problem code.")
+
+DECLARED = (OPEN, REFUSED)
+
+
+def exposition(service: GatewayService, admission: Admission) -> Exposition:
+    """The gateway's metrics."""
+
+    def read() -> Iterator[Sample]:
+        for silo, count in sorted(admission.open.items()):
+            namespace, _, name = silo.partition("/")
+            yield Sample(OPEN, (namespace, name), count)
+        for code, count in sorted(service.refused.items()):
+            yield Sample(REFUSED, (code,), count)
+
+    return Exposition(DECLARED, read)

@@ -1,0 +1,91 @@
+"""A gateway over a cluster: caches that follow it, the address that it writes for invitations, and the service."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Never
+
+from aiohttp import web
+
+from fedsilo_operator.cluster.interface import Cluster
+from fedsilo_operator.gateway.forwarding import Forwarding
+from fedsilo_operator.gateway.hub import Hub, HubIdentity
+from fedsilo_operator.gateway.limits import Admission, Limits
+from fedsilo_operator.gateway.service import GatewayService
+from fedsilo_operator.gateway.silo_requests import SiloRequests
+from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
+from fedsilo_operator.runtime.operator import run_until_one_ends
+from fedsilo_operator.runtime.reflector import Reflector
+from fedsilo_operator.runtime.store import Store, WriteThrough
+
+DESCRIBE_SECONDS = 60.0
+"""Time after which Silos that could not be written are tried again."""
+
+
+class Gateway:
+    """Everything of a gateway but its arguments.
+
+    :ivar port: where it serves, once it does.
+    """
+
+    def __init__(self, server: Cluster, identity: HubIdentity, limits: Limits) -> None:
+        store = Store()
+        cluster = WriteThrough(server, store)
+        self.hub = Hub(cluster, store, identity)
+        self.admission = Admission(limits)
+        self._requests = SiloRequests(self.hub, self.admission)
+        self.service = GatewayService(Forwarding(self.hub.route, self.admission), self._requests)
+        self.port: int | None = None
+        self._news = asyncio.Event()
+        self._reflectors = [
+            Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_KIND, SILO_AGENT)
+        ]
+        for reflector in self._reflectors:
+            reflector.on_change(self._requests.notice)
+            reflector.on_change(lambda _before, _after: self._news.set())
+
+    def unready(self) -> str:
+        """What is still missing, in words; empty when nothing is."""
+        return "" if self.port is not None else "Silos and SiloAgents are not listed yet"
+
+    async def run(self, host: str, port: int, tls: ssl.SSLContext | None) -> Never:
+        """Serve until cancelled; what is not known yet would be refused, so it is listed first."""
+        await run_until_one_ends(
+            *(reflector.run() for reflector in self._reflectors),
+            self._describe(),
+            self._serve(host, port, tls),
+        )
+
+    async def _serve(self, host: str, port: int, tls: ssl.SSLContext | None) -> Never:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        runner = self.service.runner()
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
+            self.port = int(runner.addresses[0][1])
+            await _forever()
+        finally:
+            await runner.cleanup()
+
+    async def _describe(self) -> Never:
+        """Keep the hub's address in every remote Silo."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        while True:
+            self._news.clear()
+            for silo in list(self.hub.silos()):
+                await self.hub.describe(silo)
+            try:
+                async with asyncio.timeout(DESCRIBE_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+
+async def _forever() -> Never:
+    waiting: Callable[[], asyncio.Future[Never]] = asyncio.get_running_loop().create_future
+    await waiting()
+    raise AssertionError("a future that nobody sets was set")

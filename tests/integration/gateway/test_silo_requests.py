@@ -1,0 +1,317 @@
+"""What institutions ask the hub, over TLS, with a cluster in memory behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.timestamps import timestamp
+from fedsilo.errors import Problem
+from fedsilo.wire import SigningKey, make_authority, open_agents, sign_request
+from fedsilo.wire.statement import OFFER, sign_statement
+from fedsilo_operator.cluster.interface import ClusterError, Unavailable
+from fedsilo_operator.gateway.hub import HubIdentity
+from fedsilo_operator.gateway.limits import Limits
+from fedsilo_operator.gateway.running import Gateway
+from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Kind, Ref
+from tests.integration.gateway.place import server_tls
+from tests.operator_fakes.cluster import FakeCluster
+from tests.unit.operator.silo.harness import agent as an_agent
+
+NORTH, SOUTH = Ref("silo-north", "north"), Ref("silo-south", "south")
+TOKEN = "a token of which nobody else knows"
+
+
+class House:
+    """A hub over a cluster in memory, and institutions that ask it."""
+
+    def __init__(self, root: Path) -> None:
+        self.cluster = FakeCluster(faults=self._fault)
+        self.identity = HubIdentity(SigningKey.generate(), "https://hub.example")
+        self.keys = {ref: SigningKey.generate() for ref in (NORTH, SOUTH)}
+        self.broken: ClusterError | None = None
+        self._authority, self._root = make_authority(), root
+        self.gateway: Gateway
+        self.client: aiohttp.ClientSession
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[House]:
+        self.gateway = Gateway(self.cluster, self.identity, Limits(requests_per_second=1000, burst=1000))
+        tls = server_tls(self._root, self._authority)
+        work = asyncio.ensure_future(self.gateway.run("127.0.0.1", 0, tls))
+        try:
+            while self.gateway.unready():
+                assert not work.done()
+                await asyncio.sleep(0.001)
+            trusted = ssl.create_default_context(cadata=self._authority.cert_pem.decode())
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as self.client:
+                yield self
+        finally:
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
+
+    def invite(self, ref: Ref = NORTH, token: str = TOKEN, days: int = 7, **remote: Any) -> None:
+        expires = timestamp(datetime.now(UTC) + timedelta(days=days))
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        self.put_silo(ref, {"invitation": {"tokenDigest": digest, "expires": expires}, **remote})
+
+    def put_silo(self, ref: Ref, remote: Object) -> None:
+        metadata = {"name": ref.name, "namespace": ref.namespace}
+        obj = {"apiVersion": SILO_KIND.api, "kind": "Silo", "metadata": metadata, "spec": {"remote": remote}}
+        with suppress(Exception):
+            obj["status"] = self.cluster.peek(SILO_KIND, ref)["status"]
+        self.cluster.put(obj)
+
+    def accept(self, ref: Ref = NORTH, **remote: Any) -> None:
+        before = self.cluster.peek(SILO_KIND, ref)["spec"]["remote"]
+        self.put_silo(ref, {**before, "publicKey": self.keys[ref].verify_key.to_text(), **remote})
+
+    def propose(self, ref: Ref = NORTH, name: str = "digits-north-1") -> Object:
+        made = an_agent()
+        made["metadata"] = {
+            "name": name,
+            "namespace": ref.namespace,
+            "labels": {JOB_UID: made["spec"]["job"]["uid"]},
+        }
+        made["spec"] = {**made["spec"], "silo": {"namespace": ref.namespace, "name": ref.name}}
+        made.pop("status", None)
+        return self.cluster.put(made)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        ref: Ref = NORTH,
+        key: SigningKey | None = None,
+        **proof: Any,
+    ) -> tuple[int, str, Any]:
+        """Status, problem code and content of the answer."""
+        data = None if body is None else json.dumps(body).encode()
+        given = {"job": self.identity.id, "sender": str(ref), "now": time.time()} | proof
+        header = sign_request(key or self.keys[ref], method=method, path=path, body=data, **given)
+        url = f"https://127.0.0.1:{self.gateway.port}{path}"
+        async with self.client.request(method, url, data=data, headers={"Authorization": header}) as answer:
+            content = await answer.read()
+            code = answer.headers.get("Problem", "")
+            return answer.status, code, json.loads(content) if code else content
+
+    async def enrol(
+        self, ref: Ref = NORTH, token: str = TOKEN, key: SigningKey | None = None, **proof: Any
+    ) -> Any:
+        key = key or self.keys[ref]
+        body = {"silo": str(ref), "token": token, "publicKey": key.verify_key.to_text(), "version": "0.1.0"}
+        return await self.ask("POST", "/v1/enrolments", body, ref, key, **proof)
+
+    async def join(self, ref: Ref = NORTH) -> None:
+        """Invite, enrol and accept, and wait until the gateway has seen it."""
+        self.invite(ref)
+        assert await self.settled(lambda: self.enrol(ref), "invitation-invalid") == 201
+        self.accept(ref)
+        path = agents_path("nothing", ref)
+        assert await self.settled(lambda: self.ask("GET", path, ref=ref), "not-accepted") == 200
+
+    async def settled(self, ask: Any, until_not: str) -> int:
+        """The status of an answer once the gateway's cache has followed what was put into the cluster."""
+        while True:
+            status, code, _ = await ask()
+            if code != until_not:
+                return int(status)
+
+    def status(self, kind: Kind = SILO_KIND, ref: Ref = NORTH) -> Object:
+        return self.cluster.peek(kind, ref).get("status") or {}
+
+    def _fault(self, verb: str, kind: Kind) -> ClusterError | None:
+        return self.broken if verb in ("apply", "get") else None
+
+
+def agents_path(after: str = "", ref: Ref = NORTH, wait: float = 0) -> str:
+    return f"/v1/silos/{ref.namespace}/{ref.name}/agents?after={after}&wait={wait:g}"
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with House(tmp_path).running() as running:
+        yield running
+
+
+async def test_an_invitation_is_written_used_once_and_accepted(house: House) -> None:
+    house.invite()
+    assert await house.settled(house.enrol, "invitation-invalid") == 201
+    enrolment = house.status()["enrolment"]
+    fingerprint = house.keys[NORTH].verify_key.fingerprint
+    assert enrolment["publicKey"] == house.keys[NORTH].verify_key.to_text()
+    assert (enrolment["fingerprint"], enrolment["version"]) == (fingerprint, "0.1.0")
+    assert house.status()["hub"] == {
+        "url": "https://hub.example",
+        "key": house.identity.key.verify_key.to_text(),
+    }
+    # The answer was lost, and the institution asks again; then another machine tries the same invitation.
+    assert (await house.enrol())[0] == 201
+    status, code, document = await house.enrol(key=SigningKey.generate())
+    assert (status, code) == (409, "invitation-used")
+    assert fingerprint in document["detail"]
+    assert house.status()["enrolment"] == enrolment
+
+    while (answer := await house.ask("GET", agents_path()))[1] == "unknown-sender":
+        continue
+    assert answer[:2] == (403, "not-accepted")
+    assert fingerprint in answer[2]["detail"]
+    house.accept()
+    assert await house.settled(lambda: house.ask("GET", agents_path("x")), "not-accepted") == 200
+
+
+async def test_an_invitation_that_is_wrong_late_or_of_another_hub_gets_a_clear_word(house: House) -> None:
+    house.invite()
+    house.invite(SOUTH, days=-1)
+    assert await house.settled(lambda: house.enrol(SOUTH), "invitation-invalid") == 410
+    assert (await house.enrol(SOUTH))[1] == "invitation-expired"
+    assert (await house.enrol(token=TOKEN[:-1] + "W"))[1] == "invitation-invalid"
+    assert (await house.enrol(Ref("silo-west", "west"), key=SigningKey.generate()))[1] == "invitation-invalid"
+    status, code, document = await house.enrol(job="0123456789abcdef")
+    assert (status, code) == (404, "wrong-job")
+    assert f"this is hub {house.identity.id}" in document["detail"]
+    # Whoever has the token, but not the key that it registers.
+    stolen = house.keys[NORTH].verify_key.to_text()
+    body = {"silo": str(NORTH), "token": TOKEN, "publicKey": stolen, "version": "0.1.0"}
+    answer = await house.ask("POST", "/v1/enrolments", body, key=SigningKey.generate())
+    assert answer[1] == "signature-invalid"
+    assert (await house.enrol(now=time.time() - 1200))[1] == "proof-expired"
+    assert "enrolment" not in house.status()
+
+
+async def test_a_new_invitation_gives_a_silo_another_key(house: House) -> None:
+    await house.join()
+    house.invite(token="the next token", publicKey=house.keys[NORTH].verify_key.to_text())
+    key = SigningKey.generate()
+    answer = await house.settled(lambda: house.enrol(token="the next token", key=key), "invitation-invalid")
+    assert answer == 201
+    assert (
+        await house.settled(lambda: house.ask("GET", agents_path("x"), key=key), "signature-invalid") == 403
+    )
+    assert (await house.ask("GET", agents_path("x"), key=key))[1] == "not-accepted"
+
+
+async def test_a_silo_hears_of_its_own_agents_signed_by_the_hub(house: House) -> None:
+    await house.join()
+    await house.join(SOUTH)
+    house.propose(SOUTH, "digits-south-1")
+    poll = asyncio.ensure_future(house.ask("GET", agents_path(await revision_of(house), wait=60)))
+    await asyncio.sleep(0)
+    made = house.propose()
+    status, _, sealed = await poll
+    assert status == 200
+    document = open_agents(sealed, house.identity.key.verify_key, str(NORTH))
+    assert document["agents"] == [{"name": "digits-north-1", "uid": uid_of(made), "spec": made["spec"]}]
+    assert (await house.ask("GET", agents_path(document["revision"])))[0] == 204
+    with pytest.raises(Problem, match="signature"):
+        open_agents(sealed, SigningKey.generate().verify_key, str(NORTH))
+    with pytest.raises(Problem, match="wrong-sender"):
+        open_agents(sealed, house.identity.key.verify_key, str(SOUTH))
+    assert house.status()["lastSeen"]
+
+
+async def revision_of(house: House) -> str:
+    status, _, sealed = await house.ask("GET", agents_path("x"))
+    assert status == 200
+    return str(open_agents(sealed, house.identity.key.verify_key, str(NORTH))["revision"])
+
+
+async def test_a_report_changes_the_status_of_ones_own_agent_only(house: House) -> None:
+    await house.join()
+    await house.join(SOUTH)
+    mine, other = house.propose(), house.propose(SOUTH, "digits-south-1")
+    path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/agents/digits-north-1/status"
+    ready = {"type": "Ready", "status": "True", "reason": "Running", "message": ""}
+    ready["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    report = {"uid": uid_of(mine), "status": {"phase": "Running", "conditions": [ready], "later": 1}}
+    assert await house.settled(lambda: house.ask("PUT", path, report), "unknown-agent") == 204
+    found = house.status(SILO_AGENT, Ref(NORTH.namespace, "digits-north-1"))
+    assert (found["phase"], found["conditions"]) == ("Running", [ready])
+    assert "later" not in found
+
+    assert (await house.ask("PUT", path, report | {"uid": uid_of(other)}))[1] == "unknown-agent"
+    foreign = path.replace("digits-north-1", "digits-south-1")
+    assert (await house.ask("PUT", foreign, report))[1] == "unknown-agent"
+    theirs = foreign.replace("silo-north/north", "silo-south/south")
+    assert (await house.ask("PUT", theirs, report | {"uid": uid_of(other)}))[1] == "unknown-sender"
+    assert (await house.ask("PUT", path, report | {"spec": {}}))[1] == "malformed"
+    assert (await house.ask("PUT", path, report | {"status": {"phase": 7}}))[1] == "malformed"
+    assert house.cluster.peek(SILO_AGENT, Ref(NORTH.namespace, "digits-north-1"))["spec"] == mine["spec"]
+    assert not house.status(SILO_AGENT, Ref(SOUTH.namespace, "digits-south-1"))
+
+
+async def test_an_offer_is_published_as_it_was_signed(house: House) -> None:
+    await house.join()
+    statement = sign_statement(OFFER, {"datasets": [{"name": "digits"}]}, house.keys[NORTH])
+    path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/offer"
+    assert (await house.ask("PUT", path, statement))[0] == 204
+    assert house.status()["offer"] == statement
+    forged = sign_statement(OFFER, {"datasets": []}, SigningKey.generate())
+    assert (await house.ask("PUT", path, forged))[1] == "signature-invalid"
+    assert house.status()["offer"] == statement
+    assert {"enrolment", "hub", "lastSeen"} <= house.status().keys(), "no writer took back what another wrote"
+
+
+async def test_a_revoked_silo_is_refused_with_its_next_request_and_in_the_middle_of_a_poll(
+    house: House,
+) -> None:
+    await house.join()
+    made = house.propose()
+    job = made["spec"]["job"]["uid"]
+    while house.gateway.hub.route(job, str(NORTH)) is None:
+        await asyncio.sleep(0)
+    poll = asyncio.ensure_future(house.ask("GET", agents_path(await revision_of(house), wait=60)))
+    while not house.gateway.admission.open:
+        await asyncio.sleep(0)
+    house.accept(revoked=True)
+    assert (await poll)[:2] == (403, "unknown-sender")
+    assert (await house.ask("GET", agents_path()))[1] == "unknown-sender"
+    route = house.gateway.hub.route(job, str(NORTH))
+    assert route is not None
+    assert route.revoked
+    assert (await house.enrol())[1] == "invitation-invalid"
+
+
+async def test_an_api_server_that_is_away_is_no_final_refusal(house: House) -> None:
+    await house.join()
+    made = house.propose()
+    path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/agents/digits-north-1/status"
+    report = {"uid": uid_of(made), "status": {"phase": "Running"}}
+    assert await house.settled(lambda: house.ask("PUT", path, report), "unknown-agent") == 204
+    house.broken = Unavailable("no connection")
+    assert (await house.ask("PUT", path, report | {"status": {"phase": "Failed"}}))[:2] == (
+        503,
+        "unreachable",
+    )
+    house.broken = None
+    assert (await house.ask("PUT", path, report | {"status": {"phase": "Failed"}}))[0] == 204
+
+
+async def test_a_route_is_of_a_silos_own_agent_in_its_own_namespace(house: House) -> None:
+    await house.join()
+    made = house.propose()
+    job = made["spec"]["job"]["uid"]
+    while (route := house.gateway.hub.route(job, str(NORTH))) is None:
+        await asyncio.sleep(0)
+    trust = made["spec"]["trust"]
+    assert (route.url, route.ca, route.key.to_text()) == (
+        trust["url"],
+        trust["caCertificate"],
+        trust["publicKey"],
+    )
+    assert house.gateway.hub.route(job, str(SOUTH)) is None
+    assert house.gateway.hub.route("another", str(NORTH)) is None

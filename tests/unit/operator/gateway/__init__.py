@@ -1,0 +1,1 @@
+"""What the gateway decides, over a cluster in memory."""
