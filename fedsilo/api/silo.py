@@ -275,7 +275,7 @@ class SiloSpec(Fields):
         return self
 
 
-class Hub(Fields):
+class HubAddress(Fields):
     """Where a remote silo finds the hub's gateway, and how it recognises it."""
 
     url: Url = Field(description="Address of the gateway.")
@@ -300,7 +300,7 @@ class SiloStatus(Fields):
 
     model_config = ConfigDict(extra="ignore")
 
-    hub: Hub | None = Field(default=None, description="Of a remote silo: where it finds the hub.")
+    hub: HubAddress | None = Field(default=None, description="Of a remote silo: where it finds the hub.")
     enrolment: Enrolment | None = Field(
         default=None, description="Of a remote silo: the key that it registered."
     )

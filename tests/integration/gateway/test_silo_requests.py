@@ -101,7 +101,7 @@ class House:
     ) -> tuple[int, str, Any]:
         """Status, problem code and content of the answer."""
         data = None if body is None else json.dumps(body).encode()
-        given = {"job": self.identity.id, "sender": str(ref), "now": time.time()} | proof
+        given: dict[str, Any] = {"job": self.identity.id, "sender": str(ref), "now": time.time()} | proof
         header = sign_request(key or self.keys[ref], method=method, path=path, body=data, **given)
         url = f"https://127.0.0.1:{self.gateway.port}{path}"
         async with self.client.request(method, url, data=data, headers={"Authorization": header}) as answer:
