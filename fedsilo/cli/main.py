@@ -30,6 +30,9 @@ COMMANDS = {
     "model": "fetch the model of a complete job and check its digest",
     "approve": "approve a job in a silo, or list the jobs that wait for it",
     "refuse": "refuse a job in a silo",
+    "invite": "invite an institution outside of the cluster",
+    "accept": "accept the key that an institution has registered",
+    "revoke": "refuse an institution outside of the cluster from now on",
 }
 """Sub-command -> its help; the module of the same name implements it."""
 

@@ -1,0 +1,85 @@
+"""The invitation: a file with all that an institution needs to join a hub, once."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from fedsilo.api.common import API_VERSION, Fields, Text, Time, wrong
+from fedsilo.api.digest import canonical_digest
+from fedsilo.api.silo import HubAddress
+from fedsilo.errors import ManifestInvalid
+
+MAX_INVITATION_BYTES = 1 << 18
+
+_CHECKSUM_DIGITS = 16
+
+
+class SiloInvitation(Fields):
+    """Where the hub is, how to recognise it, and a token that registers one key."""
+
+    api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
+    kind: Literal["Invitation"] = Field(default="Invitation", description="Kind of the file.")
+    hub: HubAddress = Field(description="The hub's gateway.")
+    silo: Text = Field(description="The silo at the hub, `namespace/name`.")
+    token: Text = Field(min_length=1, description="What registers a key, once.")
+    expires: Time = Field(description="When the token ends, in UTC.")
+    checksum: Text = Field(description="Of the rest: a letter that was changed on the way shows.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.checksum != self._expected():
+            raise wrong(
+                "does not fit the rest of the file",
+                "it was changed on the way; ask for it again",
+                "checksum",
+                value=self.checksum,
+            )
+        return self
+
+    def _expected(self) -> str:
+        fields = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"checksum"})
+        return canonical_digest(fields)[:_CHECKSUM_DIGITS]
+
+    @classmethod
+    def of(cls, hub: HubAddress, silo: str, token: str, expires: str) -> Self:
+        """The invitation with its checksum."""
+        draft = cls.model_construct(
+            api_version=API_VERSION,
+            kind="Invitation",
+            hub=hub,
+            silo=silo,
+            token=token,
+            expires=expires,
+            checksum="",
+        )
+        return cls(hub=hub, silo=silo, token=token, expires=expires, checksum=draft._expected())
+
+    def to_yaml(self) -> str:
+        """The file."""
+        fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return yaml.safe_dump(fields, sort_keys=False)
+
+
+def read_invitation(text: str, source: str) -> SiloInvitation:
+    """The invitation that a file holds.
+
+    :param source: the file, for errors.
+    :raises ManifestInvalid: when it is not whole or no invitation.
+    """
+    try:
+        document = yaml.safe_load(text) if len(text) <= MAX_INVITATION_BYTES else None
+    except (yaml.YAMLError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ManifestInvalid(
+            f"{source}: is no invitation; give the file that kubectl fedsilo invite has printed"
+        )
+    try:
+        return SiloInvitation.model_validate(document)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (*fault["loc"], *fault.get("ctx", {}).get("path", ())))) or "the file"
+        raise ManifestInvalid(f"{source}: {place}: {fault['msg']}") from None

@@ -1,0 +1,164 @@
+"""The consortium's office invites, accepts and revokes: what is printed, what is written, and what is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from fedsilo.api.invitation import SiloInvitation, read_invitation
+from fedsilo.api.silo import Silo
+from fedsilo.cli.cluster import enrolment
+from fedsilo.cli.main import main
+from fedsilo.errors import ManifestInvalid
+from fedsilo.wire import SigningKey
+from tests.unit.cli.fake_kubectl import FakeKubectl
+from tests.unit.cli.objects import silo
+
+KEY = SigningKey.from_seed(b"k" * 32).verify_key
+HUB = {"url": "https://hub.example", "key": SigningKey.from_seed(b"h" * 32).verify_key.to_text()}
+ENROLMENT = {
+    "publicKey": KEY.to_text(),
+    "fingerprint": "ffff-ffff-ffff-ffff-ffff",
+    "tokenDigest": "ab" * 32,
+    "time": "2026-01-02T03:04:05Z",
+    "version": "0.1.0",
+}
+GET = "get silos.fedsilo.io north --namespace silo-north --output=json"
+
+
+def remote(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    content: dict[str, Any] = silo("north")
+    content["metadata"]["resourceVersion"] = "17"
+    return content | {"spec": {"remote": spec}, "status": {"hub": HUB} if status is None else status}
+
+
+def call(*arguments: str) -> int:
+    return main([*arguments, "north", "-n", "silo-north"])
+
+
+def patches(kubectl: FakeKubectl) -> list[dict[str, Any]]:
+    calls = [call.words for call in kubectl.calls if call.words[0] == "patch"]
+    found = [json.loads(words[-1].removeprefix("--patch=")) for words in calls]
+    assert all(patch["metadata"] == {"resourceVersion": "17"} for patch in found)
+    return [patch["spec"]["remote"] for patch in found]
+
+
+def test_an_institution_is_invited(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.answer(
+        GET,
+        {"err": 'Error from server (NotFound): silos.fedsilo.io "north" not found\n', "code": 1},
+        {"out": json.dumps(remote(status={}))},
+        {"out": json.dumps(remote())},
+    )
+    kubectl.answer("create .*", {})
+    assert call("invite") == 0
+    printed = capsys.readouterr()
+    invitation = read_invitation(printed.out, "invitation.yaml")
+    assert (invitation.silo, invitation.hub.url) == ("silo-north/north", "https://hub.example")
+    (made,) = [json.loads(call.given) for call in kubectl.calls if call.words[0] == "create"]
+    written = Silo.model_validate(made).spec.remote
+    assert written is not None
+    assert written.invitation is not None
+    assert written.invitation.token_digest == hashlib.sha256(invitation.token.encode()).hexdigest()
+    assert written.invitation.expires == invitation.expires
+    assert invitation.token not in json.dumps(made)
+    assert "kubectl fedsilo accept" in printed.err
+
+
+def test_a_second_invitation_brings_no_revoked_key_back(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.json(GET, remote(revoked=True, publicKey=KEY.to_text()))
+    kubectl.answer("patch .*", {})
+    assert call("invite") == 0
+    (patch,) = patches(kubectl)
+    assert patch["revoked"] is False
+    assert patch["publicKey"] is None
+    kubectl.instead(GET, {"out": json.dumps(remote(publicKey=KEY.to_text()))})
+    assert call("invite") == 0
+    assert patches(kubectl)[1].keys() == {"invitation"}
+
+
+def test_no_gateway_and_a_silo_of_the_cluster_are_named(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolment, "HUB_SECONDS", 0.0)
+    kubectl.json(GET, remote(status={}))
+    kubectl.answer("patch .*", {})
+    assert call("invite") == 1
+    assert "no gateway has written its address" in capsys.readouterr().err
+    kubectl.instead(GET, {"out": json.dumps(silo("north"))})
+    for command in ("invite", "accept", "revoke"):
+        assert call(command) == 2
+        assert "is a silo of this cluster" in capsys.readouterr().err
+    assert call("invite", "--days", "0") == 2
+
+
+def test_a_key_is_accepted_by_the_fingerprint_of_the_key_itself(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever can write the status could write any fingerprint beside any key."""
+    kubectl.json(GET, remote({"enrolment": ENROLMENT}))
+    kubectl.answer("patch .*", {})
+    assert call("accept") == 2, "nobody can be asked"
+    assert patches(kubectl) == []
+    assert call("accept", "--yes") == 0
+    printed = capsys.readouterr().out
+    assert KEY.fingerprint in printed
+    assert ENROLMENT["fingerprint"] not in printed
+    assert patches(kubectl) == [{"publicKey": KEY.to_text()}]
+    kubectl.instead(GET, {"out": json.dumps(remote({"enrolment": ENROLMENT}, publicKey=KEY.to_text()))})
+    assert call("accept", "--yes") == 0
+    assert "is accepted already" in capsys.readouterr().out
+    assert len(patches(kubectl)) == 1
+
+
+def test_nothing_is_accepted_that_was_not_registered_or_is_revoked(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.json(GET, remote(), remote({"enrolment": ENROLMENT}, revoked=True))
+    assert call("accept", "--yes") == 2
+    assert "has registered no key" in capsys.readouterr().err
+    assert call("accept", "--yes") == 5
+    assert "is revoked" in capsys.readouterr().err
+
+
+def test_an_institution_is_revoked(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    kubectl.json(GET, remote(publicKey=KEY.to_text()), remote(revoked=True))
+    kubectl.answer("patch .*", {})
+    assert call("revoke", "--yes") == 0
+    assert patches(kubectl) == [{"revoked": True}]
+    assert call("revoke", "--yes") == 0
+    assert len(patches(kubectl)) == 1
+
+
+def test_a_silo_that_others_change_meanwhile_is_left_alone(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl.json(GET, remote({"enrolment": ENROLMENT}))
+    kubectl.refuse("patch .*", 'Error from server (Conflict): Operation cannot be fulfilled on silos "north"')
+    assert call("accept", "--yes") == 1
+    assert "was changed meanwhile" in capsys.readouterr().err
+
+
+def test_every_changed_letter_of_an_invitation_shows() -> None:
+    hub = Silo.model_validate(
+        {"metadata": {"name": "n"}, "spec": {"remote": {}}, "status": {"hub": HUB}}
+    ).status.hub
+    assert hub is not None
+    text = SiloInvitation.of(hub, "silo-north/north", "token", "2026-01-02T03:04:05Z").to_yaml()
+    assert read_invitation(text, "f").token == "token"
+    document = yaml.safe_load(text)
+    for name in ("silo", "token", "expires", "checksum"):
+        changed = document | {
+            name: document[name].replace(document[name][3], "x" if name != "expires" else "7")
+        }
+        with pytest.raises(ManifestInvalid, match=r"invitation\.yaml: checksum: .*ask for it again"):
+            read_invitation(yaml.safe_dump(changed), "invitation.yaml")
+    for bad in ("", "<html></html>", "a: [", "kind: Silo", text.replace("https://hub", "http://hub")):
+        with pytest.raises(ManifestInvalid, match=r"invitation\.yaml: "):
+            read_invitation(bad, "invitation.yaml")
