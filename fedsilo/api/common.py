@@ -36,6 +36,7 @@ MAX_SILOS = 1000
 Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Flag = Annotated[bool, Strict()]
+Dimension = Annotated[Integer, Field(ge=1, le=65536)]
 
 RFC1035_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 RFC1123_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"

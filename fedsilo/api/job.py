@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import ceil
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from fedsilo.api.common import (
     API_VERSION,
     MAX_SILOS,
     DatasetName,
+    Dimension,
     Duration,
     Fields,
     Flag,
@@ -31,8 +32,6 @@ from fedsilo.api.common import (
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import DatasetSpec, Resources, check_unique_names
 from fedsilo.api.training import TrainingSpec
-
-Dimension = Annotated[Integer, Field(ge=1, le=65536)]
 
 
 class MethodSpec(Fields):

@@ -16,11 +16,13 @@ from fedsilo.api.common import (
     CertificatePem,
     Condition,
     DatasetName,
+    Dimension,
     Fields,
     Flag,
     FreeForm,
     Image,
     Integer,
+    KeyId,
     Label,
     Labels,
     Metadata,
@@ -28,6 +30,7 @@ from fedsilo.api.common import (
     Quantity,
     Reference,
     Sha256,
+    Signature,
     StorageSpec,
     Text,
     Time,
@@ -101,6 +104,15 @@ class DatasetSpec(Fields):
         default=None, description="Benchmark partition; the whole when absent."
     )
     volume: VolumeSpec | None = Field(default=None, description="Where the data are on a cluster.")
+    classes: Integer | None = Field(
+        default=None, ge=2, le=100_000, description="Classes, for the offer; a job with fewer is refused."
+    )
+    input_shape: tuple[Dimension, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=3,
+        description="Shape of one example, for the offer; a job with another is refused.",
+    )
 
 
 def check_unique_names(datasets: tuple[DatasetSpec, ...]) -> None:
@@ -295,6 +307,34 @@ class Enrolment(Fields):
     version: Text = Field(description="Version of fedsilo in the institution.")
 
 
+class OfferedDataset(Fields):
+    """One dataset as the consortium sees it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
+    classes: Integer | None = Field(default=None, description="Number of classes, where the silo states it.")
+    input_shape: tuple[Dimension, ...] | None = Field(
+        default=None, max_length=3, description="Shape of one example, where the silo states it."
+    )
+
+
+class Offer(Fields):
+    """What a silo offers, signed with its key over all other fields; what a later version adds is ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    silo: Text = Field(min_length=1, description="The silo, namespace/name.")
+    public_key: PublicKey = Field(description="Key with which the silo signs.")
+    datasets: tuple[OfferedDataset, ...] = Field(max_length=100, description="What jobs may ask for.")
+    policy: FreeForm = Field(description="What the institution permits, as in its Silo, without approvals.")
+    time: Text = Field(description="RFC 3339 time of the offer.")
+    key_id: KeyId = Field(description="Id of the key that signed.")
+    signature: Signature = Field(
+        description="Ed25519 signature in the domain fedsilo/offer/v1 (docs/wire.md)."
+    )
+
+
 class SiloStatus(Fields):
     """What silo controller and gateway found; fields of later versions are ignored."""
 
@@ -306,7 +346,7 @@ class SiloStatus(Fields):
     )
     offer: FreeForm | None = Field(
         default=None,
-        description="What the institution offers, signed with its key; `docs/wire.md` describes it.",
+        description="What the silo offers, signed with its key; `docs/wire.md` describes it.",
     )
     last_seen: Time | None = Field(
         default=None, description="Of a remote silo: about when the gateway heard of it last."

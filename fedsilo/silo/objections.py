@@ -150,6 +150,14 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, st
         remedy = "use one of these in spec.data.dataset, or ask the institution to offer it"
         yield ObjectionReason.DATASET_MISSING, f"spec.datasets offers {offered}, not {name}; {remedy}"
         return
+    data = agent.spec.job.spec.data
+    if dataset.input_shape is not None and data.input_shape != dataset.input_shape:
+        shapes = f"{list(dataset.input_shape)}, the job has {list(data.input_shape)}"
+        remedy = "use the dataset's in spec.data.inputShape"
+        yield ObjectionReason.DATA_INVALID, f"inputShape of dataset {name} is {shapes}; {remedy}"
+    if dataset.classes is not None and data.classes < dataset.classes:
+        problem = f"dataset {name} has {dataset.classes} classes, the job {data.classes}"
+        yield ObjectionReason.DATA_INVALID, f"{problem}; use that number or more in spec.data.classes"
     for path, value, problem, remedy in check_dataset(dataset):
         given = "" if value is ABSENT else f" ({value_text(value)})"
         place = f"{path}{given} of dataset {name}"

@@ -38,7 +38,7 @@ from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThrough
 from hack.cluster import apiserver
 from tests.paths import ROOT
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, public_key, silo, word
+from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo, word
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -98,7 +98,7 @@ async def test_from_apply_to_running_and_away(cluster: ApiServer, operator: Coun
     await _until(lambda: cluster.list(FEDERATED_JOB), "the definitions to be served")
     for ref in (NORTH, SOUTH):
         await cluster.apply(_bare(silo(ref)), manager=TESTER)
-        await _say(cluster, silo(ref), {"publicKey": public_key(ref)})
+        await _say(cluster, silo(ref), silo(ref)["status"])
     await cluster.apply(manifest(suspend=False), manager=TESTER)
 
     agents = await _until(lambda: _some(cluster, SILO_AGENT, 2), "two agents")

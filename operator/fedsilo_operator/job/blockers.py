@@ -1,13 +1,13 @@
-"""What blocks a job before its start: silos that are missing, too few, ambiguous, or without a key."""
+"""What blocks a job before its start: silos that are missing, too few, ambiguous, or without a key or signed offer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fedsilo.api.conditions import ConditionType
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, condition
+from fedsilo.api.observed import Object
+from fedsilo_operator.job.decisions import hindrance_of, offer_doubt
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import public_key
 from fedsilo_operator.messages import joined
@@ -26,6 +26,7 @@ def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Di
         or _silos_missing(job, named, existing)
         or _silos_ambiguous(named)
         or _keys_missing([existing[ref] for ref in named if public_key(existing[ref]) is None])
+        or _offers_doubted([existing[ref] for ref in named])
     )
 
 
@@ -76,18 +77,23 @@ def _keys_missing(silos: Sequence[Object]) -> Diagnosis | None:
     """A key is made within a second; somebody has to act only where a Silo reports what prevents that."""
     if not silos:
         return None
-    hindered = [found for silo in silos if (found := _hindrance(silo)) is not None]
+    hindered = [found for silo in silos if (found := hindrance_of(silo)) is not None]
     reason = Reason.SILO_NOT_READY if hindered else Reason.KEY_PENDING
     return Diagnosis(reason, joined([_keyless(silo) for silo in silos]))
 
 
 def _keyless(silo: Object) -> str:
-    hindrance = _hindrance(silo)
+    hindrance = hindrance_of(silo)
     if hindrance is None:
         return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
     return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {hindrance}"
 
 
-def _hindrance(silo: Object) -> str | None:
-    found = condition(silo, ConditionType.READY)
-    return str(found["message"]) if found is not None and found["status"] == "False" else None
+def _offers_doubted(silos: Sequence[Object]) -> Diagnosis | None:
+    """Offers that their silos have not signed; what is wrong goes before what is awaited."""
+    doubts = [offer_doubt(silo, public_key(silo) or "") for silo in silos]
+    found = [doubt for doubt in doubts if doubt is not None]
+    if not found:
+        return None
+    reason = next((doubt.reason for doubt in found if doubt.reason != Reason.KEY_PENDING), Reason.KEY_PENDING)
+    return Diagnosis(reason, joined([doubt.message for doubt in found]))

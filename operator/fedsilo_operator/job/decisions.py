@@ -1,4 +1,4 @@
-"""Whether an admission is the silo's own word about what this operator asked of it.
+"""Whether an offer and an admission are the silo's own word, and the admission about what this operator asked of it.
 
 Whoever may write the status of a SiloAgent could admit a job in the silo's name. So before the start an admission
 counts only with a decision that the silo's published key has signed, about the very proposal that follows from what the
@@ -18,8 +18,10 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, status_of, uid_of
+from fedsilo.api.silo import Offer
 from fedsilo.errors import Problem
 from fedsilo.silo.decision import read_decision
+from fedsilo.silo.offer import read_offer
 from fedsilo_operator.job.trust import Trust, bundle
 from fedsilo_operator.objects import Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
@@ -74,10 +76,7 @@ def doubt(question: Question, agent: Object, silo: Object, public_key: str) -> D
     try:
         decision = _read(json.dumps(stated, sort_keys=True), public_key)
     except Problem as problem:
-        newer = problem.code == "unsupported"
-        remedy = "run a newer version of the operator" if newer else "find out who wrote it"
-        text = f"{_place(agent)} does not count: {problem.detail.rstrip('.')}; {remedy}."
-        return Diagnosis(Reason.UNREADABLE if newer else Reason.TRUST_BROKEN, text)
+        return _diagnosis(_place(agent), problem)
     wrong = _wrong(question, decision, agent, ref_of(silo))
     return None if wrong is None else Diagnosis(Reason.TRUST_BROKEN, f"{_place(agent)} {wrong}.")
 
@@ -104,11 +103,41 @@ def _wrong(question: Question, decision: Decision, agent: Object, silo: Ref) -> 
 
 def _unsigned(silo: Object) -> Diagnosis:
     """The silo controller signs at once; somebody has to act only where the silo's key is not what it was."""
-    ready = condition(silo, ConditionType.READY)
-    hindered = ready is not None and ready["status"] == "False"
-    why = f" {ready['message']}" if ready is not None and hindered else ""
-    text = f"admits the job, and its signature is awaited.{why}"
-    return Diagnosis(Reason.SILO_NOT_READY if hindered else Reason.ADMITTING, text)
+    hindrance = hindrance_of(silo)
+    text = "admits the job, and its signature is awaited."
+    if hindrance is None:
+        return Diagnosis(Reason.ADMITTING, text)
+    return Diagnosis(Reason.SILO_NOT_READY, f"{text} {hindrance}")
+
+
+def offer_doubt(silo: Object, public_key: str) -> Diagnosis | None:
+    """Why what a Silo offers is not the silo's word; None when its published key has signed it."""
+    stated, ref, hindrance = status_of(silo).get("offer"), ref_of(silo), hindrance_of(silo)
+    if stated is None and hindrance is None:
+        text = f"Silo {ref} has not signed its offer yet; its silo controller is about to do it."
+        return Diagnosis(Reason.KEY_PENDING, text)
+    if stated is None:
+        text = f"Silo {ref} has not signed its offer, and the job waits until it has. {hindrance}"
+        return Diagnosis(Reason.SILO_NOT_READY, text)
+    try:
+        _read_offer(json.dumps(stated, sort_keys=True), str(ref), public_key)
+    except Problem as problem:
+        where = f"Silo {ref}: the signed offer in status.offer"
+        return _diagnosis(where, problem)
+    return None
+
+
+def hindrance_of(silo: Object) -> str | None:
+    """What prevents a silo from signing, as it reports it."""
+    found = condition(silo, ConditionType.READY)
+    return str(found["message"]) if found is not None and found["status"] == "False" else None
+
+
+def _diagnosis(where: str, problem: Problem) -> Diagnosis:
+    newer = problem.code == "unsupported"
+    remedy = "run a newer version of the operator" if newer else "find out who wrote it"
+    text = f"{where} does not count: {problem.detail.rstrip('.')}; {remedy}."
+    return Diagnosis(Reason.UNREADABLE if newer else Reason.TRUST_BROKEN, text)
 
 
 def _place(agent: Object) -> str:
@@ -122,3 +151,12 @@ def _read(document: str, public_key: str) -> Decision:
     :raises Problem: as `read_decision`.
     """
     return read_decision(json.loads(document), public_key)
+
+
+@lru_cache(maxsize=4096)
+def _read_offer(document: str, silo: str, public_key: str) -> Offer:
+    """An offer, verified once.
+
+    :raises Problem: as `read_offer`.
+    """
+    return read_offer(json.loads(document), silo, public_key)

@@ -1,4 +1,4 @@
-"""A silo's signing key: made where there is none, published, and never replaced.
+"""A silo's signing key: made where there is none, published, and never replaced; and the offer that it signs.
 
 The Secret belongs to the institution. It is read by name, and no Secret is ever listed.
 """
@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
+from fedsilo.silo.offer import offers, sign_offer
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
@@ -53,12 +57,14 @@ class KeyState:
     :param public_key: the one that stays or becomes published; None while there is none.
     :param valid: whether the Secret holds the published key.
     :param diagnosis: why, or why not.
+    :param offer: the signed offer that stays or becomes published; None while there is none.
     """
 
     silo: Object
     public_key: str | None
     valid: bool
     diagnosis: Diagnosis
+    offer: Object | None = None
 
 
 def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
@@ -68,7 +74,7 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
         return Plan()
 
     # 2. Interpret what was observed, once: everything below reads this value only.
-    state = assess(seen)
+    state = assess(seen, now)
 
     # 3. Make a key where none was ever published, and read it again before anything is reported about it.
     if state is None:
@@ -83,16 +89,17 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
     )
 
 
-def assess(seen: KeyObservation) -> KeyState | None:
+def assess(seen: KeyObservation, now: datetime) -> KeyState | None:
     """The state of a silo's key; None while there has never been one."""
     published: str | None = status_of(seen.silo).get("publicKey")
+    offer: Object | None = status_of(seen.silo).get("offer")
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
 
     def invalid(reason: Reason, text: str) -> KeyState:
-        return KeyState(seen.silo, published, False, Diagnosis(reason, text))
+        return KeyState(seen.silo, published, False, Diagnosis(reason, text), offer)
 
     if (rejected := diagnosis_of(seen.rejections)) is not None:
-        return KeyState(seen.silo, published, False, rejected)
+        return KeyState(seen.silo, published, False, rejected, offer)
     if seen.secret is None and published is None:
         return None
     instead = "or delete the Silo and create it again, which ends its part in every job"
@@ -100,15 +107,31 @@ def assess(seen: KeyObservation) -> KeyState | None:
         text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
         return invalid(Reason.KEY_MISSING, text)
     try:
-        stored = read(seen.secret, name).verify_key.to_text()
+        key = read(seen.secret, name)
     except Problem as problem:
         remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
         return invalid(Reason.KEY_INVALID, f"{problem.detail.partition(';')[0]}. {remedy}.")
+    stored = key.verify_key.to_text()
     if published not in (None, stored):
         text = f"Secret {name} holds the key of {stored}, and {published} is published. Restore the old one, {instead}."
         return invalid(Reason.KEY_INVALID, text)
     signs = Diagnosis(Reason.KEY_READY, f"The silo signs with {stored}.")
-    return KeyState(seen.silo, stored, True, signs)
+    return KeyState(seen.silo, stored, True, signs, _offer(seen.silo, key, now))
+
+
+def _offer(observed: Object, key: SigningKey, now: datetime) -> Object | None:
+    """The offer as it is published, unless the Silo offers something else now.
+
+    A Silo that this version cannot read keeps its last word.
+    """
+    stated: Object | None = status_of(observed).get("offer")
+    try:
+        silo = Silo.model_validate({name: item for name, item in observed.items() if name != "status"})
+    except ValidationError:
+        return stated
+    if offers(stated, silo, key.verify_key.to_text()):
+        return stated
+    return sign_offer(silo, now, key)
 
 
 def secret(namespace: str, key: SigningKey) -> Object:
@@ -145,6 +168,7 @@ def _status(state: KeyState, now: datetime) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
         **({} if state.public_key is None else {"publicKey": state.public_key}),
+        **({} if state.offer is None else {"offer": state.offer}),
         "conditions": as_status([_ready(state)], state.silo, now),
     }
     return None if satisfies(state.silo.get("status"), status) else status

@@ -20,9 +20,8 @@ from fedsilo.listener import (
     Connections,
     Listener,
 )
-from fedsilo.refusals import RefusingRunner
+from fedsilo.refusals import RefusingRunner, problem_response
 from fedsilo.wire import issue_server, make_authority
-from fedsilo_aggregator.http import problem_response
 from fedsilo_aggregator.rounds import server_context
 from tests.ports import free_port
 

@@ -12,7 +12,9 @@ from typing import Any
 from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.proposal import proposal_digest, propose
+from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
+from fedsilo.silo.offer import sign_offer
 from fedsilo.wire import DECISION, SigningKey, sign_statement
 from fedsilo_operator.cluster.interface import ClusterError, Refused
 from fedsilo_operator.job.assess import assess
@@ -71,7 +73,7 @@ def manifest(refs: Sequence[Ref] = (NORTH, SOUTH), **changes: Any) -> Object:
 
 
 def silo(ref: Ref, *, key: bool = True, labels: Mapping[str, str] | None = None) -> Object:
-    """A silo that offers the dataset, and has published its key."""
+    """A silo that offers the dataset, and has published its key and its offer."""
     scans = {"name": "scans", "loader": "npz", "config": {"path": "scans/train.npz"}}
     content: Object = {
         "apiVersion": SILO_KIND.api,
@@ -79,7 +81,18 @@ def silo(ref: Ref, *, key: bool = True, labels: Mapping[str, str] | None = None)
         "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels or {})},
         "spec": {"datasets": [scans]},
     }
-    return content | ({"status": {"publicKey": public_key(ref)}} if key else {})
+    return content | ({"status": published(content)} if key else {})
+
+
+def published(content: Object, key_of: Ref | None = None) -> dict[str, Any]:
+    """What a silo publishes: its key and its signed offer.
+
+    :param key_of: the silo whose key it is, where that is another's.
+    """
+    name = ref_of(content).name if key_of is None else key_of.name
+    key = KEYS[Ref(f"silo-{name}", name)]
+    offer = sign_offer(Silo.model_validate(content), START, key)
+    return {"publicKey": key.verify_key.to_text(), "offer": offer}
 
 
 def public_key(ref: Ref) -> str:

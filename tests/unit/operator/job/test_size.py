@@ -16,7 +16,7 @@ from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import SERVICE, SILO_AGENT, Ref, silo_of
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.workloads.aggregator import service
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, START, manifest, public_key, silo
+from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, START, manifest, published, silo
 
 SILOS = [Ref(f"silo-{number}", f"silo-{number}") for number in range(1000)]
 
@@ -24,8 +24,8 @@ SILOS = [Ref(f"silo-{number}", f"silo-{number}") for number in range(1000)]
 def observation() -> JobObservation:
     job = manifest(SILOS)
     job["metadata"] |= {"uid": "0b1c2d3e-0000", "creationTimestamp": "2026-03-01T12:00:00Z", "generation": 1}
-    status = {"publicKey": public_key(NORTH)}
-    silos = tuple(silo(ref, key=False) | {"status": status} for ref in SILOS)
+    offers = (silo(ref, key=False) for ref in SILOS)
+    silos = tuple(offer | {"status": published(offer, NORTH)} for offer in offers)
     made = service(job, "10.96.0.5")
     made["metadata"]["uid"] = "service"
     assert made["metadata"]["name"] == aggregator_name(JOB_REF)

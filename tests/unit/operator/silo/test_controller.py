@@ -14,6 +14,7 @@ from fedsilo.api.agent import Proposal
 from fedsilo.api.observed import Object, condition, uid_of
 from fedsilo.api.proposal import proposal_digest
 from fedsilo.silo.decision import read_decision
+from fedsilo.silo.offer import read_offer
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -155,9 +156,23 @@ async def test_silos_of_one_namespace_share_a_key(bench: Bench) -> None:
     await bench.until(lambda: bench.cluster.peek(SILO_KIND, other)["status"]["publicKey"])
     await bench.until(lambda: bench.silo()["status"]["publicKey"])
     assert len(bench.cluster.objects(SECRET)) == 1
-    assert bench.cluster.peek(SILO_KIND, other)["status"] | {"conditions": 0} == bench.silo()["status"] | {
-        "conditions": 0
-    }
+    own = {"conditions": 0, "offer": 0}
+    assert bench.cluster.peek(SILO_KIND, other)["status"] | own == bench.silo()["status"] | own
+
+
+@virtually
+async def test_an_offer_is_signed_anew_when_the_silo_offers_something_else(bench: Bench) -> None:
+    bench.cluster.put(fresh(silo()))
+    await bench.until(lambda: bench.silo()["status"]["offer"])
+    before = bench.silo()["status"]["offer"]
+    key = bench.silo()["status"]["publicKey"]
+    assert "maxRounds" not in read_offer(before, str(SILO_REF), key).policy
+    await asyncio.sleep(2000)
+    assert bench.silo()["status"]["offer"] == before
+    bench.cluster.put(fresh(silo({"maxRounds": 30})))
+    await bench.until(lambda: bench.silo()["status"]["offer"] != before)
+    offer = read_offer(bench.silo()["status"]["offer"], str(SILO_REF), key)
+    assert offer.policy["maxRounds"] == 30
 
 
 @virtually

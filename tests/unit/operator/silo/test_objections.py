@@ -111,6 +111,8 @@ CASES: dict[str, tuple[Edit, ...]] = {
     ),
     "no image at all": (policy(trainerImages=[]),),
     "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
+    "shape of an example": (dataset(inputShape=[1, 64, 64]),),
+    "fewer classes than the dataset has": (dataset(classes=12),),
     "loader": (dataset(loader="parquet"),),
     "loader's settings": (dataset(config={"path": "a.npz", "images": "x"}),),
     "loader's missing setting": (dataset(config={}),),
@@ -168,6 +170,8 @@ FINE: dict[str, tuple[Edit, ...]] = {
         policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
     ),
     "approved": (policy(manualApproval=True), decided("Approved")),
+    "dataset as it is stated": (dataset(classes=10, inputShape=[1, 8, 8]),),
+    "more classes than the dataset has": (dataset(classes=9),),
     "method of a third party": (job(method={"name": "mystery"}),),
     "method of a third party, by name": (job(method={"name": "mystery"}), policy(methods=["mystery"])),
 }
