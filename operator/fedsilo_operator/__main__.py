@@ -66,6 +66,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="aggregators and guards serve metrics; namespaces with these labels may ask aggregators (default: none)",
     )
     parser.add_argument(
+        "--gateway",
+        action="store_true",
+        help="aggregators admit the gateway in the operator's namespace, by which institutions outside come",
+    )
+    parser.add_argument(
         "--dashboard-port", type=int, default=0, help="port of the dashboard, on 127.0.0.1 (default: none)"
     )
     parser.add_argument(
@@ -150,6 +155,7 @@ async def _operate(args: argparse.Namespace) -> None:
             master=await load_master(server, namespace),
             api_server_ports=args.api_server_ports,
             metrics_from=args.metrics_from,
+            gateway=args.gateway,
         )
         store = Store()
         cluster = WriteThrough(server, store)

@@ -19,6 +19,8 @@ class Settings:
     :param master: secret from which the keys of all jobs derive, 32 bytes.
     :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
         aggregators nor guards serve any.
+    :param gateway: whether a gateway in the operator's namespace connects institutions outside of the cluster to
+        aggregators.
     """
 
     aggregator_image: str
@@ -28,3 +30,4 @@ class Settings:
     master: bytes = field(repr=False)
     api_server_ports: Sequence[int] = API_SERVER_PORTS
     metrics_from: Mapping[str, str] | None = None
+    gateway: bool = False

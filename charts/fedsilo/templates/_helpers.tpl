@@ -11,6 +11,12 @@ app.kubernetes.io/part-of: fedsilo
 app.kubernetes.io/name: fedsilo-operator
 {{- end }}
 
+{{- /* Of the gateway's pods; by the second label aggregators admit them. */ -}}
+{{- define "fedsilo.gateway" -}}
+app.kubernetes.io/name: fedsilo-gateway
+app.kubernetes.io/component: gateway
+{{- end }}
+
 {{- /* Reference of an image. Takes the chart's context and the image's values. */ -}}
 {{- define "fedsilo.image" -}}
 {{- $tag := .image.tag | default .context.Chart.AppVersion -}}

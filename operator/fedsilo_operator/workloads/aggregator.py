@@ -115,14 +115,14 @@ def role_binding(job: Object) -> Object:
 
 
 def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> Object:
-    """In: guards of this job, and those who may scrape metrics. Out: the API server, identified by its ports only.
+    """In: guards of this job, the gateway, and who may scrape metrics. Out: the API server, known by its ports only.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """
     incoming: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": PORT}]}
     if not from_anywhere:
         guards = {"matchLabels": {COMPONENT: "guard", JOB_UID: uid_of(job)}}
-        incoming["from"] = [{"namespaceSelector": {}, "podSelector": guards}]
+        incoming["from"] = [{"namespaceSelector": {}, "podSelector": guards}, *_gateway(settings)]
     watching = []
     if settings.metrics_from is not None:
         source = {"namespaceSelector": {"matchLabels": dict(settings.metrics_from)}}
@@ -134,6 +134,14 @@ def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> O
         "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in settings.api_server_ports]}],
     }
     return _child(NETWORK_POLICY, job, spec=spec)
+
+
+def _gateway(settings: Settings) -> list[Object]:
+    """The peer by which guards of institutions outside of the cluster come, where there is one."""
+    if not settings.gateway:
+        return []
+    namespace = {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}}
+    return [{"namespaceSelector": namespace, "podSelector": {"matchLabels": {COMPONENT: "gateway"}}}]
 
 
 def config(

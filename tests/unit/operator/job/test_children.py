@@ -17,7 +17,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
-from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, SECRET, satisfies
+from fedsilo_operator.objects import CLAIM, CONFIG_MAP, FEDERATED_JOB, JOB, NETWORK_POLICY, SECRET, satisfies
 from fedsilo_operator.workloads import aggregator
 from tests.unit.operator.job.harness import NORTH, SETTINGS, SOUTH, JobHarness, manifest, public_key
 
@@ -79,6 +79,23 @@ def test_golden(harness: JobHarness) -> None:
     by_name = {kind.name: objects for kind, objects in harness.everything().items()}
     found = yaml.safe_dump_all([reviewed(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100)
     assert found == (GOLDEN / "aggregator.yaml").read_text()
+
+
+def test_an_aggregator_admits_the_gateway_only_where_there_is_one(harness: JobHarness) -> None:
+    (job,) = harness.cluster.objects(FEDERATED_JOB)
+
+    def sources(gateway: bool) -> Any:
+        settings = replace(SETTINGS, gateway=gateway)
+        first, *_ = aggregator.network_policy(job, settings, from_anywhere=False)["spec"]["ingress"]
+        return first["from"]
+
+    assert sources(True) == [
+        *sources(False),
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/component": "gateway"}},
+        },
+    ]
 
 
 def test_an_aggregator_serves_metrics_only_where_they_are_wanted(harness: JobHarness) -> None:
