@@ -21,8 +21,8 @@ from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp, timestamp
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import Problem
+from fedsilo.silo.offer import read_offer
 from fedsilo.wire import SigningKey, VerifyKey, seal_agents
-from fedsilo.wire.statement import OFFER, verify_statement
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Conflict, NotFound
 from fedsilo_operator.gateway.forwarding import Route
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Kind, Ref, is_deleted, ref_of, silo_of
@@ -213,9 +213,9 @@ class Hub:
     async def offer(self, silo: Ref, statement: Mapping[str, Any]) -> None:
         """Publish what a silo offers, if it has signed it.
 
-        :raises Problem: as `verify_statement`, or `unreachable`.
+        :raises Problem: as `read_offer`, or `unreachable`.
         """
-        verify_statement(OFFER, statement, self.registered_key(silo))
+        read_offer(statement, str(silo), self.registered_key(silo).to_text())
         observed = self._observed(silo)
         if status_of(observed).get("offer") != statement:
             await self._written(SILO_KIND, observed, {"offer": dict(statement)}, f"{MANAGER}-offer")

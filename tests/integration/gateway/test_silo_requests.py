@@ -17,10 +17,11 @@ import aiohttp
 import pytest
 
 from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
+from fedsilo.silo.offer import sign_offer
 from fedsilo.wire import SigningKey, make_authority, open_agents, sign_request
-from fedsilo.wire.statement import OFFER, sign_statement
 from fedsilo_operator.cluster.interface import ClusterError, Unavailable
 from fedsilo_operator.gateway.hub import HubIdentity
 from fedsilo_operator.gateway.limits import Limits
@@ -254,14 +255,22 @@ async def test_a_report_changes_the_status_of_ones_own_agent_only(house: House) 
     assert not house.status(SILO_AGENT, Ref(SOUTH.namespace, "digits-south-1"))
 
 
+def offer_of(ref: Ref, key: SigningKey) -> Object:
+    """What the institution's own Silo offers, with its signature."""
+    metadata = {"name": ref.name, "namespace": ref.namespace}
+    spec = {"datasets": [{"name": "digits", "loader": "sklearn:digits"}]}
+    return sign_offer(Silo.model_validate({"metadata": metadata, "spec": spec}), datetime.now(UTC), key)
+
+
 async def test_an_offer_is_published_as_it_was_signed(house: House) -> None:
     await house.join()
-    statement = sign_statement(OFFER, {"datasets": [{"name": "digits"}]}, house.keys[NORTH])
+    statement = offer_of(NORTH, house.keys[NORTH])
     path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/offer"
     assert (await house.ask("PUT", path, statement))[0] == 204
     assert house.status()["offer"] == statement
-    forged = sign_statement(OFFER, {"datasets": []}, SigningKey.generate())
-    assert (await house.ask("PUT", path, forged))[1] == "signature-invalid"
+    assert (await house.ask("PUT", path, offer_of(NORTH, SigningKey.generate())))[1] == "signature-invalid"
+    assert (await house.ask("PUT", path, offer_of(SOUTH, house.keys[NORTH])))[1] == "wrong-sender"
+    assert (await house.ask("PUT", path, {"datasets": []}))[1] == "malformed"
     assert house.status()["offer"] == statement
     assert {"enrolment", "hub", "lastSeen"} <= house.status().keys(), "no writer took back what another wrote"
 
