@@ -23,7 +23,7 @@ PORT, HEALTH_PORT = 8443, 8080
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     start_logging()
-    return run_until_done(lambda: asyncio.run(_serve_until_signalled(_arguments(argv))))
+    return run_until_done(lambda: _run(_arguments(argv)))
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -85,6 +85,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         if getattr(args, option) <= 0:
             parser.error(f"--{option.replace('_', '-')}: is not above zero; give a positive number")
     return args
+
+
+def _run(args: argparse.Namespace) -> None:
+    # Imported here, as below, so that `--help` does not wait. TLS is twice as fast on it.
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve_until_signalled(args))
 
 
 async def _serve_until_signalled(args: argparse.Namespace) -> None:
