@@ -44,7 +44,7 @@ class SiloInvitation(Fields):
         return canonical_digest(fields)[:_CHECKSUM_DIGITS]
 
     @classmethod
-    def of(cls, hub: HubAddress, silo: str, token: str, expires: str) -> Self:
+    def of(cls, hub: HubAddress, silo: str, token: str, expires: Time) -> Self:
         """The invitation with its checksum."""
         draft = cls.model_construct(
             api_version=API_VERSION,

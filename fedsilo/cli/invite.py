@@ -9,6 +9,7 @@ import secrets
 import sys
 from datetime import UTC, datetime, timedelta
 
+from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster import enrolment
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise ManifestInvalid(f"--days: {args.days}: is not from 1 to {MAX_DAYS}; give another number")
     kubectl = Kubectl.of(args)
     namespace, token = kubectl.context_namespace(), secrets.token_urlsafe(TOKEN_BYTES)
-    expires = timestamp(datetime.now(UTC) + timedelta(days=args.days))
+    expires = Time(timestamp(datetime.now(UTC) + timedelta(days=args.days)))
     invitation = {"tokenDigest": hashlib.sha256(token.encode()).hexdigest(), "expires": expires}
     if kubectl.find(SILOS, args.silo) is None:
         metadata = {"name": args.silo, "namespace": namespace}

@@ -88,11 +88,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(args: argparse.Namespace) -> None:
-    # Imported here, as below, so that `--help` does not wait. TLS is twice as fast on it.
-    import uvloop
+    # Imported here, as below, so that `--help` does not wait.
+    from fedsilo.event_loop import run_event_loop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_signalled(args))
+    run_event_loop(_serve_until_signalled(args))
 
 
 async def _serve_until_signalled(args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation, read_invitation
 from fedsilo.api.silo import Silo
 from fedsilo.cli.cluster import enrolment
@@ -150,7 +151,7 @@ def test_every_changed_letter_of_an_invitation_shows() -> None:
         {"metadata": {"name": "n"}, "spec": {"remote": {}}, "status": {"hub": HUB}}
     ).status.hub
     assert hub is not None
-    text = SiloInvitation.of(hub, "silo-north/north", "token", "2026-01-02T03:04:05Z").to_yaml()
+    text = SiloInvitation.of(hub, "silo-north/north", "token", Time("2026-01-02T03:04:05Z")).to_yaml()
     assert read_invitation(text, "f").token == "token"
     document = yaml.safe_load(text)
     for name in ("silo", "token", "expires", "checksum"):

@@ -101,7 +101,10 @@ def test_an_edit_of_the_policy_gives_a_new_decision() -> None:
     scene.reconcile()
     assert said(scene).decision == "Admitted"
     policy_of(scene)["payloadKinds"] = ["model", "class_counts"]
-    assert scene.plan().settled, "what changes no decision is signed no second time"
+    plan = scene.plan()
+    assert plan.status is None and not plan.awaits_signature, (
+        "what changes no decision is signed no second time"
+    )
 
 
 def test_another_proposal_is_another_decision() -> None:
