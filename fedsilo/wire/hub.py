@@ -21,7 +21,9 @@ HUB = "fedsilo/hub/v1"
 MAX_HUB_BYTES = 64 << 20
 """Largest document that a silo reads."""
 
-_FIELDS = {"protocol", "hub", "silo", "revision", "agents"}
+_FIELDS = {"protocol", "hub", "silo", "version", "revision", "agents"}
+
+_AGENT = {"name": str, "uid": str, "spec": dict}
 
 
 def seal_agents(document: Mapping[str, Any], key: SigningKey) -> bytes:
@@ -47,8 +49,24 @@ def open_agents(data: bytes, key: VerifyKey, silo: str) -> dict[str, Any]:
         raise Problem("malformed", f"{HUB}: not a JSON object; check the version of the hub")
     if document.get("protocol") != 1:
         raise Problem("unsupported", f"{HUB}: protocol is {document.get('protocol')!r}; 1 is understood here")
-    if document.keys() != _FIELDS or not isinstance(document["agents"], list):
+    if document.keys() != _FIELDS or not _holds_agents(document):
         raise Problem("malformed", f"{HUB}: has not the fields {', '.join(sorted(_FIELDS))}")
     if document["silo"] != silo:
         raise Problem("wrong-sender", f"{HUB}: is for silo {document['silo']!r}; this is {silo}")
     return document
+
+
+def _holds_agents(document: Mapping[str, Any]) -> bool:
+    version, agents = document["version"], document["agents"]
+    return (
+        type(version) is int
+        and version >= 0
+        and isinstance(document["revision"], str)
+        and isinstance(agents, list)
+        and all(
+            isinstance(agent, dict)
+            and agent.keys() == _AGENT.keys()
+            and all(isinstance(agent[name], kind) for name, kind in _AGENT.items())
+            for agent in agents
+        )
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,8 @@ SEEN_SECONDS = 120.0
 
 ENROLMENT_TRIES = 3
 
+_REVISION = re.compile(r"(?P<version>[0-9]{1,16})-(?P<digest>[0-9a-f]{32})")
+
 _REPORTED = frozenset(field.alias or name for name, field in SiloAgentStatus.model_fields.items())
 
 
@@ -63,10 +66,19 @@ class HubIdentity:
         return described | ({} if self.ca is None else {"caCertificate": self.ca})
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a silo is told: the revision, and the sealed document that holds it."""
+
+    revision: str
+    sealed: bytes
+
+
 class Hub:
     """The hub's side of what institutions ask.
 
     :param cache: Silos and SiloAgents as the watches have seen them.
+    :param version: the API server's version of all SiloAgents that the cache is up to.
     """
 
     def __init__(
@@ -74,11 +86,13 @@ class Hub:
         cluster: Cluster,
         cache: Cache,
         identity: HubIdentity,
+        version: Callable[[], int],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.identity = identity
         self._cluster = cluster
         self._cache = cache
+        self._version = version
         self._now = now
         self._seen: dict[Ref, datetime] = {}
 
@@ -176,22 +190,30 @@ class Hub:
             return
         raise Problem("unreachable", f"Silo {silo} changes all the time; try again")
 
-    def agents(self, silo: Ref) -> tuple[str, bytes]:
-        """Revision, and all SiloAgents of a silo as the hub signs them."""
+    def agents(self, silo: Ref, after: str) -> Told | None:
+        """All SiloAgents of a silo as the hub signs them; None if the silo knows them already, or knows a later state.
+
+        :param after: revision that the silo has. Another gateway may have told it, one that knows more than this one.
+        """
         found = [
             {"name": ref_of(agent).name, "uid": uid_of(agent), "spec": agent["spec"]}
             for agent in self._cache.select(SILO_AGENT, namespace=silo.namespace)
             if silo_of(agent) == silo and not is_deleted(agent)
         ]
-        revision = hashlib.sha256(canonical_json({"agents": found})).hexdigest()[:32]
+        version, digest = self._version(), hashlib.sha256(canonical_json({"agents": found})).hexdigest()[:32]
+        known = _REVISION.fullmatch(after)
+        if known is not None and (known["digest"] == digest or int(known["version"]) > version):
+            return None
+        revision = f"{version}-{digest}"
         document = {
             "protocol": 1,
             "hub": self.identity.id,
             "silo": str(silo),
+            "version": version,
             "revision": revision,
             "agents": found,
         }
-        return revision, seal_agents(document, self.identity.key)
+        return Told(revision, seal_agents(document, self.identity.key))
 
     async def report(self, silo: Ref, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Take over what a silo says of one of its SiloAgents; fields of a later version are left out.

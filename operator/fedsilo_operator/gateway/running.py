@@ -33,16 +33,16 @@ class Gateway:
     def __init__(self, server: Cluster, identity: HubIdentity, limits: Limits) -> None:
         store = Store()
         cluster = WriteThrough(server, store)
-        self.hub = Hub(cluster, store, identity)
+        silos, agents = self._reflectors = [
+            Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_KIND, SILO_AGENT)
+        ]
+        self.hub = Hub(cluster, store, identity, lambda: agents.version)
         self.admission = Admission(limits)
         self._requests = SiloRequests(self.hub, self.admission)
         self.service = GatewayService(Forwarding(self.hub.route, self.admission), self._requests)
         self.port: int | None = None
         self._news = asyncio.Event()
-        self._reflectors = [
-            Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_KIND, SILO_AGENT)
-        ]
-        for reflector in self._reflectors:
+        for reflector in (silos, agents):
             reflector.on_change(self._requests.notice)
             reflector.on_change(lambda _before, _after: self._news.set())
 

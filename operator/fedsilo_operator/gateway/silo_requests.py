@@ -71,10 +71,12 @@ class SiloRequests:
                 changed = self._changed.setdefault(ref, asyncio.Event())
                 # A silo that was revoked meanwhile is told no more, not even at the end of its wait.
                 self._hub.require_accepted(ref)
-                revision, sealed = self._hub.agents(ref)
-                if revision != after:
+                told = self._hub.agents(ref, after)
+                if told is not None:
                     return web.Response(
-                        body=sealed, content_type="application/octet-stream", headers={REVISION: revision}
+                        body=told.sealed,
+                        content_type="application/octet-stream",
+                        headers={REVISION: told.revision},
                     )
                 try:
                     async with asyncio.timeout_at(until):

@@ -27,10 +27,20 @@ class Reflector:
         self._labels = labels
         self._indexer = indexer
         self._version: str | None = None
+        self._seen = 0
         self.synced = asyncio.Event()
         """Set when the first list is in."""
         self.restarts = 0
         """How often it had to list anew or try again; a watch that ends in due time does not count."""
+
+    @property
+    def version(self) -> int:
+        """The API server's version of all objects of the kind that the indexer is up to; 0 before the first list.
+
+        It grows with every change of any of them, and of two processes that follow the same kind, those with the same
+        version know the same.
+        """
+        return self._seen
 
     def on_change(self, listener: Changed) -> None:
         """Add a listener."""
@@ -74,6 +84,7 @@ class Reflector:
         for obj in listing.items:
             self._indexer.update(obj)
         self._version = listing.resource_version
+        self._seen = int(self._version)
         self.synced.set()
 
     def _note(self, change: Change) -> None:
@@ -81,7 +92,8 @@ class Reflector:
             self._remove(ref_of(change.object))
         elif change.type != "BOOKMARK":
             self._indexer.update(change.object)
-        self._version = change.object["metadata"]["resourceVersion"]
+        version: str = change.object["metadata"]["resourceVersion"]
+        self._version, self._seen = version, int(version)
 
     def _remove(self, ref: Ref) -> None:
         before = self._indexer.remove(ref)

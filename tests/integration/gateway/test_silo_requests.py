@@ -217,6 +217,7 @@ async def test_a_silo_hears_of_its_own_agents_signed_by_the_hub(house: House) ->
     assert status == 200
     document = open_agents(sealed, house.identity.key.verify_key, str(NORTH))
     assert document["agents"] == [{"name": "digits-north-1", "uid": uid_of(made), "spec": made["spec"]}]
+    assert document["version"] == int(made["metadata"]["resourceVersion"])
     assert (await house.ask("GET", agents_path(document["revision"])))[0] == 204
     with pytest.raises(Problem, match="signature"):
         open_agents(sealed, SigningKey.generate().verify_key, str(NORTH))
