@@ -34,8 +34,8 @@ class Replica:
     async def catch_up(self) -> None:
         await self.reflector._list()
 
-    def see(self, kind: str, obj: Object) -> None:
-        self.reflector._note(Change(kind, obj))
+    def see(self, obj: Object) -> None:
+        self.reflector._note(Change("ADDED", obj))
 
     def told(self, after: str = "") -> dict[str, Any] | None:
         told = self.hub.agents(SILO_REF, after)
@@ -88,7 +88,7 @@ async def test_a_gateway_that_lags_behind_tells_nothing_until_it_has_caught_up()
     older = slow.told()
     assert older is not None
     assert older["version"] < newest["version"]
-    slow.see("ADDED", two)
+    slow.see(two)
     assert slow.told(newest["revision"]) is None, "it knows the same"
     assert slow.told(older["revision"]) == newest
 
@@ -100,7 +100,7 @@ async def test_what_concerns_other_silos_is_no_news_and_does_not_set_the_order_b
     await replica.catch_up()
     before = replica.told()
     assert before is not None
-    replica.see("ADDED", proposed(cluster, "one", "another-silo"))
+    replica.see(proposed(cluster, "one", "another-silo"))
     assert replica.told(before["revision"]) is None
     later = replica.told()
     assert later is not None
