@@ -23,7 +23,7 @@ COMMANDS = {
     "evaluate": "score a trained model on a dataset",
     "verify": "check what a model was made from, offline and with public keys alone",
     "methods": "list the methods that jobs can name",
-    "silo": "say what left an institution's own silo",
+    "silo": "run an institution's own silo, and say what left it",
     "status": "show the jobs of a cluster, or one of them with its silos",
     "why": "say what a job waits for, since when and until when",
     "logs": "print what the pods of a job said",

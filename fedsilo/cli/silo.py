@@ -1,73 +1,31 @@
-"""`fedsilo silo`: what an institution asks of its own silo. So far there is one question: `receipts`."""
+"""`fedsilo silo`: what an institution asks of its own silo, and how it runs one on a machine without Kubernetes."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
-from pathlib import Path
+from importlib import import_module
 
-from fedsilo.api.text import counted
-from fedsilo.cli.cluster.text import plain
-from fedsilo.cli.columns import columns
-from fedsilo.silo.receipts import DepartureReceipt, Receipts, as_document, receipts_of, volumes
-
-HEADINGS = ("ROUND", "PHASE", "STEP", "KIND", "BLOCKS", "BYTES", "DIGEST", "SIGNED", "OUTCOME")
-NUMBERS = (0, 4, 5)
-
-SECONDS = len("2026-07-01T00:00:00")
-"""Characters of a time that the table shows."""
+QUESTIONS = {
+    "receipts": "list what left a silo for a job, from its verified audit log",
+}
+"""Command -> its help; the module of the same name in `fedsilo.cli.institution` implements it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The question, and the silo's directory."""
-    questions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    summary = "list what left a silo for a job, from its verified audit log"
-    receipts = questions.add_parser(
-        "receipts", help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
-    )
-    receipts.add_argument("directory", type=Path, metavar="DIR", help="a silo's volume, or a run's directory")
-    receipts.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    """The command, and what it takes."""
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in QUESTIONS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
+        )
+        module = import_module(f"fedsilo.cli.institution.{name.replace('-', '_')}")
+        module.add_arguments(command)
+        command.set_defaults(answer=module.run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what left each silo.
+    """Run the command.
 
-    :raises ManifestInvalid: when there is no audit log.
-    :raises AuditBroken: when the chain of one does not hold; nothing is printed then.
+    :raises FedsiloError: as the command does.
     """
-    found = [receipts_of(volume) for volume in volumes(args.directory)]
-    if args.json:
-        print(json.dumps({"silos": [as_document(one) for one in found]}))
-    else:
-        print("\n\n".join(map(_text, found)))
-    return 0
-
-
-def _text(found: Receipts) -> str:
-    lines = counted(found.lines, "line")
-    summary = (
-        f"silo {plain(found.silo)}: {counted(len(found.departures), 'update')}, {found.bytes} bytes; the audit log "
-        f"holds, {lines}, the last one's hash is {found.hash}"
-    )
-    if not found.departures:
-        return summary
-    rows = [HEADINGS, *(row for receipt in found.departures for row in _rows(receipt))]
-    return "\n".join([summary, columns(rows, NUMBERS)])
-
-
-def _rows(receipt: DepartureReceipt) -> Iterator[tuple[str, ...]]:
-    """One for each kind; bytes are those of its tensors. An update of scalars alone has one, too."""
-    kinds = receipt.kinds or {"scalars": {"blocks": 0, "bytes": 0}}
-    for kind, count in kinds.items():
-        yield (
-            str(receipt.round),
-            plain(receipt.phase),
-            plain(receipt.step),
-            plain(kind),
-            str(count["blocks"]),
-            str(count["bytes"]),
-            plain(receipt.digest[:12]),
-            plain(receipt.time[:SECONDS]),
-            plain(receipt.outcome),
-        )
+    return int(args.answer(args))

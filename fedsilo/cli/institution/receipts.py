@@ -1,0 +1,68 @@
+"""`fedsilo silo receipts`: what left an institution's own silo."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedsilo.api.text import counted
+from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.columns import columns
+from fedsilo.silo.receipts import DepartureReceipt, Receipts, as_document, receipts_of, volumes
+
+HEADINGS = ("ROUND", "PHASE", "STEP", "KIND", "BLOCKS", "BYTES", "DIGEST", "SIGNED", "OUTCOME")
+NUMBERS = (0, 4, 5)
+
+SECONDS = len("2026-07-01T00:00:00")
+"""Characters of a time that the table shows."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The silo's directory."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a silo's volume, or a run's directory")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what left each silo.
+
+    :raises ManifestInvalid: when there is no audit log.
+    :raises AuditBroken: when the chain of one does not hold; nothing is printed then.
+    """
+    found = [receipts_of(volume) for volume in volumes(args.directory)]
+    if args.json:
+        print(json.dumps({"silos": [as_document(one) for one in found]}))
+    else:
+        print("\n\n".join(map(_text, found)))
+    return 0
+
+
+def _text(found: Receipts) -> str:
+    lines = counted(found.lines, "line")
+    summary = (
+        f"silo {plain(found.silo)}: {counted(len(found.departures), 'update')}, {found.bytes} bytes; the audit log "
+        f"holds, {lines}, the last one's hash is {found.hash}"
+    )
+    if not found.departures:
+        return summary
+    rows = [HEADINGS, *(row for receipt in found.departures for row in _rows(receipt))]
+    return "\n".join([summary, columns(rows, NUMBERS)])
+
+
+def _rows(receipt: DepartureReceipt) -> Iterator[tuple[str, ...]]:
+    """One for each kind; bytes are those of its tensors. An update of scalars alone has one, too."""
+    kinds = receipt.kinds or {"scalars": {"blocks": 0, "bytes": 0}}
+    for kind, count in kinds.items():
+        yield (
+            str(receipt.round),
+            plain(receipt.phase),
+            plain(receipt.step),
+            plain(kind),
+            str(count["blocks"]),
+            str(count["bytes"]),
+            plain(receipt.digest[:12]),
+            plain(receipt.time[:SECONDS]),
+            plain(receipt.outcome),
+        )
