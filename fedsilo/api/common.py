@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from math import ceil, isfinite
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -145,10 +145,38 @@ class Fields(BaseModel):
 _AS_PLAIN_TEXT = core_schema.plain_serializer_function_ser_schema(str.__str__, when_used="json")
 
 
-class Duration(str):
-    """A length of time as Kubernetes writes it: hours, minutes and seconds, `1h30m`, `10m`, `90s`."""
+class Notation(str):
+    """A text in a notation of Kubernetes, which stays as it was written.
+
+    :cvar SCHEMA: what a structural schema says of it.
+    """
 
     __slots__ = ()
+
+    SCHEMA: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Refuse what is not in this notation."""
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
+        return dict(cls.SCHEMA)
+
+
+class Duration(Notation):
+    """A length of time: hours, minutes and seconds, `1h30m`, `10m`, `90s`."""
+
+    __slots__ = ()
+
+    SCHEMA: ClassVar = {"type": "string", "pattern": DURATION, "maxLength": 18}
 
     @property
     def seconds(self) -> int:
@@ -167,21 +195,13 @@ class Duration(str):
             raise wrong("is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s")
         return duration
 
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
-        return {"type": "string", "pattern": DURATION, "maxLength": 18}
-
-
-class Time(str):
-    """A moment as Kubernetes writes it (RFC 3339), with its offset from UTC: `2026-07-01T00:00:00Z`."""
+class Time(Notation):
+    """A moment (RFC 3339), with its offset from UTC: `2026-07-01T00:00:00Z`."""
 
     __slots__ = ()
+
+    SCHEMA: ClassVar = {"type": "string", "format": "date-time", "pattern": TIME, "maxLength": 35}
 
     @property
     def moment(self) -> datetime:
@@ -199,29 +219,24 @@ class Time(str):
             raise wrong(problem, remedy) from None
         return time
 
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
-        return {"type": "string", "format": "date-time", "pattern": TIME, "maxLength": 35}
-
 
 _FACTORS = {None: Decimal(1), "m": Decimal("0.001")}
 _FACTORS |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
 _FACTORS |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
 
 
-class Quantity(str):
-    """An amount as Kubernetes writes it: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
+class Quantity(Notation):
+    """An amount: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
 
     Half a core is `500m` or `"0.5"`: an API server knows integers and strings here, and no decimal number.
     """
 
     __slots__ = ()
+
+    SCHEMA: ClassVar = {
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}],
+        "pattern": QUANTITY,
+    }
 
     @property
     def value(self) -> int:
@@ -238,17 +253,6 @@ class Quantity(str):
                 "is not an amount", "write a number with a suffix of Kubernetes, such as 500m, 2 or 10Gi"
             )
         return cls(text)
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
-        options = [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}]
-        return {"anyOf": options, "pattern": QUANTITY}
 
 
 class Metadata(Fields):
