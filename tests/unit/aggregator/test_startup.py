@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fedsilo import durable, full_disk
-from fedsilo.durable import DiskStep
 from fedsilo.errors import FedsiloError, WorkdirConflict
 from fedsilo_aggregator.config import load_config
 from fedsilo_aggregator.startup import claimed, open_engine
 from tests.integration.service.site import Site, federation
+from tests.unit.conftest import FilledDisk
 
 
 def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:
@@ -59,42 +56,23 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_delays_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_the_start(tmp_path: Path, filled_disk: FilledDisk) -> None:
     """The lock, the name of its holder and the job's directory are written before anything is served."""
-    full = 3
-
-    def take(_: DiskStep, perform: Callable[[], None]) -> None:
-        nonlocal full
-        if full:
-            full -= 1
-            raise OSError(errno.ENOSPC, "No space left on device")
-        perform()
-
-    monkeypatch.setattr(durable, "intercept", take)
-    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    filled_disk.full = 3
     with claimed(tmp_path / "job"):
         pass
-    assert full == 0
+    assert filled_disk.full == 0
     assert (tmp_path / "job" / "lock").read_text().startswith("process ")
 
 
 def test_a_full_disk_delays_the_opening_of_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, filled_disk: FilledDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site, tries = Site(tmp_path, federation(), port=1), 3
-
-    def full(step: DiskStep, perform: Callable[[], None]) -> None:
-        nonlocal tries
-        if step.operation == "create" and tries > 0:
-            tries -= 1
-            raise OSError(errno.ENOSPC, "No space left on device", str(step.path))
-        perform()
-
-    monkeypatch.setattr(durable, "intercept", full)
-    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+    site = Site(tmp_path, federation(), port=1)
     directory, secrets = site.workdir.aggregator, site.workdir.secrets
+    filled_disk.full = 3
     engine = open_engine(
         load_config(directory / "config.json"), directory, secrets / "task-key.pem", tmp_path
     )
-    assert tries == 0 and engine.current is not None
+    assert filled_disk.full == 0 and engine.current is not None
     assert caplog.text.count("the disk is full") == 1

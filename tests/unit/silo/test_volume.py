@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
 import pytest
 
-from fedsilo import durable, full_disk
-from fedsilo.durable import DiskStep
 from fedsilo.errors import FileDamaged
 from fedsilo.silo.volume import MAX_PAUSE_SECONDS, Volume, pauses
+from tests.unit.conftest import FilledDisk
 
 
 def test_a_quick_answer_is_noticed_at_once_and_a_slow_one_costs_little() -> None:
@@ -24,20 +21,10 @@ def test_a_quick_answer_is_noticed_at_once_and_a_slow_one_costs_little() -> None
     assert checks[-1] > 0.8 * 200 * MAX_PAUSE_SECONDS
 
 
-def test_a_full_volume_delays_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = 3
-
-    def take(_: DiskStep, perform: Callable[[], None]) -> None:
-        nonlocal full
-        if full:
-            full -= 1
-            raise OSError(errno.ENOSPC, "No space left on device")
-        perform()
-
-    monkeypatch.setattr(durable, "intercept", take)
-    monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
+def test_a_full_volume_delays_the_start(tmp_path: Path, filled_disk: FilledDisk) -> None:
+    filled_disk.full = 3
     Volume(tmp_path / "volume").prepare()
-    assert full == 0
+    assert filled_disk.full == 0
     assert (tmp_path / "volume" / "drop").is_dir()
 
 
