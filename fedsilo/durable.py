@@ -12,15 +12,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fedsilo.errors import FileDamaged
 
@@ -28,11 +27,6 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 UNREADABLE_ERRNOS = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM})
 """What reading a file gives whose name something else has, or that is forbidden."""
-
-Fields = Mapping[str, type | tuple[type, ...]]
-"""Name of a field -> the types that its value may have."""
-
-NO_FIELDS: Fields = {}
 
 RESTORE = "restore it from a backup, or begin anew in an empty directory"
 """What a person can do about a damaged file that has no other remedy."""
@@ -67,63 +61,6 @@ def write_durably(path: Path, content: bytes) -> None:
     with temporary_file(path.parent) as (file, temporary):
         file.write(content)
         publish(file, temporary, path)
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Replace a JSON file durably.
-
-    :raises ValueError: for NaN and infinity, which no other reader of JSON takes.
-    """
-    write_durably(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
-
-
-def read_json(path: Path, remedy: str = RESTORE) -> Any:
-    """Content of a JSON file, or None where there is no such file.
-
-    :param remedy: what a person can do about a damaged one.
-    :raises FileDamaged: when it is not whole JSON; the error names the place and quotes nothing of the file.
-    """
-    content = read_file(path, remedy)
-    return None if content is None else _parsed(path, content, remedy)
-
-
-def write_with_digest(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a JSON object durably; last in it comes `sha256`, the digest of the text before."""
-    text = json.dumps(document, sort_keys=True)[:-1] + (", " if document else "")
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    write_durably(path, f'{text}"sha256": "{digest}"}}'.encode())
-
-
-def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:
-    """The object of `write_with_digest`, or None where there is no such file.
-
-    :param fields: what it must hold, so that no other file is taken for it.
-    :raises FileDamaged: when a single bit is not as it was written, or the file is another one.
-    """
-    content = read_file(path, remedy)
-    if content is None:
-        return None
-    document = _parsed(path, content, remedy)
-    if not holds_digest(content):
-        raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
-    require_fields(path, document, fields, remedy)
-    return {name: value for name, value in document.items() if name != "sha256"}
-
-
-def holds_digest(content: bytes) -> bool:
-    """Whether the content of a file of `write_with_digest` is as it was written."""
-    text, _, end = content.rpartition(b'"sha256": ')
-    return end == f'"{hashlib.sha256(text).hexdigest()}"}}'.encode()
-
-
-def require_fields(path: Path, document: Mapping[str, Any], fields: Fields, remedy: str = RESTORE) -> None:
-    """Return if a document of a file, or a part of it, has these fields.
-
-    :raises FileDamaged: naming the first that it lacks.
-    """
-    for name, kind in fields.items():
-        if not isinstance(document.get(name), kind):
-            raise FileDamaged(f"{path}: is not the file of this name, it lacks {name!r}; {remedy}")
 
 
 def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
@@ -174,18 +111,6 @@ def readable(path: Path, remedy: str = RESTORE) -> Iterator[None]:
         if error.errno not in UNREADABLE_ERRNOS:
             raise
         raise FileDamaged(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-
-
-def _parsed(path: Path, content: bytes, remedy: str) -> Any:
-    try:
-        return json.loads(content.decode())
-    except UnicodeDecodeError as error:
-        place = f"byte {error.start} is not UTF-8"
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno} is not JSON" if content else "is empty"
-    except (ValueError, RecursionError):
-        place = "is nested too deeply, or holds a number that is too long"
-    raise FileDamaged(f"{path}: {place}; {remedy}")
 
 
 def append_durably(path: Path, line: str) -> None:

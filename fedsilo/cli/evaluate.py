@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.columns import columns
-from fedsilo.durable import read_json
+from fedsilo.json_files import read_json
 from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:

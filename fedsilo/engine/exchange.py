@@ -8,18 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import (
-    read_with_digest,
-    remove,
-    rename,
-    require_fields,
-    sync_directory,
-    unlink,
-    write_with_digest,
-)
+from fedsilo.durable import remove, rename, sync_directory, unlink
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
+from fedsilo.json_files import read_with_digest, require_fields, write_with_digest
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
 from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey, task_digest

@@ -11,8 +11,8 @@ import numpy as np
 
 from fedsilo.api.figures import finite
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
-from fedsilo.durable import write_json
 from fedsilo.engine.store import JobIdentity
+from fedsilo.json_files import write_json
 from fedsilo.wire import write_tensors
 
 

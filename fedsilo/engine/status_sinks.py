@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fedsilo.durable import write_json
 from fedsilo.engine.status import EngineStatus
+from fedsilo.json_files import write_json
 
 
 class StatusSink(Protocol):

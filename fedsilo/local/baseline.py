@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
-from fedsilo.durable import write_json
 from fedsilo.engine.scoring import load_test_set
+from fedsilo.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples

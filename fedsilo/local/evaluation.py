@@ -8,9 +8,9 @@ from typing import Any
 
 from fedsilo.api.job import DataSpec
 from fedsilo.api.loading import JobManifest
-from fedsilo.durable import read_json
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.errors import DataInvalid, ManifestInvalid
+from fedsilo.json_files import read_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import Evaluation
 from fedsilo.learning.evaluation import evaluate as score

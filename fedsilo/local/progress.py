@@ -15,8 +15,8 @@ from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.figures import finite
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
-from fedsilo.durable import read_json
 from fedsilo.errors import PolicyRefused
+from fedsilo.json_files import read_json
 from fedsilo.local.workdir import Workdir
 from fedsilo.silo.plain_files import read_object
 

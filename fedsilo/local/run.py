@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.loading import JobManifest
-from fedsilo.durable import read_json
 from fedsilo.errors import FedsiloError
+from fedsilo.json_files import read_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display

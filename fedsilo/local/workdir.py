@@ -27,18 +27,9 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import (
-    make_directory,
-    make_own_directory,
-    publish,
-    read_with_digest,
-    remove,
-    temporary_file,
-    write_durably,
-    write_json,
-    write_with_digest,
-)
+from fedsilo.durable import make_directory, make_own_directory, publish, remove, temporary_file, write_durably
 from fedsilo.errors import WorkdirConflict
+from fedsilo.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.locking import NAME as LOCK_FILE
 from fedsilo.locking import DirectoryLock

@@ -11,17 +11,9 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import (
-    link,
-    make_directory,
-    read_json,
-    rename,
-    require_content,
-    sync_directory,
-    unlink,
-    write_json,
-)
+from fedsilo.durable import link, make_directory, rename, require_content, sync_directory, unlink
 from fedsilo.errors import FedsiloError, FileDamaged
+from fedsilo.json_files import read_json, write_json
 from fedsilo.methods.interface import PERSONAL
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree

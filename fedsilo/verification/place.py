@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import Fields, read_with_digest
 from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
+from fedsilo.json_files import Fields, read_with_digest
 
 _RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
 

@@ -18,8 +18,9 @@ from PIL import Image
 from fedsilo.api.job import DataSpec
 from fedsilo.api.silo import DatasetSpec
 from fedsilo.data.loaders import load
-from fedsilo.durable import append_durably, write_json
+from fedsilo.durable import append_durably
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, Problem, WorkdirConflict
+from fedsilo.json_files import write_json
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import PlainDisplay
 from fedsilo.local.progress import RunProgress

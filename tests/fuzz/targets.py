@@ -20,8 +20,8 @@ import numpy as np
 from fedsilo.api.loading import read
 from fedsilo.data.catalogue import NpzConfig
 from fedsilo.data.loaders import read_npz
-from fedsilo.durable import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
+from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.plain_files import read_object
 from fedsilo.silo.reply import ReplyMetadata

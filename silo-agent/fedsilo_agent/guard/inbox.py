@@ -13,8 +13,9 @@ import os
 import shutil
 from pathlib import Path
 
-from fedsilo.durable import remove, require_content, write_with_digest
+from fedsilo.durable import remove, require_content
 from fedsilo.errors import FileDamaged, PolicyRefused
+from fedsilo.json_files import write_with_digest
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient

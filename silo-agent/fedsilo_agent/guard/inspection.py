@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import holds_digest, unlink
+from fedsilo.durable import unlink
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
+from fedsilo.json_files import holds_digest
 from fedsilo.silo.drop import damaged_file
 from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.agent import SiloAgent
-from fedsilo.durable import read_with_digest
 from fedsilo.errors import FedsiloError
+from fedsilo.json_files import read_with_digest
 from fedsilo.metrics import JOB, Exposition, Sample, Series
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import EVENTS

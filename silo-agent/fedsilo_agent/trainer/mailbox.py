@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_directory, remove, unlink, write_durably, write_json, write_with_digest
+from fedsilo.durable import make_directory, remove, unlink, write_durably
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.full_disk import when_there_is_space
+from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.drop import damaged_file, write_digests

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.durable import write_json
+from fedsilo.json_files import write_json
 from fedsilo_agent.trainer.isolation import isolate
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import python, silo, silos, write

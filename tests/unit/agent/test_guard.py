@@ -17,8 +17,8 @@ from fedsilo import durable, full_disk
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
-from fedsilo.durable import read_json, write_with_digest
 from fedsilo.errors import Problem
+from fedsilo.json_files import read_json, write_with_digest
 from fedsilo.silo.drop import write_digests
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors

@@ -17,8 +17,9 @@ import pytest
 
 from fedsilo import durable, full_disk
 from fedsilo.api.silo import Silo
-from fedsilo.durable import DiskStep, write_json, write_with_digest
+from fedsilo.durable import DiskStep
 from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.durable import read_with_digest, write_with_digest
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.errors import FileDamaged
+from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners

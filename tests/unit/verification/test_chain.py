@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsilo.durable import write_with_digest
 from fedsilo.errors import FileDamaged, ManifestInvalid, ProvenanceInvalid
+from fedsilo.json_files import write_with_digest
 from fedsilo.wire import ChainEnd, SigningKey, seal_chain
 from tests.federate import TASK_KEY, silo_key
 from tests.unit.verification.chains import (

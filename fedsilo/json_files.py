@@ -1,0 +1,89 @@
+"""JSON files that survive a crash whole, and those of them that end with a digest of their own text.
+
+What is read again is checked: that it is JSON, that it is as it was written, and that it is the file of this name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsilo.durable import RESTORE, read_file, write_durably
+from fedsilo.errors import FileDamaged
+
+Fields = Mapping[str, type | tuple[type, ...]]
+"""Name of a field -> the types that its value may have."""
+
+NO_FIELDS: Fields = {}
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Replace a JSON file durably.
+
+    :raises ValueError: for NaN and infinity, which no other reader of JSON takes.
+    """
+    write_durably(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
+
+
+def read_json(path: Path, remedy: str = RESTORE) -> Any:
+    """Content of a JSON file, or None where there is no such file.
+
+    :param remedy: what a person can do about a damaged one.
+    :raises FileDamaged: when it is not whole JSON; the error names the place and quotes nothing of the file.
+    """
+    content = read_file(path, remedy)
+    return None if content is None else _parsed(path, content, remedy)
+
+
+def write_with_digest(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace a JSON object durably; last in it comes `sha256`, the digest of the text before."""
+    text = json.dumps(document, sort_keys=True)[:-1] + (", " if document else "")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_durably(path, f'{text}"sha256": "{digest}"}}'.encode())
+
+
+def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:
+    """The object of `write_with_digest`, or None where there is no such file.
+
+    :param fields: what it must hold, so that no other file is taken for it.
+    :raises FileDamaged: when a single bit is not as it was written, or the file is another one.
+    """
+    content = read_file(path, remedy)
+    if content is None:
+        return None
+    document = _parsed(path, content, remedy)
+    if not holds_digest(content):
+        raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
+    require_fields(path, document, fields, remedy)
+    return {name: value for name, value in document.items() if name != "sha256"}
+
+
+def holds_digest(content: bytes) -> bool:
+    """Whether the content of a file of `write_with_digest` is as it was written."""
+    text, _, end = content.rpartition(b'"sha256": ')
+    return end == f'"{hashlib.sha256(text).hexdigest()}"}}'.encode()
+
+
+def require_fields(path: Path, document: Mapping[str, Any], fields: Fields, remedy: str = RESTORE) -> None:
+    """Return if a document of a file, or a part of it, has these fields.
+
+    :raises FileDamaged: naming the first that it lacks.
+    """
+    for name, kind in fields.items():
+        if not isinstance(document.get(name), kind):
+            raise FileDamaged(f"{path}: is not the file of this name, it lacks {name!r}; {remedy}")
+
+
+def _parsed(path: Path, content: bytes, remedy: str) -> Any:
+    try:
+        return json.loads(content.decode())
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start} is not UTF-8"
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno} is not JSON" if content else "is empty"
+    except (ValueError, RecursionError):
+        place = "is nested too deeply, or holds a number that is too long"
+    raise FileDamaged(f"{path}: {place}; {remedy}")
