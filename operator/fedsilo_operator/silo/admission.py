@@ -16,6 +16,7 @@ from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
 from fedsilo.process import version
 from fedsilo.silo.admission import Ruling, rule
+from fedsilo.silo.configuration import fingerprint
 from fedsilo.silo.objections import Objection
 from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import silo_of
@@ -27,7 +28,6 @@ from fedsilo_operator.workloads.agent import (
     TRAINER,
     ParsedAgent,
     config_map,
-    fingerprint,
     guard_image,
     trainer_image,
 )
@@ -133,7 +133,7 @@ def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str |
     """
     began = status_of(seen.agent).get("configuration")
     observed = seen.configuration
-    if began in (None, fingerprint(observed or config_map(parsed))):
+    if began in (None, fingerprint((observed or config_map(parsed))["data"])):
         return None
     where = f"Silo {parsed.silo.metadata.name}: ConfigMap {parsed.ref}"
     if observed is not None:

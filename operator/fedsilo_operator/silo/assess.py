@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
+from fedsilo.silo.configuration import fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.diagnosis.outcome import Outcome
@@ -23,7 +24,6 @@ from fedsilo_operator.workloads.agent import (
     TRAINER,
     ParsedAgent,
     config_map,
-    fingerprint,
     policy_map,
 )
 
@@ -219,9 +219,9 @@ def _configuration(seen: AgentObservation, children_from: ParsedAgent | None) ->
     if recorded:
         return recorded
     if seen.configuration is not None:
-        return fingerprint(seen.configuration)
+        return fingerprint(seen.configuration["data"])
     if children_from is not None and not seen.rejections:
-        return fingerprint(config_map(children_from))
+        return fingerprint(config_map(children_from)["data"])
     return None
 
 

@@ -6,8 +6,6 @@ directories of their volume that `fedsilo.silo.volume` gives it, and no other.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,8 @@ from pydantic import BaseModel
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import Silo, SiloAgentTemplate
+from fedsilo.api.silo import Silo
+from fedsilo.silo.configuration import configuration, present_policy
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
@@ -91,40 +90,24 @@ def trainer_image(agent: SiloAgent, settings: Settings) -> str:
 
 
 def config_map(parsed: ParsedAgent) -> Object:
-    """SiloAgent and Silo as guard and trainer read them.
-
-    Immutable: what holds for a job in a silo is what held when it began there.
-    """
-    agent = parsed.agent.model_copy(update={"spec": parsed.agent.spec.model_copy(update={"suspend": False})})
+    """SiloAgent and Silo as guard and trainer read them: immutable, as long as the job runs there."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(parsed.ref, parsed.labels(AGENT_COMPONENT), parsed.owner),
         "immutable": True,
-        "data": {"agent.json": _document(agent), "silo.json": _document(parsed.silo)},
+        "data": configuration(parsed.agent, parsed.silo),
     }
 
 
 def policy_map(parsed: ParsedAgent) -> Object:
-    """The Silo's policy as it is now, which the guard reads before anything leaves.
-
-    It can only forbid: the guard applies what the job began with as well. Decisions about jobs and how pods run are no
-    part of it, since the guard judges by neither.
-    """
-    spec = parsed.silo.spec
-    rules = spec.policy.model_copy(update={"approvals": ()})
-    present = spec.model_copy(update={"policy": rules, "agent": SiloAgentTemplate()})
+    """The Silo's policy as it is now, which the guard reads before anything leaves."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(parsed.child(POLICY), parsed.labels(AGENT_COMPONENT), parsed.owner),
-        "data": {"silo.json": _document(parsed.silo.model_copy(update={"spec": present}))},
+        "data": present_policy(parsed.silo),
     }
-
-
-def fingerprint(config: Object) -> str:
-    """SHA-256 of what such a ConfigMap holds."""
-    return hashlib.sha256(json.dumps(config["data"], sort_keys=True).encode()).hexdigest()
 
 
 def claim(parsed: ParsedAgent) -> Object:
@@ -300,14 +283,6 @@ def _network_policy(parsed: ParsedAgent, component: str, egress: list[dict[str, 
 
 def _port(protocol: str, port: int) -> dict[str, Any]:
     return {"protocol": protocol, "port": port}
-
-
-def _document(model: SiloAgent | Silo) -> str:
-    """An object without what the API server and controllers write into it."""
-    content = _as_json(model)
-    content.pop("status", None)
-    content["metadata"] = {key: content["metadata"][key] for key in ("name", "namespace")}
-    return json.dumps(content, indent=1, sort_keys=True)
 
 
 def _quantities(amounts: Mapping[str, Quantity]) -> dict[str, str]:
