@@ -8,7 +8,6 @@ import json
 import logging
 import random
 import re
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ import aiohttp
 
 from fedsilo.durable import append, rename, sync, sync_directory, unlink
 from fedsilo.errors import Problem
+from fedsilo.hub.failures import Unreachable
+from fedsilo.hub.https import CHUNK_BYTES, HttpsClient
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
-from fedsilo_agent.guard.answers import connector
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
 from fedsilo_agent.guard.text import bounded
 
@@ -29,7 +29,6 @@ log = logging.getLogger("fedsilo.guard")
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 1 << 20
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 """Pauses between tries, doubling from the first to the last, with jitter."""
 
@@ -56,12 +55,12 @@ class Peer:
     """The aggregator to talk to, and the identity to use.
 
     :param url: base URL of the aggregator.
-    :param ca: PEM of the only authority whose certificate is accepted.
+    :param ca: PEM of the authority of its certificate, the system's authorities when None.
     :param sender: `namespace/name` of the silo.
     """
 
     url: str
-    ca: str
+    ca: str | None
     job: str
     sender: str
     key: SigningKey
@@ -72,31 +71,18 @@ class AggregatorClient:
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._session: aiohttp.ClientSession | None = None
+        self._https = HttpsClient(peer.url, peer.ca)
         self.answered: float | None = None
         """When the aggregator answered last (Unix time), whatever it was."""
         self.received = 0
         """Bytes of blobs."""
 
     async def __aenter__(self) -> AggregatorClient:
-        context = ssl.create_default_context(cadata=self._peer.ca)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # Only progress counts: no limit on the total time, one on silence.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
-        # Nothing that an answer says is kept or unpacked: a few bytes may unpack to very many.
-        self._session = aiohttp.ClientSession(
-            connector=connector(context),
-            timeout=timeout,
-            read_bufsize=CHUNK_BYTES,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            headers={"Accept-Encoding": "identity"},
-        )
+        await self._https.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+        await self._https.__aexit__()
 
     async def task(self, after: str, wait: float) -> bytes | None:
         """The sealed task for this silo, unless it is still the one given in `after`."""
@@ -219,20 +205,13 @@ class AggregatorClient:
         data: bytes | AsyncIterator[bytes] | None = None,
         proven: bytes | None = None,
     ) -> Response:
-        assert self._session is not None
         peer = self._peer
         proof = sign_request(
             peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=proven, now=time.time()
         )
+        # Redirects are not followed: the guard talks to no other server than the one that the silo admitted.
         return Response(
-            # Without redirects: the guard talks to no other server than the aggregator that the silo admitted.
-            self._session.request(
-                method,
-                f"{peer.url}{path}",
-                headers={"Authorization": proof, **(headers or {})},
-                data=data,
-                allow_redirects=False,
-            )
+            self._https.request(method, path, {"Authorization": proof, **(headers or {})}, data), self._https
         )
 
     async def _retry(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
@@ -249,7 +228,9 @@ class AggregatorClient:
                 if problem.code not in RETRIED_CODES:
                     raise
                 reason = str(problem)
-            except (aiohttp.ClientError, OSError, TimeoutError, AggregatorUnavailable) as error:
+            except (Unreachable, AggregatorUnavailable) as error:
+                reason = bounded(one_line(error))
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 reason = bounded(one_line(f"{type(error).__name__}: {error}"))
             if reasons.is_news(reason):
                 log.warning("%s: %s; trying again until there is an answer", what, reason)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 
 import aiohttp
 
 from fedsilo.errors import Problem
+from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import MAX_ENVELOPE_BYTES
 from fedsilo.wire.problems import STATUS, one_line
 from fedsilo_agent.guard.text import bounded
@@ -22,20 +25,31 @@ class AggregatorUnavailable(Exception):
 class Response:
     """A response whose refusal is raised as the `Problem` that it carries."""
 
-    def __init__(self, request: object) -> None:
+    def __init__(
+        self, request: AbstractAsyncContextManager[aiohttp.ClientResponse], https: HttpsClient
+    ) -> None:
         self._request = request
+        self._https = https
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
-        response: aiohttp.ClientResponse = await self._request.__aenter__()  # type: ignore[attr-defined]
-        if response.status >= 300:
-            try:
+        response = await self._request.__aenter__()
+        try:
+            # A web page with status 200 is no receipt: it is by something on the way, whatever it says.
+            foreign = self._https.foreign(response)
+            if foreign is not None:
+                raise AggregatorUnavailable(foreign)
+            if response.status >= 300:
                 raise await _problem(response)
-            finally:
-                response.release()
+        except BaseException as error:
+            response.release()
+            await self._request.__aexit__(type(error), error, error.__traceback__)
+            raise
         return response
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._request.__aexit__(*error)  # type: ignore[attr-defined]
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._request.__aexit__(kind, error, trace)
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:

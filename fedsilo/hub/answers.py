@@ -1,13 +1,12 @@
-"""Connections of the guard to the aggregator: of what precedes an answer, only so much is taken.
+"""Connections to the outside: of what precedes an answer, only so much is taken.
 
 An HTTP server may send any number of interim answers (status 100 to 199) before the answer. aiohttp skips them, and by
-then it has parsed all that have arrived: a hostile aggregator that sends nothing else would fill the guard's memory.
+then it has parsed all that have arrived: a hostile server that sends nothing else would fill this side's memory.
 """
 
 from __future__ import annotations
 
 import functools
-import ssl
 from typing import Any
 
 import aiohttp
@@ -17,9 +16,9 @@ MAX_INTERIM_ANSWERS = 16
 """In a row; the protocol has none."""
 
 
-def connector(tls: ssl.SSLContext) -> aiohttp.TCPConnector:
+def connector() -> aiohttp.TCPConnector:
     """Makes connections with this limit."""
-    made = aiohttp.TCPConnector(ssl=tls)
+    made = aiohttp.TCPConnector()
     made._factory = functools.partial(BoundedAnswers, loop=made._loop)  # type: ignore[assignment]
     return made
 

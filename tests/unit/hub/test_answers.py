@@ -1,18 +1,17 @@
-"""What an aggregator answers before its answer is bounded, and nothing of an answer is kept or unpacked."""
+"""What a server answers before its answer is bounded, and nothing of an answer is kept or unpacked."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import aiohttp
 import pytest
 
-from fedsilo.wire import SigningKey, make_authority
-from fedsilo_agent.guard.answers import MAX_INTERIM_ANSWERS, BoundedAnswers, connector
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo.hub.answers import MAX_INTERIM_ANSWERS, BoundedAnswers, connector
+from fedsilo.hub.https import HttpsClient
+from fedsilo.wire import make_authority
 
 
 def answered(connection: BoundedAnswers, code: int) -> None:
@@ -48,14 +47,14 @@ async def test_interim_answers_before_each_of_many_answers_do_not(connection: Bo
 
 
 async def test_every_connection_has_the_limit() -> None:
-    made = connector(ssl.create_default_context())
+    made = connector()
     assert isinstance(made._factory(), BoundedAnswers)
     await made.close()
 
 
 async def test_a_session_keeps_no_cookies_and_unpacks_nothing() -> None:
     ca = make_authority().cert_pem.decode()
-    async with AggregatorClient(Peer("https://a", ca, "job", "a/a", SigningKey.generate())) as client:
+    async with HttpsClient("https://a", ca, {}) as client:
         session = client._session
         assert session is not None
         assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)

@@ -1,0 +1,204 @@
+"""Every way in which HTTPS to the outside fails, as one sentence with the remedy.
+
+The remedies are for the people of the institution: they say whom to ask, and for what.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+
+from fedsilo.errors import FedsiloError
+from fedsilo.hub.proxy import Proxy
+from fedsilo.wire.problems import one_line
+from fedsilo.wire.request import CLOCK_SKEW_SECONDS
+
+MAX_QUOTED = 200
+"""Characters of a stranger's text in a message."""
+
+UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes (X509_V_ERR) for a certificate whose chain ends at no authority that counts here."""
+
+NOT_YET_VALID, EXPIRED, WRONG_NAME, WRONG_ADDRESS = 9, 10, 62, 64
+
+
+class Unreachable(FedsiloError):
+    """No answer of a server outside, because of the network, a proxy or TLS; trying again may help."""
+
+    exit_code = 10
+    reason = "Unreachable"
+
+
+def explain_failure(
+    error: BaseException, address: str, proxy: Proxy | None, *, private: bool, seconds: float
+) -> str:
+    """Why a request got no answer.
+
+    :param address: host and port of the server.
+    :param private: whether the server's certificate is to be by an authority of its own.
+    :param seconds: how long a connection was tried.
+    """
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return _refused_by_proxy(error, address, proxy)
+    tls = _tls_error(error)
+    if tls is not None:
+        return _untrusted(tls, address, proxy, private)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _unconnected(error, address, proxy)
+    way = f" through {proxy.variable} {proxy.address}" if proxy else ""
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return f"{address}{way}: no byte for a long time; it is tried again, but look whether the connection is cut"
+    if isinstance(error, TimeoutError):
+        return f"{address}{way}: no connection within {seconds:g} s; {_permit(address, proxy)}"
+    if isinstance(error, aiohttp.InvalidURL):
+        return f"{address}: is no address of a server; correct the URL"
+    found = one_line(str(error))[:MAX_QUOTED] or type(error).__name__
+    return (
+        f"{address}{way}: the connection broke ({found}); look whether a firewall or proxy cuts connections"
+    )
+
+
+def foreign_answer(status: int, headers: Mapping[str, str], address: str, proxy: Proxy | None) -> str | None:
+    """Who has answered instead of fedsilo, as one sentence; None where nothing says that it was another.
+
+    Load balancers, proxies, captive portals, and web servers under a wrong URL answer with pages for people; fedsilo
+    never does to a silo.
+    """
+    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind not in ("text/html", "application/xhtml+xml"):
+        return None
+    server = one_line(headers.get("Server", ""))[:MAX_QUOTED]
+    found = (
+        f"{address}: status {status} with a web page{f' by {server}' if server else ''} instead of an answer"
+    )
+    if status in (502, 503, 504):
+        return f"{found}; ask the hub whether its gateway runs behind what answers there"
+    if status == 413:
+        return f"{found}; ask the hub to let larger bodies through what stands before its gateway"
+    if proxy is not None:
+        return f"{found}; compare the URL with the hub's, and ask whether the proxy {proxy.address} answers itself"
+    return (
+        f"{found}; compare the URL with the hub's, and look whether this network demands a login or a proxy"
+    )
+
+
+def clock_difference(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds by which this machine's clock is ahead of an answer's `Date`; None where that is missing or no date.
+
+    :param now: Unix time here when the answer came.
+    """
+    try:
+        return now - parsedate_to_datetime(headers["Date"]).timestamp()
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+
+
+def clock_fault(headers: Mapping[str, str], address: str, now: float) -> str | None:
+    """That this machine's clock differs too much from a server's, as one sentence; None where it does not."""
+    difference = clock_difference(headers, now)
+    if difference is None or abs(difference) <= CLOCK_SKEW_SECONDS:
+        return None
+    side = "ahead of" if difference > 0 else "behind"
+    return (
+        f"this machine's clock is {_duration(abs(difference))} {side} that of {address}, and {CLOCK_SKEW_SECONDS} s "
+        "are permitted; set it by NTP (timedatectl set-ntp true), or ask the hub to, if its clock is the wrong one"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _refused_by_proxy(error: aiohttp.ClientHttpProxyError, address: str, proxy: Proxy | None) -> str:
+    assert proxy is not None
+    named = f"the proxy {proxy.address} ({proxy.variable})"
+    if error.status == 407:
+        if proxy.authorization is None:
+            return f"{named} demands a login (407); put it into {proxy.variable}=http://USER:PASSWORD@{proxy.address}"
+        return (
+            f"{named} does not take the login of {proxy.variable} (407); correct user and password, with every "
+            "character that is neither letter nor digit as %XX"
+        )
+    if error.status in (403, 405):
+        return f"{named} permits no connection to {address} ({error.status}); ask its owner to permit CONNECT to it"
+    if error.status in (500, 502, 503, 504):
+        return (
+            f"{named} does not reach {address} ({error.status}); ask its owner whether it finds that name and may "
+            "connect to it, and the hub whether its gateway runs"
+        )
+    told = one_line(error.message)[:MAX_QUOTED]
+    return f"{named} answers {error.status} {told} to CONNECT {address}; look whether it is an HTTP proxy"
+
+
+def _unconnected(error: aiohttp.ClientConnectorError, address: str, proxy: Proxy | None) -> str:
+    # What failed is the connection to the proxy, where there is one: the way on from there is the proxy's own.
+    named = f"the proxy {proxy.address} ({proxy.variable})" if proxy else address
+    why = error.os_error
+    if isinstance(error, aiohttp.ClientConnectorDNSError) or isinstance(why, socket.gaierror):
+        told = one_line(why.strerror or why)[:MAX_QUOTED]
+        if proxy:
+            return f"{named}: no address for its name ({told}); correct {proxy.variable}, or the name server's entry"
+        return (
+            f"{named}: no address for its name ({told}); correct the name or this machine's name server, or set "
+            "HTTPS_PROXY if only a proxy leads outside"
+        )
+    if isinstance(why, ConnectionRefusedError):
+        if proxy:
+            return f"{named} refuses connections; look whether it runs, and correct {proxy.variable} if it is another"
+        return f"{named} refuses connections; ask the hub whether its gateway runs there, {_permit(address, proxy)}"
+    told = one_line(why.strerror or why)[:MAX_QUOTED]
+    return f"{named}: no connection ({told}); {_permit(address, proxy)}"
+
+
+def _permit(address: str, proxy: Proxy | None) -> str:
+    if proxy:
+        return f"look whether {proxy.variable} names the right proxy, and whether it permits CONNECT to {address}"
+    return f"let the firewall permit TCP to {address}, or set HTTPS_PROXY if only a proxy leads outside"
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found: BaseException = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorSSLError):
+        found = error.os_error
+    else:
+        found = error
+    return found if isinstance(found, ssl.SSLError) else None
+
+
+def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: bool) -> str:
+    begin = f"{address}: TLS"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        code = error.verify_code
+        if code in UNKNOWN_AUTHORITY:
+            expected = "the invitation's authority" if private else "the system's authorities"
+            looks = f"the proxy {proxy.address}" if proxy else "a proxy or firewall"
+            return (
+                f"{begin}: the certificate is by an authority that is none of {expected}; if {looks} looks into TLS, "
+                "put the institution's own authority into the file of SSL_CERT_FILE, else ask the hub for its present "
+                "authority"
+            )
+        if code in (WRONG_NAME, WRONG_ADDRESS):
+            return f"{begin}: the certificate is for another name ({_told(error)}); use the URL that the hub gave"
+        if code in (EXPIRED, NOT_YET_VALID):
+            state = "has expired" if code == EXPIRED else "is not valid yet"
+            today = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            return (
+                f"{begin}: the certificate {state}; here it is {today}: set this machine's clock if that is wrong, "
+                "else ask the hub for a certificate that is valid"
+            )
+        return f"{begin}: the certificate does not hold ({_told(error)}); send this line to the hub"
+    return (
+        f"{begin}: no agreement ({_told(error)}); look whether the port speaks HTTPS with TLS 1.3, and whether a proxy "
+        "or firewall breaks TLS"
+    )
+
+
+def _told(error: ssl.SSLError) -> str:
+    text = getattr(error, "verify_message", None) or error.reason or error.strerror or str(error)
+    return one_line(text)[:MAX_QUOTED]
