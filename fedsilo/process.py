@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 
@@ -74,10 +75,16 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
 
 
-def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION_LOG) -> int:
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def run_until_done(
+    body: Callable[[], None], termination_log: Path = TERMINATION_LOG, facts: Mapping[str, Any] = NOTHING
+) -> int:
     """Run a process's body; its exit code. Errors become one line each, an unforeseen one keeps its traceback.
 
     :param termination_log: gets reason and message of an error as JSON, if there is such a file.
+    :param facts: what else the process says there, as it is at its end.
     """
     try:
         body()
@@ -90,26 +97,31 @@ def run_until_done(body: Callable[[], None], termination_log: Path = TERMINATION
         if known is not None:
             for line in str(known).splitlines():
                 log.error("%s: %s", known.reason, line)
-            _write_termination_message(termination_log, known.reason, str(known))
+            leave(termination_message(known.reason, str(known), facts), termination_log)
             return known.exit_code
         log.exception("InternalError: this is a defect of fedsilo; please report it")
-        _write_termination_message(termination_log, FedsiloError.reason, f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        leave(termination_message(FedsiloError.reason, text, facts), termination_log)
         return FedsiloError.exit_code
     return 0
 
 
-def _write_termination_message(path: Path, reason: str, message: str) -> None:
+def leave(message: bytes, path: Path = TERMINATION_LOG) -> None:
+    """Put a message where the kubelet reads it once the container has ended, in whatever way."""
     # Only where the file exists: outside of a container nobody reads it.
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+        descriptor = os.open(path, os.O_WRONLY)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(termination_message(reason, message))
+            # Cut afterwards: a process that is killed in between has left the old message or the new one.
+            file.write(message)
+            file.flush()
+            file.truncate()
 
 
-def termination_message(reason: str, message: str) -> bytes:
-    """Reason and message as a JSON object; a message that is too long is cut."""
+def termination_message(reason: str, message: str, facts: Mapping[str, Any] = NOTHING) -> bytes:
+    """Reason, message and facts as a JSON object; a message that is too long is cut."""
     kept = message
-    while len(document := _as_json(reason, kept)) > MAX_TERMINATION_BYTES:
+    while len(document := _as_json({"reason": reason, "message": kept, **facts})) > MAX_TERMINATION_BYTES:
         # A character takes at most six bytes.
         kept = kept[
             : min(MAX_TERMINATION_BYTES, len(kept) - 1 - (len(document) - MAX_TERMINATION_BYTES) // 6)
@@ -117,5 +129,5 @@ def termination_message(reason: str, message: str) -> bytes:
     return document
 
 
-def _as_json(reason: str, message: str) -> bytes:
-    return json.dumps({"reason": reason, "message": message}, ensure_ascii=False).encode(errors="replace")
+def _as_json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace")

@@ -33,6 +33,7 @@ from fedsilo.api.common import (
     Url,
 )
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.receipts import StatedReceipts
 
 Certificate = Annotated[
     str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----\n[\s\S]+-----END CERTIFICATE-----\s*$")
@@ -152,6 +153,9 @@ class SiloAgentStatus(Fields):
     )
     configuration: Sha256 | None = Field(
         default=None, description="SHA-256 of the configuration with which guard and trainer began."
+    )
+    receipts: StatedReceipts | None = Field(
+        default=None, description="What has left the silo, as its guard said last."
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.receipts import MAX_LATEST
 from fedsilo.errors import ManifestInvalid
 from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified
 from fedsilo.silo.volume import Volume
@@ -16,6 +18,9 @@ SILOS = "silos"
 
 ACCEPTED, UNDER_WAY = "accepted", "sent, not acknowledged"
 """What became of an update, unless it was refused: then the code of the refusal."""
+
+MAX_STATED_BYTES = 2048
+"""Bytes of what is stated about receipts, as JSON: a container can leave 4,096, and why it ended is to fit as well."""
 
 
 @dataclass
@@ -53,17 +58,39 @@ class Receipts:
     :ivar silo: name of the silo's directory.
     :ivar lines: of the audit log.
     :ivar hash: digest of the last of them: whoever keeps it elsewhere notices when the end is cut off.
+    :ivar bytes: of all updates.
     """
 
     silo: str
     lines: int = 0
     hash: str = GENESIS
-    departures: list[DepartureReceipt] = field(default_factory=list)
+    bytes: int = 0
+    by_digest: dict[str, DepartureReceipt] = field(default_factory=dict)
 
     @property
-    def bytes(self) -> int:
-        """Bytes of all updates."""
-        return sum(receipt.bytes for receipt in self.departures)
+    def departures(self) -> list[DepartureReceipt]:
+        """One for each update, in the order in which they were signed."""
+        return list(self.by_digest.values())
+
+    def take(self, line: Mapping[str, Any], digest: str) -> None:
+        """Take the next line of the log.
+
+        :param digest: of the line.
+        :raises KeyError: or TypeError, ValueError, AttributeError, OverflowError, for a line that no guard wrote.
+        """
+        self.lines, self.hash = self.lines + 1, digest
+        match line["event"]:
+            case "departure":
+                if (update := str(line["digest"])) not in self.by_digest:
+                    receipt = self.by_digest[update] = _receipt(line)
+                    self.bytes += receipt.bytes
+            case "acknowledged":
+                if line["digest"] in self.by_digest:
+                    self.by_digest[line["digest"]].outcome = ACCEPTED
+            case "not-accepted":
+                for receipt in self.by_digest.values():
+                    if receipt.task == line["task"] and receipt.outcome == UNDER_WAY:
+                        receipt.outcome = str(line["code"])
 
 
 def volumes(directory: Path) -> list[Path]:
@@ -90,34 +117,19 @@ def receipts_of(volume: Path) -> Receipts:
     """
     path = _log(volume)
     content = content_of(path)
-    found, departures = Receipts(volume.resolve().name), dict[str, DepartureReceipt]()
+    found = Receipts(volume.resolve().name)
     for line, digest in verified(path, content[: content.rfind(b"\n") + 1]):
-        found.lines, found.hash = found.lines + 1, digest
         try:
-            _take(line, departures)
+            found.take(line, digest)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise AuditBroken(
                 f"{path}: line {found.lines} is not as a guard writes it; find out who did"
             ) from None
-    found.departures = list(departures.values())
     return found
 
 
 def _log(volume: Path) -> Path:
     return Volume(volume).audit / FILE
-
-
-def _take(line: Mapping[str, Any], departures: dict[str, DepartureReceipt]) -> None:
-    match line["event"]:
-        case "departure":
-            departures.setdefault(str(line["digest"]), _receipt(line))
-        case "acknowledged":
-            if line["digest"] in departures:
-                departures[line["digest"]].outcome = ACCEPTED
-        case "not-accepted":
-            for receipt in departures.values():
-                if receipt.task == line["task"] and receipt.outcome == UNDER_WAY:
-                    receipt.outcome = str(line["code"])
 
 
 def _receipt(line: Mapping[str, Any]) -> DepartureReceipt:
@@ -146,4 +158,30 @@ def as_document(found: Receipts) -> dict[str, Any]:
         "auditHash": found.hash,
         "bytes": found.bytes,
         "departures": [vars(receipt) for receipt in found.departures],
+    }
+
+
+def stated(found: Receipts) -> dict[str, Any]:
+    """The receipts as a SiloAgent's status has them: as many of the latest as fit."""
+    latest = [_stated(receipt) for receipt in found.departures[-MAX_LATEST:]]
+    summary: dict[str, Any] = {
+        "auditLines": found.lines,
+        "auditHash": found.hash,
+        "updates": len(found.by_digest),
+        "bytes": found.bytes,
+        "latest": latest,
+    }
+    while latest and len(json.dumps(summary)) > MAX_STATED_BYTES:
+        del latest[0]
+    return summary
+
+
+def _stated(receipt: DepartureReceipt) -> dict[str, Any]:
+    return {
+        "round": receipt.round,
+        "phase": receipt.phase,
+        "kinds": [{"kind": kind, **count} for kind, count in receipt.kinds.items()],
+        "bytes": receipt.bytes,
+        "digest": receipt.digest,
+        "outcome": receipt.outcome,
     }

@@ -18,6 +18,7 @@ from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide
 from fedsilo_operator.silo.component import components, trainer_exit_seconds
 from fedsilo_operator.silo.observe import AgentObservation
+from fedsilo_operator.silo.receipts import receipts
 from fedsilo_operator.silo.state import AgentState, ComponentState
 from fedsilo_operator.workloads.agent import (
     GUARD,
@@ -55,6 +56,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
             proposal=status_of(seen.agent).get("proposal"),
             decision=status_of(seen.agent).get("decision"),
             configuration=_configuration(seen, None),
+            receipts=receipts(seen),
         )
     admission = decide(seen, now, settings)
     outcome = _outcome(trainer, guard)
@@ -81,6 +83,7 @@ def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentSt
         decision=decision,
         unsigned=unsigned,
         configuration=_configuration(seen, children_from),
+        receipts=receipts(seen),
         requeue_after=_requeue_after(
             backoff(_jobs_and_pods(seen), now) if starting else exit_seconds,
             0.0 if outcome or admission.present is None else _until_next_date(admission.present.silo, now),

@@ -72,6 +72,7 @@ class AgentState:
     :param decision: what the silo decided, signed, as its status has it; None while it is not signed.
     :param unsigned: whether a decision has yet to be signed, with a key that was not given.
     :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
+    :param receipts: what has left the silo, as its guard said last; None while it has said nothing.
     :param requeue_after: seconds after which to look again although nothing changed.
     """
 
@@ -91,4 +92,5 @@ class AgentState:
     decision: Object | None = None
     unsigned: bool = False
     configuration: str | None = None
+    receipts: Object | None = None
     requeue_after: float | None = None

@@ -49,6 +49,7 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
         **({"proposal": state.proposal} if state.proposal else {}),
         **({"decision": state.decision} if state.decision else {}),
         **({"configuration": state.configuration} if state.configuration else {}),
+        **({"receipts": state.receipts} if state.receipts else {}),
     }
     return None if satisfies(state.agent.get("status"), status) else status
 

@@ -25,6 +25,7 @@ from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
 from fedsilo_agent.guard.present_policy import PresentPolicy
+from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import decline
 
@@ -33,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     start_logging()
     exit_on_sigterm()
-    return run_until_done(lambda: _run(_arguments(argv)))
+    report = ReceiptsReport()
+    return run_until_done(lambda: _run(_arguments(argv), report), facts=report.facts)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -54,7 +56,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
     start_logging(args.log_format)
     if args.exit_with_parent:
         exit_with_parent()
@@ -74,7 +76,7 @@ def _run(args: argparse.Namespace) -> None:
             probing(exposition(agent, volume, client), args.metrics_port),
         ):
             try:
-                guard = Guard(check, volume, key, client)
+                guard = Guard(check, volume, key, client, report)
             except AuditBroken as broken:
                 await decline(client, check, broken)
                 raise

@@ -28,6 +28,7 @@ from typing import Any
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
+from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.text import bounded
 
 log = logging.getLogger("fedsilo.guard")
@@ -124,21 +125,23 @@ class Allowance:
 class AuditLog:
     """Append-only log in `directory/log.jsonl`.
 
+    :param report: is given every line, and told when it was given all of them.
     :ivar record: what is in it, as far as the guard needs it again.
     :ivar allowance: what refusals and failures may still add.
     :raises AuditBroken: when the chain of an existing log does not hold.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, report: ReceiptsReport | None = None) -> None:
         make_directory(directory)
         self.path = directory / FILE
         self.record = AuditRecord()
         self.allowance = Allowance()
+        self._report = report
         content = content_of(self.path)
         whole = content[: content.rfind(b"\n") + 1]
         self._sequence, self._previous = 0, GENESIS
         for line, digest in verified(self.path, whole):
-            self.record.add(line)
+            self._take(line, digest)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = len(whole)
         # A torn last line: a crash cut it off before anything that it covers left.
@@ -146,6 +149,8 @@ class AuditLog:
         # An earlier guard may have died between the first line and this: a power cut would take the whole log.
         sync_directory(directory)
         self._lock = threading.Lock()
+        if report is not None:
+            report.publish()
 
     def write(self, event: str, **facts: Any) -> None:
         """Append one of `EVENTS` durably; from any thread.
@@ -170,10 +175,17 @@ class AuditLog:
         self._size += len(text) + 1
         self._sequence += 1
         self._previous = digest
-        self.record.add(line)
+        self._take(line, digest)
+        if self._report is not None:
+            self._report.publish()
         if event in LIMITED_EVENTS:
             self.allowance.spend(len(text))
         log.info("audit line %d, %s: %s", line["seq"], event, digest)
+
+    def _take(self, line: Mapping[str, Any], digest: str) -> None:
+        self.record.add(line)
+        if self._report is not None:
+            self._report.take(line, digest)
 
 
 def verify(path: Path) -> tuple[int, str]:

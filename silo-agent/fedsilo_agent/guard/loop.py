@@ -26,6 +26,7 @@ from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, 
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import read_failure, read_signature, require_undamaged, sign_reply
 from fedsilo_agent.guard.outbox import Outbox
+from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
@@ -52,14 +53,22 @@ class TrainerFailed(FedsiloError):
 class Guard:
     """One silo's guard for one job, over the shared volume.
 
+    :param report: what is said outside of what left.
     :raises AuditBroken: when the audit log was changed.
     """
 
-    def __init__(self, check: TaskCheck, volume: Volume, key: SigningKey, client: AggregatorClient) -> None:
+    def __init__(
+        self,
+        check: TaskCheck,
+        volume: Volume,
+        key: SigningKey,
+        client: AggregatorClient,
+        report: ReceiptsReport | None = None,
+    ) -> None:
         self._check = check
         self._volume = volume
         self._key = key
-        self._audit = AuditLog(volume.audit)
+        self._audit = AuditLog(volume.audit, report)
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
