@@ -76,6 +76,19 @@ def spare_collector() -> None:
     gc.freeze()
 
 
+def runner_of(service: AggregatorService) -> RefusingRunner:
+    """What serves the job, whatever carries the connections."""
+    return RefusingRunner(
+        service.application(),
+        service.refuse,
+        service.connections,
+        access_log=None,
+        read_bufsize=1 << 20,
+        auto_decompress=False,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+    )
+
+
 async def serve(
     service: AggregatorService,
     status: StatusSource,
@@ -85,15 +98,7 @@ async def serve(
     tls: ssl.SSLContext,
 ) -> None:
     """Serve until the job has ended and its silos have been informed."""
-    runner = RefusingRunner(
-        service.application(),
-        service.refuse,
-        service.connections,
-        access_log=None,
-        read_bufsize=1 << 20,
-        auto_decompress=False,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-    )
+    runner = runner_of(service)
     await runner.setup()
     spare_collector()
     try:

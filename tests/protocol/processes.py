@@ -18,7 +18,6 @@ from fedsilo.engine.store import JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.full_disk import when_there_is_space
-from fedsilo.refusals import RefusingRunner
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
@@ -29,7 +28,7 @@ from fedsilo_agent.guard.task_source import decline
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
 from fedsilo_aggregator.http import AggregatorService
-from fedsilo_aggregator.rounds import SHUTDOWN_SECONDS, run_rounds
+from fedsilo_aggregator.rounds import run_rounds, runner_of
 from tests.protocol.network import MemoryConnector
 from tests.protocol.numeric import Runner
 from tests.protocol.virtual_time import Actor
@@ -137,15 +136,7 @@ def _open_aggregator(process: Process) -> Serving:
 async def _aggregate(process: Process, service: AggregatorService, file: StatusFile) -> None:
     world, engine = process.world, service.engine
     status = StatusSource(engine, service.refused, service.served, world.now)
-    runner = RefusingRunner(
-        service.application(),
-        service.refuse,
-        service.connections,
-        access_log=None,
-        read_bufsize=1 << 20,
-        auto_decompress=False,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-    )
+    runner = runner_of(service)
     await runner.setup()
     try:
         assert runner.server is not None
