@@ -179,13 +179,13 @@ def digests_of(state: State) -> StateDigests:
     values = json.loads(json.dumps(document["values"]))  # a number as a key is a text once it was stored
     return StateDigests(
         trees={name: ref["digest"] for name, ref in document["trees"].items()},
-        values=hashlib.sha256(_canonical(values).encode()).hexdigest(),
+        values=hashlib.sha256(_exact_json(values).encode()).hexdigest(),
     )
 
 
 def text_of(line: Line) -> str:
     """A line as it stands in the file, without its end."""
-    return _canonical(line.model_dump(mode="json", by_alias=True))
+    return _exact_json(line.model_dump(mode="json", by_alias=True))
 
 
 def sha256_of(text: str) -> str:
@@ -227,5 +227,6 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _canonical(value: Any) -> str:
+def _exact_json(value: Any) -> str:
+    """One text for one value; unlike canonical JSON with its nulls and fractions, as it must be read back as it was."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
