@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.web_protocol import _ErrInfo
 
 from fedsilo.errors import Problem
 from fedsilo.listener import Connections
@@ -88,11 +88,12 @@ class _RefusingConnection(web.RequestHandler):
         """Parse it; what follows something that cannot be parsed is not looked at.
 
         Each error would hold the bytes that it was found in, a quarter of a megabyte, until the refusal has its turn.
+        aiohttp tells of an error in public only then (`handle_error`), so its queue of messages is looked at.
         """
         if self._is_refused:
             return
         super().data_received(data)
-        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+        if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._is_refused = True
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -97,6 +97,18 @@ async def test_a_request_is_answered(server: Server) -> None:
     assert server.refused == []
 
 
+async def test_what_follows_a_request_is_read() -> None:
+    """What the parser gives for a request is told from what it gives for an error."""
+    runner = RefusingRunner(web.Application(), lambda _, problem: problem_response(problem), Connections())
+    await runner.setup()
+    assert runner.server is not None
+    connection = runner.server()
+    for _ in range(3):
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert len(connection._messages) == 3
+    await runner.cleanup()
+
+
 async def test_of_what_follows_something_unparsable_nothing_is_kept() -> None:
     runner = RefusingRunner(web.Application(), lambda _, problem: problem_response(problem), Connections())
     await runner.setup()
