@@ -30,6 +30,7 @@ COMMANDS = {
     "model": "fetch the model of a complete job and check its digest",
     "approve": "approve a job in a silo, or list the jobs that wait for it",
     "refuse": "refuse a job in a silo",
+    "silos": "show the institutions of a hub, and why one is not ready",
     "invite": "invite an institution outside of the cluster",
     "accept": "accept the key that an institution has registered",
     "revoke": "refuse an institution outside of the cluster from now on",
