@@ -344,6 +344,16 @@ class SiloStatus(Fields):
     enrolment: Enrolment | None = Field(
         default=None, description="Of a remote silo: the key that it registered."
     )
+    rotations: tuple[FreeForm, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Of a remote silo: announcements of its keys since then, each signed by the key before and by the "
+        "new one; `docs/wire.md` describes them.",
+    )
+    leaving: FreeForm | None = Field(
+        default=None,
+        description="Of a remote silo: its signed statement that it has left; `docs/wire.md` describes it.",
+    )
     offer: FreeForm | None = Field(
         default=None,
         description="What the silo offers, signed with its key; `docs/wire.md` describes it.",

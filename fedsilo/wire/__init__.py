@@ -16,7 +16,15 @@ from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, Ver
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
 from fedsilo.wire.request import claimed_sender, sign_request, verify_request
-from fedsilo.wire.statement import DECISION, OFFER, sign_statement, verify_statement
+from fedsilo.wire.statement import (
+    DECISION,
+    LEAVING,
+    OFFER,
+    ROTATION,
+    SUCCESSION,
+    sign_statement,
+    verify_statement,
+)
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, write_update
@@ -27,13 +35,16 @@ __all__ = [
     "FINISH",
     "HUB",
     "KINDS",
+    "LEAVING",
     "MAX_BLOCK_BYTES",
     "MAX_ENVELOPE_BYTES",
     "MAX_HUB_BYTES",
     "OFFER",
     "PROVENANCE",
     "REQUEST",
+    "ROTATION",
     "STATUS",
+    "SUCCESSION",
     "TASK",
     "UPDATE",
     "AcceptedUpdate",

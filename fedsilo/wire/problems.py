@@ -24,6 +24,8 @@ STATUS: dict[str, int] = {
     "invitation-used": 409,
     "invitation-expired": 410,
     "not-accepted": 403,
+    "key-superseded": 409,
+    "silo-left": 410,
     # what it belongs to
     "wrong-job": 404,
     "unknown-task": 404,

@@ -17,6 +17,8 @@ from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey, VerifyKey
 
 DECISION = "fedsilo/decision/v1"
 OFFER = "fedsilo/offer/v1"
+ROTATION, SUCCESSION = "fedsilo/rotation/v1", "fedsilo/succession/v1"
+LEAVING = "fedsilo/leaving/v1"
 
 KEY_ID, SIGNATURE = "keyId", "signature"
 

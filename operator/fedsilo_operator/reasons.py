@@ -79,6 +79,7 @@ class Reason(StrEnum):
     INVITED = "Invited"
     ENROLMENT_PENDING = "EnrolmentPending"
     REVOKED = "Revoked"
+    LEFT = "Left"
 
 
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})

@@ -23,12 +23,13 @@ from fedsilo.wire import (
 SEEDS = {
     "aggregator": "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
     "silo": "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+    "next": "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
 }
 KEYS = {
     name: SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
     for name, seed in SEEDS.items()
 }
-AGGREGATOR, SILO = KEYS["aggregator"], KEYS["silo"]
+AGGREGATOR, SILO, NEXT = KEYS["aggregator"], KEYS["silo"], KEYS["next"]
 SENDER = "silo-north/north"
 NOW = 1_800_000_000
 
@@ -92,6 +93,17 @@ OFFER_FIELDS: dict[str, Any] = {
     "datasets": [{"name": "scans", "classes": 2, "inputShape": [1, 64, 64]}],
     "policy": {"minSamplesPerClass": 5, "manualApproval": True},
     "time": "2027-01-15T08:00:01Z",
+}
+SUCCESSION_FIELDS: dict[str, Any] = {
+    "silo": SENDER,
+    "previousKey": SILO.verify_key.to_text(),
+    "publicKey": NEXT.verify_key.to_text(),
+    "time": "2027-01-15T08:00:02Z",
+}
+LEAVING_FIELDS: dict[str, Any] = {
+    "silo": SENDER,
+    "hub": AGGREGATOR.verify_key.key_id,
+    "time": "2027-01-15T08:00:03Z",
 }
 REQUEST: dict[str, Any] = {
     "job": HEADER.job,

@@ -1,6 +1,6 @@
 """Make the test vectors of the wire format: `python -m tests.vectors.make`.
 
-Everything comes from the two key pairs of RFC 8032, section 7.1, so it always makes the same bytes. Other
+Everything comes from three key pairs of RFC 8032, section 7.1, so it always makes the same bytes. Other
 implementations read `vectors.json` and the files it names; they need nothing from here.
 """
 
@@ -16,7 +16,10 @@ from typing import Any
 from fedsilo.canonical import canonical_json
 from fedsilo.wire import (
     DECISION,
+    LEAVING,
     OFFER,
+    ROTATION,
+    SUCCESSION,
     seal_chain,
     sign_request,
     sign_statement,
@@ -34,12 +37,15 @@ from tests.vectors.example import (
     DECISION_FIELDS,
     HEADER,
     KEYS,
+    LEAVING_FIELDS,
+    NEXT,
     NOW,
     OFFER_FIELDS,
     REQUEST,
     SEEDS,
     SENDER,
     SILO,
+    SUCCESSION_FIELDS,
     TASK_BYTES,
     TASK_MESSAGE,
 )
@@ -95,6 +101,9 @@ def statements() -> list[dict[str, Any]]:
     decision = sign_statement(DECISION, DECISION_FIELDS, SILO)
     offer = sign_statement(OFFER, OFFER_FIELDS, SILO)
     reordered = dict(reversed(decision.items())) | {"note": None}
+    succession = sign_statement(SUCCESSION, SUCCESSION_FIELDS, NEXT)
+    rotation = sign_statement(ROTATION, {"succession": succession}, SILO)
+    leaving = sign_statement(LEAVING, LEAVING_FIELDS, SILO)
     admitted = decision | {"decision": "Admitted", "objections": []}
     cases: list[tuple[str, dict[str, Any], str, str]] = [
         (DECISION, decision, "", "a silo refuses a proposal"),
@@ -116,12 +125,29 @@ def statements() -> list[dict[str, Any]]:
             "no padding of the base64",
         ),
         (DECISION, decision | {"share": 0.5}, "malformed", "a fraction"),
+        (SUCCESSION, succession, "", "the new key takes over"),
+        (ROTATION, rotation, "", "the old key announces the new one"),
+        (LEAVING, leaving, "", "a silo leaves"),
+        (
+            ROTATION,
+            sign_statement(ROTATION, {"succession": succession}, NEXT),
+            "signature-invalid",
+            "the new key announces itself",
+        ),
+        (ROTATION, succession, "signature-invalid", "what the new key signed, in place of the announcement"),
+        (
+            ROTATION,
+            rotation | {"succession": succession | {"publicKey": KEYS["aggregator"].verify_key.to_text()}},
+            "signature-invalid",
+            "another key is announced",
+        ),
     ]
     found = []
     for domain, statement, code, means in cases:
         unsigned = {name: value for name, value in statement.items() if name != "signature"}
         outcome = {"code": code} if code else {"message": canonical_json(unsigned).decode()}
-        found.append({"domain": domain, "statement": statement, "means": means} | outcome)
+        by = "next" if domain == SUCCESSION else "silo"
+        found.append({"domain": domain, "by": by, "statement": statement, "means": means} | outcome)
     return found
 
 

@@ -58,13 +58,13 @@ class Route:
     :param url: base URL inside the cluster.
     :param ca: PEM of the only authority whose certificate is accepted.
     :param key: the silo's public key in this job.
-    :param revoked: whether the silo may ask nothing any more.
+    :param closed: why the silo may ask nothing any more, if it may not.
     """
 
     url: str
     ca: str
     key: VerifyKey
-    revoked: bool = False
+    closed: Problem | None = None
 
 
 class Forwarding:
@@ -103,10 +103,10 @@ class Forwarding:
             body=body,
             now=time.time(),
         )
-        if route.revoked:
-            raise Problem("unknown-sender", f"silo {silo} was revoked by the consortium; ask its office")
+        if route.closed is not None:
+            raise route.closed
         with self._admission.request(silo):
-            return await self._exchange(request, route, self._data(request, body))
+            return await self._exchange(request, silo, route, self._data(request, body))
 
     async def close(self) -> None:
         """Close the connections to all aggregators."""
@@ -128,7 +128,7 @@ class Forwarding:
         return _Upload(request, limit)
 
     async def _exchange(
-        self, request: web.Request, route: Route, data: _Upload | bytes | None
+        self, request: web.Request, silo: str, route: Route, data: _Upload | bytes | None
     ) -> web.StreamResponse:
         headers = CIMultiDict(
             (name, value) for name, value in request.headers.items() if name.lower() in _REQUEST_HEADERS
@@ -152,6 +152,10 @@ class Forwarding:
                 "unreachable", f"the aggregator does not answer: {type(error).__name__}: {error}"
             ) from error
         async with answer:
+            # An aggregator holds a request for up to a minute, and a silo may be revoked meanwhile.
+            present = self._routes(request.match_info["job"], silo)
+            if present is not None and present.closed is not None:
+                raise present.closed
             return await _pass_on(request, answer)
 
     def _session(self) -> aiohttp.ClientSession:

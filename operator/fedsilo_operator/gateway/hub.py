@@ -1,13 +1,11 @@
 """What the hub knows of institutions outside of the cluster, and what they may change of it.
 
-It reads Silos and SiloAgents from a cache and writes statuses only, each part under a field manager of its own, so that
-what one request writes never takes back what another wrote. Whether a silo may ask is decided anew at each request.
+It reads Silos and SiloAgents from a cache and writes statuses only.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -19,24 +17,22 @@ from pydantic import ValidationError
 
 from fedsilo.api.agent import SiloAgentStatus
 from fedsilo.api.observed import Object, status_of, uid_of
-from fedsilo.api.timestamps import parse_timestamp, timestamp
+from fedsilo.api.timestamps import timestamp
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import Problem
 from fedsilo.silo.offer import read_offer
 from fedsilo.wire import SigningKey, VerifyKey, seal_agents
-from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Conflict, NotFound
+from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError
 from fedsilo_operator.gateway.forwarding import Route
+from fedsilo_operator.gateway.registration import Registration, closed
+from fedsilo_operator.gateway.writing import MANAGER, write_status
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Kind, Ref, is_deleted, ref_of, silo_of
 
 log = logging.getLogger("fedsilo.gateway")
 
-MANAGER = "fedsilo-gateway"
-"""Field manager of what institutions report about SiloAgents; those of a Silo's status have a suffix each."""
-
 SEEN_SECONDS = 120.0
 """Interval at which it is written that a silo was heard of: each write wakes the operator."""
-
-ENROLMENT_TRIES = 3
 
 _REVISION = re.compile(r"(?P<version>[0-9]{1,16})-(?P<digest>[0-9a-f]{32})")
 
@@ -79,6 +75,7 @@ class Hub:
 
     :param cache: Silos and SiloAgents as the watches have seen them.
     :param version: the API server's version of all SiloAgents that the cache is up to.
+    :ivar registration: who may ask.
     """
 
     def __init__(
@@ -94,101 +91,27 @@ class Hub:
         self._cache = cache
         self._version = version
         self._now = now
+        self.registration = Registration(cluster, cache, identity.id, now)
         self._seen: dict[Ref, datetime] = {}
 
     def silos(self) -> Iterator[Object]:
         """All Silos of institutions outside of the cluster."""
-        return (silo for silo in self._cache.select(SILO_KIND) if _remote(silo) is not None)
+        return (silo for silo in self._cache.select(SILO_KIND) if remote_of(silo) is not None)
 
     def route(self, job: str, silo: str) -> Route | None:
         """The way of a silo to the aggregator of a job: by its own SiloAgent, which says nothing about other silos."""
         namespace, _, name = silo.partition("/")
         ref = Ref(namespace, name)
         observed = self._cache.get(SILO_KIND, ref)
-        if observed is None or (remote := _remote(observed)) is None:
+        if observed is None or remote_of(observed) is None:
             return None
         for agent in self._cache.select(SILO_AGENT, namespace=namespace, labels={JOB_UID: job}):
             spec = agent["spec"]
             if silo_of(agent) == ref and spec["job"]["uid"] == job:
                 trust = spec["trust"]
                 key = VerifyKey.from_text(trust["publicKey"])
-                return Route(trust["url"], trust["caCertificate"], key, bool(remote.get("revoked")))
+                return Route(trust["url"], trust["caCertificate"], key, closed(observed))
         return None
-
-    def registered_key(self, silo: Ref) -> VerifyKey:
-        """The key by which a silo's proof is checked.
-
-        :raises Problem: `unknown-sender`.
-        """
-        observed = self._cache.get(SILO_KIND, silo)
-        enrolment = status_of(observed or {}).get("enrolment")
-        if observed is None or _remote(observed) is None or enrolment is None:
-            raise Problem(
-                "unknown-sender", f"silo {silo} has not enrolled at this hub; join it with an invitation"
-            )
-        return VerifyKey.from_text(enrolment["publicKey"])
-
-    def require_accepted(self, silo: Ref) -> None:
-        """Return if a silo, whose proof holds, may ask now.
-
-        :raises Problem: `unknown-sender` or `not-accepted`.
-        """
-        observed = self._cache.get(SILO_KIND, silo)
-        remote = _remote(observed) if observed is not None else None
-        if remote is None or remote.get("revoked"):
-            raise Problem("unknown-sender", f"silo {silo} was revoked by the consortium; ask its office")
-        key = self.registered_key(silo)
-        if remote.get("publicKey") != key.to_text():
-            raise Problem(
-                "not-accepted",
-                f"the consortium has not accepted the key with the fingerprint {key.fingerprint} yet; tell its office "
-                f"the fingerprint, which runs kubectl fedsilo accept {silo.name} -n {silo.namespace}",
-            )
-
-    async def enrol(self, silo: Ref, token: str, key: VerifyKey, version: str) -> None:
-        """Register a silo's key; the same once more is no error.
-
-        :raises Problem: `invitation-invalid`, `invitation-used`, `invitation-expired` or `unreachable`.
-        """
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        # A stranger, who has no token, never makes the gateway ask the API server.
-        self._require_invitation(self._cache.get(SILO_KIND, silo), silo, digest)
-        for _ in range(ENROLMENT_TRIES):
-            try:
-                observed = await self._cluster.get(SILO_KIND, silo)
-            except NotFound:
-                raise _invalid(silo) from None
-            except ClusterError as error:
-                raise Problem("unreachable", f"the API server does not answer: {error}") from error
-            invitation = self._require_invitation(observed, silo, digest)
-            enrolment = status_of(observed).get("enrolment")
-            if enrolment is not None and enrolment["tokenDigest"] == digest:
-                if enrolment["publicKey"] == key.to_text():
-                    return
-                raise Problem(
-                    "invitation-used",
-                    f"the invitation of silo {silo} was used at {enrolment['time']} for the key with the fingerprint "
-                    f"{enrolment['fingerprint']}; if that was not you, tell the consortium's office",
-                )
-            if self._now() >= parse_timestamp(invitation["expires"]):
-                raise Problem(
-                    "invitation-expired",
-                    f"the invitation of silo {silo} ended at {invitation['expires']}; ask for another",
-                )
-            registered = {
-                "publicKey": key.to_text(),
-                "fingerprint": key.fingerprint,
-                "tokenDigest": digest,
-                "time": timestamp(self._now()),
-                "version": version,
-            }
-            try:
-                await self._write(SILO_KIND, observed, {"enrolment": registered}, f"{MANAGER}-enrolment")
-            except Conflict:
-                continue  # somebody was faster; whether with the same token shows now
-            log.info("silo %s has registered the key with the fingerprint %s", silo, key.fingerprint)
-            return
-        raise Problem("unreachable", f"Silo {silo} changes all the time; try again")
 
     def agents(self, silo: Ref, after: str) -> Told | None:
         """All SiloAgents of a silo as the hub signs them; None if the silo knows them already, or knows a later state.
@@ -237,7 +160,7 @@ class Hub:
 
         :raises Problem: as `read_offer`, or `unreachable`.
         """
-        read_offer(statement, str(silo), self.registered_key(silo).to_text())
+        read_offer(statement, str(silo), self.registration.registered_key(silo).to_text())
         observed = self._observed(silo)
         if status_of(observed).get("offer") != statement:
             await self._written(SILO_KIND, observed, {"offer": dict(statement)}, f"{MANAGER}-offer")
@@ -250,7 +173,9 @@ class Hub:
         self._seen[silo] = now
         try:
             seen = {"lastSeen": timestamp(now)}
-            await self._write(SILO_KIND, self._observed(silo), seen, f"{MANAGER}-seen", whatever_else=True)
+            await write_status(
+                self._cluster, SILO_KIND, self._observed(silo), seen, f"{MANAGER}-seen", whatever_else=True
+            )
         except (ClusterError, Problem) as error:
             log.warning("silo %s: when it was seen cannot be written: %s", silo, error)
 
@@ -259,18 +184,11 @@ class Hub:
         described = self.identity.described()
         if status_of(silo).get("hub") != described and not is_deleted(silo):
             try:
-                await self._write(SILO_KIND, silo, {"hub": described}, f"{MANAGER}-hub", whatever_else=True)
+                await write_status(
+                    self._cluster, SILO_KIND, silo, {"hub": described}, f"{MANAGER}-hub", whatever_else=True
+                )
             except ClusterError as error:
                 log.warning("silo %s: the hub's address cannot be written: %s", ref_of(silo), error)
-
-    def _require_invitation(self, silo: Object | None, ref: Ref, digest: str) -> Mapping[str, Any]:
-        remote = _remote(silo) if silo is not None else None
-        invitation: Mapping[str, Any] | None = (remote or {}).get("invitation")
-        if remote is None or remote.get("revoked") or invitation is None:
-            raise _invalid(ref)
-        if not hmac.compare_digest(invitation["tokenDigest"], digest):
-            raise _invalid(ref)
-        return invitation
 
     def _observed(self, silo: Ref) -> Object:
         observed = self._cache.get(SILO_KIND, silo)
@@ -280,29 +198,6 @@ class Hub:
 
     async def _written(self, kind: Kind, obj: Object, status: Mapping[str, Any], manager: str) -> None:
         try:
-            await self._write(kind, obj, status, manager)
+            await write_status(self._cluster, kind, obj, status, manager)
         except ClusterError as error:
             raise Problem("unreachable", f"{kind} {ref_of(obj)} cannot be written now: {error}") from error
-
-    async def _write(
-        self, kind: Kind, obj: Object, status: Mapping[str, Any], manager: str, *, whatever_else: bool = False
-    ) -> None:
-        """Apply a part of a status, to the very version that was observed unless that does not matter."""
-        metadata = {"name": obj["metadata"]["name"], "namespace": obj["metadata"]["namespace"]}
-        if not whatever_else:
-            metadata["resourceVersion"] = obj["metadata"]["resourceVersion"]
-        wanted = {"apiVersion": kind.api, "kind": kind.name, "metadata": metadata, "status": dict(status)}
-        await self._cluster.apply(wanted, manager=manager, status=True)
-
-
-def _remote(silo: Object) -> Mapping[str, Any] | None:
-    remote: Mapping[str, Any] | None = silo["spec"].get("remote")
-    return remote
-
-
-def _invalid(silo: Ref) -> Problem:
-    return Problem(
-        "invitation-invalid",
-        f"no invitation with this token is open for silo {silo}; check that the file is whole and the newest, or ask "
-        "the consortium's office for another",
-    )

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from fedsilo.api.observed import Object
 from fedsilo.errors import Problem
+from fedsilo.silo.rotation import previous_key
 from fedsilo.wire import VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
 from fedsilo_operator.gateway.bodies import MAX_STATUS_BYTES, json_object, small_body
@@ -41,6 +42,8 @@ class SiloRequests:
         app.router.add_get(f"{silo}/agents", self._agents)
         app.router.add_put(f"{silo}/agents/{{agent}}/status", self._report)
         app.router.add_put(f"{silo}/offer", self._offer)
+        app.router.add_post(f"{silo}/key", self._rotate)
+        app.router.add_put(f"{silo}/leaving", self._leave)
 
     def notice(self, before: Object | None, after: Object | None) -> None:
         """A SiloAgent or Silo has changed: wake the silo that waits for that."""
@@ -58,7 +61,7 @@ class SiloRequests:
         registered = VerifyKey.from_text(key)
         self._verify(request, ref, registered, body)
         with self._admission.request(silo):
-            await self._hub.enrol(ref, token, registered, one_line(version)[:100])
+            await self._hub.registration.enrol(ref, token, registered, one_line(version)[:100])
         return web.json_response({"silo": silo, "fingerprint": registered.fingerprint}, status=201)
 
     async def _agents(self, request: web.Request) -> web.Response:
@@ -70,7 +73,7 @@ class SiloRequests:
             while True:
                 changed = self._changed.setdefault(ref, asyncio.Event())
                 # A silo that was revoked meanwhile is told no more, not even at the end of its wait.
-                self._hub.require_accepted(ref)
+                self._hub.registration.require_accepted(ref)
                 told = self._hub.agents(ref, after)
                 if told is not None:
                     return web.Response(
@@ -102,11 +105,37 @@ class SiloRequests:
             await self._hub.offer(ref, json_object(body))
         return web.Response(status=204)
 
+    async def _rotate(self, request: web.Request) -> web.Response:
+        body = await small_body(request)
+        rotation = json_object(body)
+        # A silo whose answer was lost asks again with the key that it had.
+        ref = self._own(request, body, previous_key(rotation))
+        self._hub.registration.require_accepted(ref)
+        with self._admission.request(str(ref)):
+            await self._hub.registration.rotate(ref, rotation)
+        return web.Response(status=204)
+
+    async def _leave(self, request: web.Request) -> web.Response:
+        body = await small_body(request)
+        # One that is not accepted yet may leave as well, and one that has left may say so once more.
+        ref = self._own(request, body)
+        with self._admission.request(str(ref)):
+            await self._hub.registration.leave(ref, json_object(body))
+        return web.Response(status=204)
+
     def _proven(self, request: web.Request, body: bytes | None) -> Ref:
         """The silo that the path names, if the request is its own and it may ask."""
+        ref = self._own(request, body)
+        self._hub.registration.require_accepted(ref)
+        return ref
+
+    def _own(self, request: web.Request, body: bytes | None, earlier_key: str | None = None) -> Ref:
+        """The silo that the path names, if the request is its own.
+
+        :param earlier_key: of the silo, which will do for this request.
+        """
         ref = _ref(f"{request.match_info['namespace']}/{request.match_info['name']}")
-        self._verify(request, ref, self._hub.registered_key(ref), body)
-        self._hub.require_accepted(ref)
+        self._verify(request, ref, self._hub.registration.registered_key(ref, earlier_key), body)
         return ref
 
     def _verify(self, request: web.Request, silo: Ref, key: VerifyKey, body: bytes | None) -> None:

@@ -11,8 +11,11 @@ from datetime import datetime
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.errors import Problem
+from fedsilo.wire import VerifyKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
+from fedsilo_operator.institution import left_at, registered_keys, remote_of
 from fedsilo_operator.objects import is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
@@ -21,7 +24,7 @@ from fedsilo_operator.rejections import Rejection, diagnosis_of
 
 def is_remote(silo: Object | None) -> bool:
     """Whether the institution has guard, trainer and key in a house of its own."""
-    return silo is not None and (silo.get("spec") or {}).get("remote") is not None
+    return remote_of(silo) is not None
 
 
 def reconcile(silo: Object, rejections: tuple[Rejection, ...], now: datetime) -> Plan:
@@ -52,19 +55,34 @@ def assess(silo: Object) -> tuple[str | None, Diagnosis]:
         return None, Diagnosis(Reason.REVOKED, text)
     if enrolment is None:
         return None, Diagnosis(Reason.INVITED, _invited(remote, of))
+    try:
+        keys = registered_keys(silo)
+    except Problem as problem:
+        text = (
+            f"status.rotations does not lead from the registered key to another: {problem.detail}. Find out who wrote "
+            f"it; kubectl fedsilo invite {of} lets the institution register anew."
+        )
+        return None, Diagnosis(Reason.TRUST_BROKEN, text)
+    if (since := left_at(silo)) is not None:
+        text = f"The institution has left at {since}; kubectl fedsilo invite {of} invites it again."
+        return None, Diagnosis(Reason.LEFT, text)
+    fingerprint = enrolment["fingerprint"] if len(keys) == 1 else VerifyKey.from_text(keys[-1]).fingerprint
     if accepted is None:
         text = (
-            f"The institution has registered a key with the fingerprint {enrolment['fingerprint']}. Compare it by "
+            f"The institution has registered a key with the fingerprint {fingerprint}. Compare it by "
             f"telephone, then kubectl fedsilo accept {of}."
         )
         return None, Diagnosis(Reason.ENROLMENT_PENDING, text)
-    if accepted != enrolment["publicKey"]:
+    if accepted not in keys:
         text = (
-            f"spec.remote.publicKey is {accepted}, and the institution has registered {enrolment['publicKey']} with "
-            f"the fingerprint {enrolment['fingerprint']}; kubectl fedsilo accept {of}, once you have compared it."
+            f"spec.remote.publicKey is {accepted}, and the institution has registered {keys[-1]} with the fingerprint "
+            f"{fingerprint}; kubectl fedsilo accept {of}, once you have compared it."
         )
         return None, Diagnosis(Reason.ENROLMENT_PENDING, text)
-    return accepted, Diagnosis(Reason.KEY_READY, f"The silo signs with {accepted}.")
+    changed = (
+        "" if accepted == keys[-1] else f" It has announced that key with the one before, since {accepted}."
+    )
+    return keys[-1], Diagnosis(Reason.KEY_READY, f"The silo signs with {keys[-1]}.{changed}")
 
 
 def _invited(remote: Object, of: str) -> str:

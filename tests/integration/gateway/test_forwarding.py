@@ -21,6 +21,7 @@ from tests.integration.gateway.place import NORTH, SOUTH, Place, path_of
 MIB = 1 << 20
 UPDATE = path_of("updates/r00001-train-north")
 BLOB = path_of(f"blobs/{'ab' * 32}")
+REVOKED = Problem("unknown-sender", "silo was revoked")
 PIECE = bytes(range(256)) * 1024
 
 
@@ -190,10 +191,24 @@ async def test_strangers_and_revoked_silos_reach_no_aggregator(place: Place) -> 
     for proof, code in (("", "malformed"), ("Bearer abc", "malformed"), (wrong, "signature-invalid")):
         async with place.ask("GET", path, headers={"Authorization": proof}) as answer:
             assert answer.headers["Problem"] == code
-    place.routes[SOUTH] = replace(place.routes[SOUTH], revoked=True)
+    place.routes[SOUTH] = replace(place.routes[SOUTH], closed=REVOKED)
     async with place.ask("GET", path, SOUTH) as answer:
         assert (answer.status, answer.headers["Problem"]) == (403, "unknown-sender")
     assert place.arrived == []
+
+
+async def test_a_silo_that_is_revoked_while_the_aggregator_holds_its_request_gets_no_answer(
+    place: Place,
+) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        place.routes[NORTH] = replace(place.routes[NORTH], closed=REVOKED)
+        return web.Response(body=b"a task")
+
+    place.handler = handler
+    async with place.ask("GET", path_of("task?after=&wait=60")) as answer:
+        assert (answer.status, answer.headers["Problem"]) == (403, "unknown-sender")
+        assert b"a task" not in await answer.read()
+    assert len(place.arrived) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
+from fedsilo.silo.leaving import sign_leaving
 from fedsilo.silo.offer import sign_offer
+from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey, make_authority, open_agents, sign_request
 from fedsilo_operator.cluster.interface import ClusterError, Unavailable
 from fedsilo_operator.gateway.hub import HubIdentity
@@ -292,7 +294,8 @@ async def test_a_revoked_silo_is_refused_with_its_next_request_and_in_the_middle
     assert (await house.ask("GET", agents_path()))[1] == "unknown-sender"
     route = house.gateway.hub.route(job, str(NORTH))
     assert route is not None
-    assert route.revoked
+    assert route.closed is not None
+    assert route.closed.code == "unknown-sender"
     assert (await house.enrol())[1] == "invitation-invalid"
 
 
@@ -325,3 +328,85 @@ async def test_a_route_is_of_a_silos_own_agent_in_its_own_namespace(house: House
     )
     assert house.gateway.hub.route(job, str(SOUTH)) is None
     assert house.gateway.hub.route("another", str(NORTH)) is None
+
+
+def own_path(rest: str, ref: Ref = NORTH) -> str:
+    return f"/v1/silos/{ref.namespace}/{ref.name}/{rest}"
+
+
+async def test_a_new_key_is_announced_by_both_keys_and_is_the_silos_from_then_on(house: House) -> None:
+    await house.join()
+    old, new = house.keys[NORTH], SigningKey.generate()
+    rotation = sign_rotation(str(NORTH), old, new, datetime.now(UTC))
+    assert (await house.ask("POST", own_path("key"), rotation))[0] == 204
+    assert house.status()["rotations"] == [rotation]
+    assert (await house.ask("GET", agents_path("x"), key=new))[0] == 200
+    assert (await house.ask("GET", agents_path("x"), key=old))[1] == "signature-invalid"
+    assert (await house.ask("PUT", own_path("offer"), offer_of(NORTH, new), key=new))[0] == 204
+    # The answer was lost, and the silo asks once more as it did.
+    writes = len(house.cluster.writes)
+    assert (await house.ask("POST", own_path("key"), rotation))[0] == 204
+    assert len(house.cluster.writes) == writes
+    assert {"enrolment", "hub", "lastSeen", "offer"} <= house.status().keys()
+
+    # Another machine with the old key announces one of its own.
+    other = SigningKey.generate()
+    answer = await house.ask(
+        "POST", own_path("key"), sign_rotation(str(NORTH), old, other, datetime.now(UTC))
+    )
+    assert answer[:2] == (409, "key-superseded")
+    assert new.verify_key.fingerprint in answer[2]["detail"]
+    back = sign_rotation(str(NORTH), new, old, datetime.now(UTC))
+    assert (await house.ask("POST", own_path("key"), back, key=new))[1] == "malformed"
+    third = sign_rotation(str(NORTH), new, other, datetime.now(UTC))
+    assert (await house.ask("POST", own_path("key"), third, key=other))[1] == "signature-invalid"
+    assert (await house.ask("POST", own_path("key"), third, key=new))[0] == 204
+    assert house.status()["rotations"] == [rotation, third]
+    # What was registered is what the next invitation replaces, with all that followed upon it.
+    house.keys[NORTH] = SigningKey.generate()
+    house.invite(token="the next token", publicKey=old.verify_key.to_text())
+    assert await house.settled(lambda: house.enrol(token="the next token"), "invitation-invalid") == 201
+    assert "rotations" not in house.status()
+    assert (await house.ask("GET", agents_path("x")))[1] == "not-accepted"
+
+
+async def test_a_record_of_keys_that_somebody_has_changed_lets_no_key_ask(house: House) -> None:
+    await house.join()
+    forged = sign_rotation(str(SOUTH), house.keys[NORTH], SigningKey.generate(), datetime.now(UTC))
+    silo = house.cluster.peek(SILO_KIND, NORTH)
+    silo["status"]["rotations"] = [forged]
+    house.cluster.put(silo)
+    while (answer := await house.ask("GET", agents_path("x")))[0] == 200:
+        continue
+    assert answer[:2] == (403, "not-accepted")
+    assert "record of the keys" in answer[2]["detail"]
+
+
+async def test_a_silo_that_has_left_is_told_so_until_it_is_invited_again(house: House) -> None:
+    await house.join()
+    made = house.propose()
+    job = made["spec"]["job"]["uid"]
+    path, key = own_path("leaving"), house.keys[NORTH]
+    poll = asyncio.ensure_future(house.ask("GET", agents_path(await revision_of(house), wait=60)))
+    wrong = sign_leaving(str(NORTH), "0123456789abcdef", datetime.now(UTC), key)
+    assert (await house.ask("PUT", path, wrong))[1] == "wrong-job"
+    said = sign_leaving(str(NORTH), house.identity.id, datetime.now(UTC), key)
+    assert (await house.ask("PUT", path, said, key=SigningKey.generate()))[1] == "signature-invalid"
+    assert (await house.ask("PUT", path, said))[0] == 204
+    assert house.status()["leaving"] == said
+    assert (await poll)[:2] == (410, "silo-left")
+    assert (await house.ask("GET", agents_path()))[:2] == (410, "silo-left")
+    route = house.gateway.hub.route(job, str(NORTH))
+    assert route is not None
+    assert route.closed is not None
+    assert route.closed.code == "silo-left"
+    later = sign_leaving(str(NORTH), house.identity.id, datetime.now(UTC) + timedelta(hours=1), key)
+    assert (await house.ask("PUT", path, later))[0] == 204
+    assert house.status()["leaving"] == said
+    assert (await house.enrol())[:2] == (410, "silo-left")
+
+    house.invite(token="the next token", publicKey=key.verify_key.to_text())
+    answer = await house.settled(lambda: house.enrol(token="the next token"), "invitation-invalid")
+    assert answer == 201
+    assert "leaving" not in house.status()
+    assert (await house.ask("GET", agents_path("x")))[0] == 200

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from fedsilo.api.observed import Object
+from fedsilo.silo.leaving import sign_leaving
+from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey
 from fedsilo_operator.objects import SECRET, SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.queue import Key
@@ -16,8 +18,10 @@ from fedsilo_operator.silo.remote import is_remote, reconcile
 from tests.operator_fakes.cluster import FakeCluster
 from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, START, agent, silo
 
-KEY = SigningKey.from_seed(b"k" * 32).verify_key.to_text()
-OTHER = SigningKey.from_seed(b"o" * 32).verify_key.to_text()
+SIGNING_KEY, OTHER_SIGNING_KEY = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)
+KEY, OTHER = SIGNING_KEY.verify_key.to_text(), OTHER_SIGNING_KEY.verify_key.to_text()
+ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, OTHER_SIGNING_KEY, START)
+LEAVING = sign_leaving("silo-north/north", "0123456789abcdef", START, SIGNING_KEY)
 INVITATION = {"tokenDigest": "ab" * 32, "expires": "2026-01-08T00:00:00Z"}
 
 
@@ -27,6 +31,18 @@ def remote(enrolled: str | None = None, **spec: Any) -> Object:
     content["status"] = (
         {} if enrolled is None else {"enrolment": {"publicKey": enrolled, "fingerprint": "1a2b"}}
     )
+    return content
+
+
+def rotated(*rotations: Object, **spec: Any) -> Object:
+    content = remote(KEY, **spec)
+    content["status"]["rotations"] = list(rotations)
+    return content
+
+
+def left(statement: Object, **spec: Any) -> Object:
+    content = remote(KEY, **spec)
+    content["status"]["leaving"] = statement
     return content
 
 
@@ -40,6 +56,29 @@ def remote(enrolled: str | None = None, **spec: Any) -> Object:
         (remote(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
         (remote(publicKey=KEY), None, "Invited", "not used"),
         (remote(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
+        (rotated(ROTATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
+        (rotated(ROTATION, publicKey=OTHER), OTHER, "KeyReady", f"signs with {OTHER}."),
+        (
+            rotated(ROTATION),
+            None,
+            "EnrolmentPending",
+            OTHER_SIGNING_KEY.verify_key.fingerprint,
+        ),
+        (rotated({**ROTATION, "signature": "x"}, publicKey=KEY), None, "TrustBroken", "status.rotations"),
+        (
+            rotated(sign_rotation("silo-north/north", OTHER_SIGNING_KEY, SIGNING_KEY, START), publicKey=KEY),
+            KEY,
+            "KeyReady",
+            KEY,
+        ),
+        (left(LEAVING, publicKey=KEY), None, "Left", "2026-"),
+        (left({**LEAVING, "silo": "silo-south/south"}, publicKey=KEY), KEY, "KeyReady", KEY),
+        (
+            left(sign_leaving("silo-north/north", "x", START, OTHER_SIGNING_KEY), publicKey=KEY),
+            KEY,
+            "KeyReady",
+            KEY,
+        ),
     ],
 )
 def test_a_key_counts_once_it_is_registered_and_accepted(
