@@ -1,0 +1,79 @@
+"""What an institution says of its hub: whether it is reached, since when, and if not, why and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from fedsilo.errors import FedsiloError, Problem
+
+
+class ContactReason(StrEnum):
+    """Why the hub is reached or not; a reason of the Silo's condition `HubReached`."""
+
+    REACHED = "HubReached"
+    UNREACHABLE = "HubUnreachable"
+    ENROLMENT_PENDING = "EnrolmentPending"
+    INVITATION_REFUSED = "InvitationRefused"
+    REFUSED = "HubRefused"
+
+
+INVITATION_CODES = frozenset({"invitation-invalid", "invitation-used", "invitation-expired"})
+
+UNREACHED_CODES = frozenset({"unreachable", "too-many-requests", "storage-full", "interrupted", "truncated"})
+"""Refusals that pass by themselves: the gateway is there, and cannot answer now."""
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How it stands with the hub.
+
+    :param since: since when it has been reached, or has not been.
+    :param heard: when it last answered with what was asked for; None if it never has.
+    """
+
+    reached: bool
+    reason: ContactReason
+    message: str
+    since: datetime
+    heard: datetime | None = None
+
+    @classmethod
+    def of(
+        cls, error: FedsiloError | None, before: Contact | None, fingerprint: str, now: datetime
+    ) -> Contact:
+        """What a request has shown.
+
+        :param error: why it has failed; None if it was answered.
+        :param before: what was known; None before the first request.
+        :param fingerprint: of the silo's key.
+        """
+        reached = error is None
+        since = before.since if before is not None and before.reached == reached else now
+        heard = now if reached else (before.heard if before is not None else None)
+        reason, message = _explained(error, fingerprint)
+        return cls(reached, reason, message, since, heard)
+
+    def same_as(self, other: Contact | None) -> bool:
+        """Whether it says the same, whenever the hub has answered last."""
+        return other is not None and replace(self, heard=None) == replace(other, heard=None)
+
+
+def _explained(error: FedsiloError | None, fingerprint: str) -> tuple[ContactReason, str]:
+    if error is None:
+        text = f"The hub knows this silo by the key with the fingerprint {fingerprint}."
+        return ContactReason.REACHED, text
+    if not isinstance(error, Problem) or error.code in UNREACHED_CODES:
+        detail = error.detail if isinstance(error, Problem) else str(error)
+        text = f"{detail}. What runs goes on, and what there is to report is reported as soon as the hub is reached."
+        return ContactReason.UNREACHABLE, text
+    if error.code == "not-accepted":
+        text = (
+            f"The consortium's office has not accepted the key with the fingerprint {fingerprint} yet; tell it the "
+            "fingerprint by telephone."
+        )
+        return ContactReason.ENROLMENT_PENDING, text
+    if error.code in INVITATION_CODES:
+        return ContactReason.INVITATION_REFUSED, f"{error.detail}."
+    return ContactReason.REFUSED, f"{error}."

@@ -1,0 +1,1 @@
+"""A hub in memory, for tests of what an institution asks and follows."""
