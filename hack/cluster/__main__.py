@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hack.cluster import apiserver, lifecycle, status
+from hack.cluster import apiserver, institutions, lifecycle, status
 from hack.cluster.errors import ClusterError
+from hack.cluster.paths import INSTITUTION, INSTITUTIONS
 
 
 def main() -> int:
     """Run one command; its exit code."""
     arguments = _parser().parse_args()
+    institution = getattr(arguments, "institution", None)
     try:
+        if institution is not None and institution != INSTITUTION:
+            return institutions.run(institution, arguments.command)
         match arguments.command:
             case "up":
                 lifecycle.up()
             case "down":
+                institutions.take_down()
                 lifecycle.down()
             case "status":
                 return status.show()
@@ -39,9 +44,14 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hack.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("up", help="start the one-node cluster")
-    commands.add_parser("down", help="stop it and remove everything but the caches")
-    commands.add_parser("status", help="what runs; exit code 0 if and only if the cluster is healthy")
+    for name, summary in (
+        ("up", "start the one-node cluster"),
+        ("down", "stop it and remove everything but the caches; the hub's with those beside it"),
+        ("status", "what runs; exit code 0 if and only if the cluster is healthy"),
+    ):
+        commands.add_parser(name, help=summary).add_argument(
+            "--institution", choices=INSTITUTIONS, help="whose cluster (default: the hub's)"
+        )
     start = commands.add_parser(
         "api-up", help="start an API server without a node and print its kubeconfig's path"
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hack.cluster.client import Client
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import DNS_ADDRESS, DOMAIN, GPUS, KUBECONFIG, NODE
+from hack.cluster.paths import DNS_ADDRESS, DOMAIN, GPUS, INSTITUTION, KUBECONFIG, NODE
+from hack.cluster.premises import HUB_NAME, of_institution
 
 NODE_PATH = f"/api/v1/nodes/{NODE}"
 GPU = "nvidia.com/gpu"
@@ -20,10 +21,15 @@ def manifests(coredns: str, *, forward: bool) -> str:
     """The manifests of addons.yaml.
 
     :param coredns: the image of CoreDNS.
-    :param forward: whether the machine has name servers, which answer for other domains.
+    :param forward: whether the machine has name servers, which answer for other domains; an institution reaches none,
+        and knows the hub only.
     """
     template = string.Template((Path(__file__).parent / "addons.yaml").read_text())
-    upstream = "forward . /etc/resolv.conf" if forward else ""
+    if INSTITUTION:
+        hub = of_institution(INSTITUTION).gateway
+        upstream = f"hosts {{\n            {hub} {HUB_NAME}\n            fallthrough\n        }}"
+    else:
+        upstream = "forward . /etc/resolv.conf" if forward else ""
     return template.substitute(coredns=coredns, dns=DNS_ADDRESS, domain=DOMAIN, forward=upstream)
 
 

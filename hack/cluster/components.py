@@ -14,6 +14,7 @@ from hack.cluster.paths import (
     DNS_ADDRESS,
     DOMAIN,
     NODE,
+    OWNER,
     PODS,
     PODS_LOGS,
     SERVICES,
@@ -130,7 +131,7 @@ def controller_manager(plane: ControlPlane, programs: Path, kubeconfig: Path, *f
     return plane.component("kube-controller-manager", command, health)
 
 
-NODE_PLANE = ControlPlane("node", STATE, ADDRESS, 6443, 12379, 12380, 10257)
+NODE_PLANE = ControlPlane(OWNER, STATE, ADDRESS, 6443, 12379, 12380, 10257)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ class Kubectl:
     """The cluster that a kubeconfig names.
 
     :param account: user to impersonate; that of the kubeconfig when None.
+    :param within: command line that runs another where the cluster can be reached; empty where that is here.
     """
 
     kubeconfig: Path
     account: str | None = None
+    within: tuple[str, ...] = ()
 
     @property
     def program(self) -> Path:
@@ -47,7 +49,13 @@ class Kubectl:
     def command(self, *arguments: str) -> list[str]:
         """The command line, for a caller that runs it itself."""
         impersonating = [f"--as={self.account}"] if self.account else []
-        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *impersonating, *arguments]
+        return [
+            *self.within,
+            str(self.program),
+            f"--kubeconfig={self.kubeconfig}",
+            *impersonating,
+            *arguments,
+        ]
 
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE_SECONDS) -> str:
         """Run a command; its standard output.
@@ -70,7 +78,7 @@ class Kubectl:
             [str(Path(sys.executable).parent), str(self.program.parent), os.environ["PATH"]]
         )
         done = subprocess.run(
-            [str(self.program), "fedsilo", *arguments],
+            [*self.within, str(self.program), "fedsilo", *arguments],
             env={**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)},
             capture_output=True,
             text=True,

@@ -38,6 +38,7 @@ from hack.cluster.paths import (
     KUBECONFIG,
     LOCK,
     NODE,
+    OWNER,
     PODS_LOGS,
     RECORD,
     STATE,
@@ -85,8 +86,8 @@ def is_healthy() -> bool:
     """Whether the cluster was started completely and everything still works."""
     if not COMPLETE.exists():
         return False
-    leaders = {process.owner for process in processes.running("node") if process.leader}
-    if not all(f"node/{name}" in leaders for name in COMPONENT_NAMES):
+    leaders = {process.owner for process in processes.running(OWNER) if process.leader}
+    if not all(f"{OWNER}/{name}" in leaders for name in COMPONENT_NAMES):
         return False
     try:
         return addons.node_is_ready(Client(NODE_PLANE.server, NODE_PLANE.pki)) and addons.dns_answers()
@@ -175,7 +176,7 @@ def _take_down() -> bool:
     before = machine.recorded()
     if before is None:
         return False
-    removed = {"processes": processes.end("node")}
+    removed = {"processes": processes.end(OWNER)}
     removed["processes of pods"] = processes.kill_until_gone(machine.pods_processes, "pods")
     removed["mounts"] = machine.unmount(before)
     removed["links"] = network.remove_links()
@@ -197,7 +198,7 @@ def _take_down() -> bool:
 
 
 def _left(before: machine.Before) -> list[str]:
-    left = [f"process {process.pid} ({process.owner})" for process in processes.running("node")]
+    left = [f"process {process.pid} ({process.owner})" for process in processes.running(OWNER)]
     left += [f"process {pid} of a pod" for pid in machine.pods_processes()]
     left += [f"mount {point}" for point in machine.mounts(before)]
     left += [f"link {name}" for name in network.links()]

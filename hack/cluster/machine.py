@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from hack.cluster import network
-from hack.cluster.paths import CGROUP, PODS_LOGS, RECORD, RUN, STATE, cache
+from hack.cluster.paths import CGROUP, PODS_LOGS, RECORD, RUN, STATE, image_store
 from hack.cluster.runtime import RUNTIME_STATE
 
 INOTIFY = "fs/inotify/max_user_instances"
@@ -68,7 +68,7 @@ class Before:
 def record() -> Before:
     """Record the state of the machine. From now on its presence says that there is something to take down."""
     before = Before(
-        store=str(cache() / "containerd"),
+        store=str(image_store()),
         sysctls={
             name: path.read_text().strip() for name in SYSCTLS if (path := Path("/proc/sys", name)).exists()
         },

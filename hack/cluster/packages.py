@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,13 +20,16 @@ PACKAGES = {
     "containerd": "containerd",
     "ctr": "containerd",
     "debootstrap": "debootstrap",
+    "haproxy": "haproxy",
     "ip": "iproute2",
     "ipset": "ipset",
     "iptables": "iptables",
     "mount": "mount",
+    "nginx": "nginx-light",
     "runc": "runc",
     "skopeo": "skopeo",
     "socat": "socat",
+    "squid": "squid",
 }
 CNI = Path("/usr/lib/cni")
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -50,7 +55,23 @@ def ensure(*commands: str) -> None:
         )
     say(f"installing Debian packages: {' '.join(missing)}")
     _apt("update")
-    _apt("install", "--yes", "--no-install-recommends", *missing)
+    with _services_stay_down():
+        _apt("install", "--yes", "--no-install-recommends", *missing)
+
+
+@contextmanager
+def _services_stay_down() -> Iterator[None]:
+    """Debian starts a package's service with its installation unless this program forbids it (invoke-rc.d(8))."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():  # the machine's own word
+        yield
+        return
+    try:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+        yield
+    finally:
+        policy.unlink(missing_ok=True)
 
 
 def unpacked(package: str) -> Path:

@@ -2,6 +2,9 @@
 
 Everything that one run makes is under `STATE` and goes with it. What is worth keeping, binaries and images, is in the
 cache. `RUN` holds the one socket that others connect to.
+
+A process works on one cluster: the hub's, or that of an institution, which runs in a network namespace of its own
+(premises.py). There all addresses and ports are its own, so the two differ in their directories only.
 """
 
 from __future__ import annotations
@@ -12,9 +15,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STATE = Path("/var/lib/fedsilo-cluster")
-RUN = Path("/run/fedsilo-cluster")
-LOCK = Path("/run/fedsilo-cluster.lock")
+INSTITUTIONS = ("clinic",)
+"""That may have a cluster beside the hub's."""
+
+INSTITUTION_VARIABLE = "FEDSILO_CLUSTER_OF"
+INSTITUTION = os.environ.get(INSTITUTION_VARIABLE, "")
+"""Whose cluster this process works on; the hub's when empty."""
+
+
+def qualified(name: str, institution: str = INSTITUTION) -> str:
+    """A name on this machine that each cluster has its own of."""
+    return f"{name}-{institution}" if institution else name
+
+
+STATE = Path("/var/lib", qualified("fedsilo-cluster"))
+RUN = Path("/run", qualified("fedsilo-cluster"))
+LOCK = Path("/run", qualified("fedsilo-cluster") + ".lock")
+OWNER = qualified("node")
+"""Of the cluster's processes."""
+
 CONTAINERD_SOCKET = RUN / "containerd.sock"
 KUBECONFIG = STATE / "kubeconfig"
 PKI = STATE / "pki"
@@ -26,7 +45,7 @@ COMPLETE = STATE / "up.json"
 
 NODE = "fedsilo-node"
 BRIDGE = "fedsilo0"
-CGROUP = "fedsilo-cluster"
+CGROUP = qualified("fedsilo-cluster")
 ADDRESS = "10.244.0.1"
 PODS = "10.244.0.0/24"
 SERVICES = "10.96.0.0/16"
@@ -44,9 +63,14 @@ def cache() -> Path:
     return Path(base).absolute() / "fedsilo"
 
 
+def image_store() -> Path:
+    """Where containerd keeps images."""
+    return cache() / qualified("containerd")
+
+
 def say(text: str) -> None:
     """One line of progress, at once, also into a log."""
-    print(f"cluster: {text}", flush=True)
+    print(f"{qualified('cluster')}: {text}", flush=True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from hack.cluster import processes
 from hack.cluster.archive import write_image
 from hack.cluster.errors import ClusterError
 from hack.cluster.packages import CNI
-from hack.cluster.paths import BRIDGE, CONTAINERD_SOCKET, LOGS, PODS, RUN, STATE
+from hack.cluster.paths import BRIDGE, CONTAINERD_SOCKET, LOGS, OWNER, PODS, RUN, STATE
 
 CONFIG = STATE / "containerd.toml"
 RUNTIME_STATE = STATE / "containerd"
@@ -104,14 +104,14 @@ def has_capability(number: int) -> bool:
     return False
 
 
-def ctr(*arguments: str) -> str:
+def ctr(*arguments: str, socket: Path = CONTAINERD_SOCKET) -> str:
     """Output of containerd's own client. The process is marked as ours, since it hangs when containerd ends.
 
     :raises ClusterError: when it fails.
     """
-    address = ["--address", str(CONTAINERD_SOCKET), "--connect-timeout", "5s"]
+    address = ["--address", str(socket), "--connect-timeout", "5s"]
     command = ["ctr", *address, "--namespace", NAMESPACE, *arguments]
-    marked = {**os.environ, processes.MARK: "node/ctr"}
+    marked = {**os.environ, processes.MARK: f"{OWNER}/ctr"}
     done = subprocess.run(command, capture_output=True, text=True, env=marked)
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
@@ -163,7 +163,7 @@ def remove_containers(store: Path) -> int:
             str(RUNTIME_STATE), f"{RUNTIME_STATE}-sweep"
         )
     )
-    owner, log = "node/sweep", LOGS / "sweep.log"
+    owner, log = f"{OWNER}/sweep", LOGS / "sweep.log"
     processes.start(owner, ["containerd", f"--config={sweep}"], log)
     try:
         processes.wait_until(answers, "containerd", 20, {owner: log}, every=0.05)

@@ -9,7 +9,7 @@ from hack.cluster import addons, lifecycle, machine, processes, runtime
 from hack.cluster.client import Client, healthy
 from hack.cluster.components import COMPONENT_NAMES, NODE_PLANE
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import COMPLETE, KUBECONFIG, LOGS, STATE
+from hack.cluster.paths import COMPLETE, KUBECONFIG, LOGS, OWNER, STATE
 
 
 def show() -> int:
@@ -20,7 +20,7 @@ def show() -> int:
         return 1
     fine = lifecycle.is_healthy()
     rows = [
-        *component_rows(_healths(), processes.running("node")),
+        *component_rows(_healths(), processes.running(OWNER)),
         "",
         *_node_rows(),
         *_image_rows(),

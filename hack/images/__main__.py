@@ -6,7 +6,7 @@ import os
 import sys
 
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import say
+from hack.cluster.paths import INSTITUTION, say
 from hack.images.building import build
 from hack.images.loading import load
 
@@ -17,7 +17,8 @@ def main() -> int:
         print("cluster: building the images needs root; try sudo", file=sys.stderr)
         return ClusterError.exit_code
     try:
-        build()
+        if not INSTITUTION:  # whose cluster takes what was built for the hub's
+            build()
         if not load():
             say(
                 "the images are built; no cluster runs that could take them: `make cluster-up`, then `make images`"

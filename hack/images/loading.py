@@ -15,7 +15,7 @@ from typing import IO, Any
 from hack.cluster import runtime
 from hack.cluster.errors import ClusterError
 from hack.cluster.packages import ensure
-from hack.cluster.paths import CONTAINERD_SOCKET, cache, locked, say
+from hack.cluster.paths import CONTAINERD_SOCKET, image_store, locked, say
 from hack.images.recipes import references
 from hack.images.store import Store
 
@@ -23,7 +23,7 @@ NAME = "org.opencontainers.image.ref.name"
 CONTAINERD_NAME = "io.containerd.image.name"
 """containerd names an imported image after this annotation, if there is one."""
 
-CONTENT_STORE = cache() / "containerd" / "io.containerd.content.v1.content" / "blobs" / "sha256"
+CONTENT_STORE = image_store() / "io.containerd.content.v1.content" / "blobs" / "sha256"
 """Where the cluster's containerd keeps blobs."""
 
 REPLACED = "localhost/replaced/"
@@ -141,14 +141,17 @@ def _replace(layout: Path, images: Mapping[str, Descriptor], present: Mapping[st
 
 
 def _share(layout: Path) -> None:
-    """Let the layout's files be those of containerd, which has the same under the same digests: half the space."""
+    """Let containerd's files be those of the layout, which has the same under the same digests: half the space.
+
+    A file that containerd has open stays what it was.
+    """
     for blob in (layout / "blobs" / "sha256").iterdir():
         twin = CONTENT_STORE / blob.name
         if twin.exists() and twin.stat().st_dev == blob.stat().st_dev and not twin.samefile(blob):
-            link = layout / blob.name
+            link = twin.with_name(f"{twin.name}.link")
             link.unlink(missing_ok=True)
-            link.hardlink_to(twin)
-            link.replace(blob)
+            link.hardlink_to(blob)
+            link.replace(twin)
 
 
 def _send(layout: Path, images: Mapping[str, Descriptor], present: set[str]) -> None:

@@ -59,7 +59,7 @@ class Namespace:
         return list(found["items"])
 
     def _reads(self, kind: str) -> bool:
-        return self.kubectl.account is None and reading.is_readable(kind)
+        return self.kubectl.account is None and not self.kubectl.within and reading.is_readable(kind)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and wait until it is gone."""

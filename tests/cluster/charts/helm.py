@@ -29,16 +29,20 @@ class HelmFailed(AssertionError):
 
 @dataclass(frozen=True)
 class Helm:
-    """helm with one kubeconfig, or with none where it only renders."""
+    """helm with one kubeconfig, or with none where it only renders.
+
+    :param within: command line that runs another where the cluster can be reached; empty where that is here.
+    """
 
     kubeconfig: Path | None = None
+    within: tuple[str, ...] = ()
 
     def run(self, *arguments: str, values: Values | None = None, timeout: float = 120) -> str:
         """Run a command; its standard output.
 
         :raises HelmFailed: when it fails.
         """
-        command = [str(programs("helm") / "helm"), *arguments]
+        command = [*self.within, str(programs("helm") / "helm"), *arguments]
         if self.kubeconfig is not None:
             command += ["--kubeconfig", str(self.kubeconfig)]
         if values is not None:
