@@ -15,7 +15,16 @@ from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, merged, nest
 DIGEST = f"sha256:{'a' * 64}"
 
 BASE: dict[Path, Values] = {
-    OPERATOR: {"metrics": {"serviceMonitor": {"enabled": True}}},
+    OPERATOR: {
+        "metrics": {"serviceMonitor": {"enabled": True}},
+        "gateway": {
+            "enabled": True,
+            "url": "https://hub.example",
+            "keySecret": "hub",
+            "ingress": {"enabled": True},
+            "httpRoute": {"enabled": True},
+        },
+    },
     SILO: {
         "datasets": quickstart("north")[1]["datasets"],
         "metrics": {"from": "a=b", "podMonitor": {"enabled": True}},
@@ -52,6 +61,24 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.dashboard.enabled": (True, 'grafana_dashboard: "1"'),
         "dashboard.enabled": (False, ""),
         "dashboard.tlsSecret": ("wildcard", "secretName: wildcard"),
+        "gateway.enabled": (False, ""),
+        "gateway.url": ("https://other.example:8443", "--url=https://other.example:8443"),
+        "gateway.ca": ("-----BEGIN", "ca.crt: |\n    -----BEGIN"),
+        "gateway.keySecret": ("elsewhere", "secretName: elsewhere"),
+        "gateway.replicas": (5, "replicas: 5"),
+        "gateway.tlsSecret": ("wildcard", "secretName: wildcard"),
+        "gateway.limits.openRequests": (7, "--max-open-requests=7"),
+        "gateway.limits.requestsPerSecond": (0.5, "--max-requests-per-second=0.5"),
+        "gateway.limits.bodyGiB": (3, "--max-body-bytes=3221225472"),
+        "gateway.resources": ({"limits": {"memory": "3Gi"}}, "memory: 3Gi"),
+        "gateway.service.type": ("LoadBalancer", "type: LoadBalancer"),
+        "gateway.service.annotations": ({"a.b/c": "d"}, "a.b/c: d"),
+        "gateway.ingress.enabled": (False, ""),
+        "gateway.ingress.className": ("edge", "ingressClassName: edge"),
+        "gateway.ingress.annotations": ({"e.f/g": "h"}, "e.f/g: h"),
+        "gateway.ingress.tlsSecret": ("edge-tls", "secretName: edge-tls"),
+        "gateway.httpRoute.enabled": (False, ""),
+        "gateway.httpRoute.parentRefs": ([{"name": "edge"}], "name: edge"),
         "crds.keep": (False, ""),
     },
     SILO: {
@@ -124,6 +151,33 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.dashboard.enabled": ("on", "at '/metrics/dashboard/enabled': got string"),
         "dashboard.enabled": (1, "at '/dashboard/enabled': got number, want boolean"),
         "dashboard.tlsSecret": ("A", "at '/dashboard/tlsSecret': 'A' does not match"),
+        "gateway.enabled": ("on", "at '/gateway/enabled': got string, want boolean"),
+        "gateway.url": ("http://hub.example", "at '/gateway/url': 'http://hub.example' does not match"),
+        "gateway.ca": (1, "at '/gateway/ca': got number, want string"),
+        "gateway.keySecret": ("A", "at '/gateway/keySecret': 'A' does not match"),
+        "gateway.replicas": (0, "at '/gateway/replicas': minimum: got 0, want 1"),
+        "gateway.tlsSecret": ("A", "at '/gateway/tlsSecret': 'A' does not match"),
+        "gateway.limits.openRequests": (0, "at '/gateway/limits/openRequests': minimum: got 0, want 1"),
+        "gateway.limits.requestsPerSecond": (0, "at '/gateway/limits/requestsPerSecond': exclusiveMinimum"),
+        "gateway.limits.bodyGiB": (0.5, "at '/gateway/limits/bodyGiB': got number, want integer"),
+        "gateway.resources": ({"limit": {}}, "at '/gateway/resources': additional properties 'limit'"),
+        "gateway.service.type": ("ExternalName", "at '/gateway/service/type': value must be one of"),
+        "gateway.service.annotations": (
+            {"a": 1},
+            "at '/gateway/service/annotations/a': got number, want string",
+        ),
+        "gateway.ingress.enabled": ("on", "at '/gateway/ingress/enabled': got string, want boolean"),
+        "gateway.ingress.className": (1, "at '/gateway/ingress/className': got number, want string"),
+        "gateway.ingress.annotations": (
+            {"a": 1},
+            "at '/gateway/ingress/annotations/a': got number, want string",
+        ),
+        "gateway.ingress.tlsSecret": ("A", "at '/gateway/ingress/tlsSecret': 'A' does not match"),
+        "gateway.httpRoute.enabled": (1, "at '/gateway/httpRoute/enabled': got number, want boolean"),
+        "gateway.httpRoute.parentRefs": (
+            "edge",
+            "at '/gateway/httpRoute/parentRefs': got string, want array",
+        ),
         "crds.keep": ("no", "at '/crds/keep': got string, want boolean"),
     },
     SILO: {
@@ -247,6 +301,8 @@ def groups(content: Values, prefix: str = "") -> Iterator[str]:
             "agent.resources",
             "agent.nodeSelector",
             "metrics.labels",
+            "gateway.service.annotations",
+            "gateway.ingress.annotations",
         ):
             yield from groups(value, path)
 
@@ -256,7 +312,7 @@ def all_groups() -> list[tuple[Path, str]]:
         (chart, path)
         for chart in (OPERATOR, SILO)
         for path in groups(yaml.safe_load((chart / "values.yaml").read_text()))
-        if path not in ("resources.requests", "resources.limits")
+        if not path.endswith(("resources.requests", "resources.limits"))
     ]
 
 
