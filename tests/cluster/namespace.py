@@ -78,9 +78,9 @@ class Namespace:
         return self.run("exec", pod, "--", *command, timeout=timeout)
 
     @contextmanager
-    def forwarded(self, target: str, port: int) -> Iterator[int]:
-        """`kubectl port-forward`; the local port."""
-        command = self.kubectl.command("-n", self.name, "port-forward", target, f":{port}")
+    def forwarded(self, target: str, port: int, local: int | None = None) -> Iterator[int]:
+        """`kubectl port-forward`; the local port, any that is free unless `local` is given."""
+        command = self.kubectl.command("-n", self.name, "port-forward", target, f"{local or ''}:{port}")
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:

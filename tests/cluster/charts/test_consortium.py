@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 from collections.abc import Iterator
@@ -10,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.invitation import read_invitation
+from fedsilo.errors import Problem
+from fedsilo.hub.client import HubClient, hub_client
+from fedsilo.wire import SigningKey
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
 from hack.images import reference
 from hack.operator import NAMESPACE, ROLES, install, uninstall
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values
 from tests.cluster.federation import ClusterFederation, federation, run_here, signal
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.institutions.gateway import GatewayAddress
+from tests.cluster.namespace import Namespace, fresh_namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -32,6 +38,7 @@ SPEC: dict[str, Any] = {
 }
 KEY = "fedsilo-signing-key"
 HELM = Helm(KUBECONFIG)
+GATEWAY = GatewayAddress("127.0.0.1", 18443)
 
 
 def images() -> Values:
@@ -45,10 +52,13 @@ def released(kubectl: Kubectl, own_operator: Namespace) -> Iterator[Namespace]:
     """The operator as a release, in place of the one that the other tests share."""
     uninstall(kubectl)
     try:
-        release("install", "--create-namespace", **images())
+        kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        kubectl.apply(GATEWAY.secret())
+        release("install", **images(), gateway=GATEWAY.values())
         yield own_operator
     finally:
         HELM.run("uninstall", "fedsilo", "-n", NAMESPACE, "--wait")
+        kubectl.run("delete", "namespace", NAMESPACE, "--wait")
         uninstall(kubectl)
         install(kubectl)
 
@@ -83,6 +93,42 @@ def test_every_operator_has_seen_the_whole_cluster(released: Namespace, terminal
     (command,) = terminal.commands
     assert "Phase:          Succeeded" in terminal.type(command)
     assert not released.select("pods", "app.kubernetes.io/component=test")
+
+
+async def test_an_institution_is_invited_accepted_and_revoked(
+    kubectl: Kubectl, released: Namespace, tmp_path: Path
+) -> None:
+    """What the gateway's account may do is enough, and it asks the API server anew whom it answers."""
+    with fresh_namespace(kubectl) as home, released.forwarded("service/fedsilo-gateway", 443, GATEWAY.port):
+        here = ("-n", home.name)
+        invitation = read_invitation(kubectl.fedsilo("invite", "clinic", *here), "the invitation")
+        assert (invitation.hub.url, invitation.silo) == (GATEWAY.url, f"{home.name}/clinic")
+        key = SigningKey.from_seed(b"c" * 32)
+        async with hub_client(invitation.hub, invitation.silo, key) as hub:
+            fingerprint = await hub.enrol(invitation.token, "0.1.0")
+            assert "has not accepted" in await answered(hub)
+            assert fingerprint in kubectl.fedsilo("accept", "clinic", "--yes", *here)
+            await answers(hub, "agents: 0")
+            assert home.get("silo", "clinic")["spec"]["remote"]["publicKey"] == key.verify_key.to_text()
+            until(lambda: home.get("silo", "clinic")["status"].get("publicKey"), "the published key")
+            kubectl.fedsilo("revoke", "clinic", "--yes", *here)
+            await answers(hub, "revoked")
+
+
+async def answered(hub: HubClient) -> str:
+    """What the gateway says to who asks for the silo's agents."""
+    try:
+        found = await hub.agents("", 0)
+    except Problem as refused:
+        return str(refused)
+    return f"agents: {len(found.agents) if found else None}"
+
+
+async def answers(hub: HubClient, words: str) -> None:
+    """Wait until the gateway, which hears of a change a moment later, says this."""
+    async with asyncio.timeout(30):
+        while words not in await answered(hub):
+            await asyncio.sleep(0.05)
 
 
 def test_an_upgrade_of_operator_and_silos_costs_a_running_job_no_round(
