@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from fedsilo.dashboard.snapshot import JobsSnapshot
+from fedsilo.dashboard.snapshot import PageSnapshot
+
+Taken = TypeVar("Taken", bound=PageSnapshot)
 
 
-class Feed:
+class Feed(Generic[Taken]):
     """Counts changes of a snapshot, so that many can wait for the next one.
 
     :param take: gives the snapshot as it is now.
     """
 
-    def __init__(self, take: Callable[[], JobsSnapshot]) -> None:
+    def __init__(self, take: Callable[[], Taken]) -> None:
         self.take = take
         self.version = 0
         self.watchers = 0

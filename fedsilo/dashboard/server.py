@@ -11,16 +11,18 @@ import asyncio
 import hashlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Protocol
+from typing import Generic, Protocol
 
 from aiohttp import hdrs, web
 
 from fedsilo.api.figures import finite
-from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.snapshot import JobsSnapshot
+from fedsilo.dashboard.feed import Feed, Taken
+from fedsilo.dashboard.institution import InstitutionSnapshot, institution
+from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import Document, overview, page
 
 MAX_WAIT_SECONDS = 30.0
@@ -49,10 +51,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Access(Protocol):
-    """Who may see which jobs."""
+    """Who may see what."""
 
-    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
-        """Namespaces whose jobs the user may see; None for all.
+    async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
+        """Namespaces of which the user may see what is shown; None for all.
 
         :raises web.HTTPException: 401 when the user is unknown, 403 when they may see nothing.
         """
@@ -65,7 +67,7 @@ class Local:
     cannot make the browser send another Host than its own name.
     """
 
-    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
         """See `Access`."""
         del snapshot
         name = request.host.rpartition(":")[0] or request.host
@@ -74,12 +76,34 @@ class Local:
         return None
 
 
+@dataclass(frozen=True)
+class Views(Generic[Taken]):
+    """What a server shows of its snapshots.
+
+    :param page: the file at `/`.
+    :param documents: path of a document -> what makes it, of a snapshot and the path's variable parts.
+    """
+
+    page: str
+    documents: Mapping[str, Callable[..., Document | None]]
+
+
+JOBS: Views[JobsSnapshot] = Views("index.html", {"/api/jobs": overview, "/api/jobs/{namespace}/{name}": page})
+INSTITUTION: Views[InstitutionSnapshot] = Views("institution.html", {"/api/silo": institution})
+
+
 @asynccontextmanager
 async def serving(
-    feed: Feed, access: Access, host: str, port: int, tls: ssl.SSLContext | None = None
+    feed: Feed[Taken],
+    access: Access,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    views: Views[Taken],
 ) -> AsyncIterator[int]:
     """Serve the dashboard until the end of the block; yields the port, which 0 lets the system choose."""
-    runner = web.AppRunner(application(feed, access), access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(application(feed, access, views), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
@@ -88,43 +112,45 @@ async def serving(
         await runner.cleanup()
 
 
-def application(feed: Feed, access: Access) -> web.Application:
+def application(feed: Feed[Taken], access: Access, views: Views[Taken]) -> web.Application:
     """Routes of the dashboard; their paths are relative, so that a proxy may put a prefix before them."""
-
     documents = DocumentCache(feed)
-
-    async def jobs(request: web.Request) -> web.Response:
-        return await _document(request, documents, access, overview)
-
-    async def job(request: web.Request) -> web.Response:
-        place = request.match_info["namespace"], request.match_info["name"]
-        return await _document(request, documents, access, lambda snapshot: page(snapshot, *place))
-
     app = web.Application(middlewares=[_hardened])
-    app.router.add_get("/api/jobs", jobs)
-    app.router.add_get("/api/jobs/{namespace}/{name}", job)
-    for path, answer in _static():
+    for path, view in views.documents.items():
+        app.router.add_get(path, _answer_with(documents, access, view))
+    for path, answer in _static(views.page):
         app.router.add_get(path, answer)
     return app
 
 
-class DocumentCache:
+def _answer_with(
+    documents: DocumentCache[Taken], access: Access, view: Callable[..., Document | None]
+) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return await _document(
+            request, documents, access, lambda snapshot: view(snapshot, **request.match_info)
+        )
+
+    return answer
+
+
+class DocumentCache(Generic[Taken]):
     """Documents of the present version: many who look at the same share one."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed[Taken]) -> None:
         self.feed = feed
         self._version = -1
         self._snapshot = feed.take()
         self._documents: dict[tuple[str, frozenset[str] | None], tuple[str, bytes]] = {}
 
-    def snapshot(self) -> JobsSnapshot:
+    def snapshot(self) -> Taken:
         """The snapshot of the present version."""
         if self._version != self.feed.version:
             self._version, self._snapshot, self._documents = self.feed.version, self.feed.take(), {}
         return self._snapshot
 
     def document(
-        self, path: str, allowed: Collection[str] | None, view: Callable[[JobsSnapshot], Document | None]
+        self, path: str, allowed: Collection[str] | None, view: Callable[[Taken], Document | None]
     ) -> tuple[str, bytes] | None:
         """Tag and content of a document, None where there is none.
 
@@ -151,9 +177,9 @@ def _encoded(document: Document) -> bytes:
 
 async def _document(
     request: web.Request,
-    documents: DocumentCache,
+    documents: DocumentCache[Taken],
     access: Access,
-    view: Callable[[JobsSnapshot], Document | None],
+    view: Callable[[Taken], Document | None],
 ) -> web.Response:
     """The document, at once or, where the client has this version and sends `Prefer: wait`, when it changes."""
     loop = asyncio.get_running_loop()
@@ -183,13 +209,13 @@ def _patience(request: web.Request) -> float:
     )
 
 
-def _static() -> list[tuple[str, Handler]]:
-    """The page's files, read once."""
+def _static(page: str) -> list[tuple[str, Handler]]:
+    """The files of all pages, read once; this page is the one at `/`."""
     found = []
     for file in sorted(files("fedsilo.dashboard").joinpath("static").iterdir(), key=lambda file: file.name):
         kind = MEDIA_TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
-            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            path = "/" if file.name == page else f"/static/{file.name}"
             found.append((path, _file(file.read_bytes(), kind)))
     return found
 

@@ -1,12 +1,23 @@
-"""What the dashboard shows: objects as an API server gives them, wherever they come from."""
+"""What the dashboard of jobs shows: objects as an API server gives them, wherever they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, Self
 
 from fedsilo.api.observed import Object, uid_of
+
+
+class PageSnapshot(Protocol):
+    """Everything that the pages of a server are computed from, at one moment."""
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """Those that it shows something of."""
+
+    def within(self, namespaces: Collection[str]) -> Self:
+        """What of it is in these namespaces."""
 
 
 class Receipt(NamedTuple):
@@ -37,6 +48,11 @@ class JobsSnapshot:
     agents: Sequence[Object] = ()
     events: Sequence[Object] = ()
     receipts: Mapping[str, Sequence[Receipt]] = field(default_factory=dict)
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """Those of the jobs."""
+        return {job["metadata"]["namespace"] for job in self.jobs}
 
     def within(self, namespaces: Collection[str]) -> JobsSnapshot:
         """The jobs of these namespaces, and what belongs to them."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import Local, serving
+from fedsilo.dashboard.server import JOBS, Local, serving
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.local.display import Display
 from fedsilo.local.job_view import JobView
@@ -79,7 +79,7 @@ class Dashboard:
             self._loop.close()
 
     async def _serve(self, port: Future[int]) -> None:
-        async with serving(self._feed, Local(), HOST, 0) as found:
+        async with serving(self._feed, Local(), HOST, 0, views=JOBS) as found:
             port.set_result(found)
             await self._ended.wait()
             if self._feed.watchers:

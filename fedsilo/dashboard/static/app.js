@@ -1,19 +1,9 @@
-// Follows one document at a time and shows it. A request says which version it has and is answered when there is
-// another; when the connection breaks, it is tried again.
+// The jobs of a cluster or of a run: an overview, and a page for each job.
 
-import { h, morph } from "./dom.js";
+import { start } from "./follow.js";
 import { jobPage } from "./job.js";
-import { announce } from "./news.js";
 import { overviewPage } from "./overview.js";
-import { setClock, tick } from "./format.js";
-
-const WAIT = 25, LIMIT = 60000; // seconds that the server may keep a request; milliseconds until it counts as lost
-const FIRST_PAUSE = 500, LAST_PAUSE = 15000;
-
-const main = document.getElementById("main");
-const live = document.getElementById("live");
-const leave = document.getElementById("leave");
-let following = new AbortController();
+import { figure, plural, spaced } from "./format.js";
 
 function route() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -23,126 +13,27 @@ function route() {
   return { path: "api/jobs", page: overviewPage, name: "" };
 }
 
-function open() {
-  if (location.hash === "#main") return;
-  following.abort();
-  following = new AbortController();
-  const place = route();
-  document.title = place.name ? `${place.name} · fedsilo` : "fedsilo";
-  main.replaceChildren(h("p", { class: "quiet" }, "Loading …"));
-  follow(place, following.signal);
-}
-
-async function follow(place, signal) {
-  let tag = null, pause = FIRST_PAUSE, before = null;
-  while (!signal.aborted) {
-    try {
-      const response = await ask(place.path, tag, signal);
-      setClock(response.headers.get("Date"));
-      if (response.status === 401) return signIn(place, signal, Boolean(sessionStorage.getItem("token")));
-      if (response.status === 403) throw new Refusal(await response.text());
-      if (response.status === 404) throw new Refusal("There is no such job, or you may not see it.");
-      if (response.status !== 304) {
-        if (!response.ok) throw new Error(`HTTP ${response.status}`);
-        const fresh = await response.json();
-        if (signal.aborted) return;
-        tag = response.headers.get("ETag");
-        show(place.page(fresh), before === null);
-        announce(before, fresh);
-        before = fresh;
-      }
-      tell("live", "live");
-      pause = FIRST_PAUSE;
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Refusal) {
-        show(message(error.message), before === null);
-        tell("refused", "lost");
-        tag = null;
-      } else {
-        tell(lost(before), "lost");
-      }
-      await sleep(pause * (0.5 + Math.random() / 2), signal);
-      pause = Math.min(2 * pause, LAST_PAUSE);
-    }
-  }
-}
-
-class Refusal extends Error {}
-
-function ask(path, tag, signal) {
-  const headers = { Accept: "application/json" };
-  const token = sessionStorage.getItem("token");
-  leave.hidden = !token;
-  if (token) headers.Authorization = `Bearer ${token}`;
-  if (tag) Object.assign(headers, { "If-None-Match": tag, Prefer: `wait=${WAIT}` });
-  return fetch(path, { headers, cache: "no-store", credentials: "same-origin", signal: either(signal, LIMIT) });
-}
-
-function either(signal, milliseconds) {
-  const both = new AbortController();
-  const timer = setTimeout(() => both.abort(), milliseconds);
-  signal.addEventListener("abort", () => { clearTimeout(timer); both.abort(); }, { once: true });
-  return both.signal;
-}
-
 function lost(before) {
   return before && before.place === "machine" ? "not live: the run has ended, or cannot be reached" : "connection lost, trying again";
 }
 
-function sleep(milliseconds, signal) {
-  return new Promise((done) => {
-    const timer = setTimeout(done, milliseconds);
-    for (const [target, event] of [[window, "online"], [signal, "abort"]]) {
-      target.addEventListener(event, () => { clearTimeout(timer); done(); }, { once: true });
-    }
-  });
+function differences(before, fresh) {
+  const old = new Map(jobs(before).map((job) => [`${job.namespace}/${job.name}`, job]));
+  return jobs(fresh).map((job) => ({ name: job.name, told: difference(old.get(`${job.namespace}/${job.name}`), job) }));
 }
 
-function show(content, first) {
-  if (!first) return morph(main, h("main", { id: "main", tabindex: "-1" }, content));
-  main.replaceChildren(...content);
-  // Whoever follows a link by keyboard or hears the page is taken to what it leads to.
-  if (history.state !== "first") main.querySelector("h1")?.focus({ preventScroll: true });
-  history.replaceState(null, "");
-  window.scrollTo(0, 0);
+const jobs = (view) => view.jobs || [view];
+
+function difference(old, job) {
+  if (!old) return `New job ${job.name}.`;
+  if (old.state !== job.state) return `${job.name} is now ${spaced(job.state).toLowerCase()}.`;
+  if (old.round === job.round) return null;
+  const { accuracy } = job.metrics;
+  const score = accuracy === undefined ? "" : `, accuracy ${figure("accuracy", accuracy)}`;
+  return `${job.name}: ${plural(job.round, "round")} of ${job.rounds} complete${score}.`;
 }
 
-function message(text) {
-  return [h("h1", { tabindex: "-1" }, "Nothing to show"), h("p", null, text), h("p", null, h("a", { href: "#/" }, "All jobs"))];
-}
-
-function tell(text, state) {
-  if (live.textContent !== text) live.textContent = text;
-  live.dataset.state = state;
-}
-
-function signIn(place, signal, wrong) {
-  sessionStorage.removeItem("token");
-  leave.hidden = true;
-  tell("not signed in", "lost");
-  const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true,
-    "aria-describedby": "token-help", "aria-invalid": wrong ? "true" : null });
-  const form = h("form", { class: "sign-in" },
-    h("label", { for: "token" }, "Token"), field, h("button", { type: "submit" }, "Show the jobs"),
-    h("p", { id: "token-help" }, wrong ? "The cluster does not know this token, or not any more. " : "",
-      "A token of an account that may list FederatedJobs, for instance from ",
-      h("code", null, "kubectl create token NAME -n NAMESPACE"), ". It stays in this tab."));
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    sessionStorage.setItem("token", field.value.trim());
-    main.replaceChildren(h("p", { class: "quiet" }, "Loading …"));
-    follow(place, signal);
-  });
-  main.replaceChildren(h("h1", { tabindex: "-1" }, "Who asks?"), form);
-  field.focus();
-}
-
-leave.addEventListener("click", () => {
-  sessionStorage.removeItem("token");
-  open();
+start({
+  route, lost, differences,
+  words: { all: "All jobs", none: "There is no such job, or you may not see it.", show: "Show the jobs", kind: "FederatedJobs" },
 });
-window.addEventListener("hashchange", open);
-setInterval(tick, 1000);
-history.replaceState("first", "");
-open();

@@ -1,4 +1,4 @@
-"""Who may see which jobs: those whom the API server authenticates and lets list them."""
+"""Who may see what is shown: those whom the API server authenticates and lets list objects of its kind."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from fedsilo.api.observed import Object
-from fedsilo.dashboard.snapshot import JobsSnapshot
+from fedsilo.dashboard.snapshot import PageSnapshot
 from fedsilo_operator.cluster.interface import ClusterError
-from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
+from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 
 CACHE_SECONDS = 60.0
 """Time for which an answer of the API server is cached: a right that is withdrawn ends that much later."""
@@ -49,17 +49,20 @@ class User:
 
 
 class TokenAccess:
-    """Bearer tokens by TokenReview, the right to list FederatedJobs, in all namespaces or some, by SubjectAccessReview.
+    """Bearer tokens by TokenReview, the right to list a kind, in all namespaces or some, by SubjectAccessReview.
 
     :param now: seconds of a clock that never goes back.
     """
 
-    def __init__(self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic, kind: Kind = FEDERATED_JOB
+    ) -> None:
         self._reviewer = reviewer
         self._now = now
+        self._kind = kind
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
 
-    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
         """See `fedsilo.dashboard.server.Access`."""
         token = _bearer(request)
         digest = hashlib.sha256(token.encode()).digest()
@@ -69,13 +72,12 @@ class TokenAccess:
                 raise _unauthorized("the cluster does not know this token")
             if await self._may(user, ALL_NAMESPACES):
                 return None
-            there = {job["metadata"]["namespace"] for job in snapshot.jobs}
-            allowed = {namespace for namespace in sorted(there) if await self._may(user, namespace)}
+            allowed = {name for name in sorted(snapshot.namespaces) if await self._may(user, name)}
         except ClusterError as error:
-            log.warning("dashboard: who may see the jobs cannot be found out: %s", error)
+            log.warning("dashboard: who may see it cannot be found out: %s", error)
             raise web.HTTPServiceUnavailable(text="the cluster does not answer who you are\n") from error
         if not allowed:
-            raise web.HTTPForbidden(text="You may not list FederatedJobs where there are any.\n")
+            raise web.HTTPForbidden(text=f"You may not list {self._kind.name}s where there are any.\n")
         return allowed
 
     async def _may(self, user: User, namespace: str) -> bool:
@@ -102,11 +104,11 @@ class TokenAccess:
         return User(user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), extra)
 
     async def _review(self, user: User, namespace: str) -> bool:
-        group, version = FEDERATED_JOB.api.split("/")
+        group, version = self._kind.api.split("/")
         about = {
             "group": group,
             "version": version,
-            "resource": FEDERATED_JOB.plural,
+            "resource": self._kind.plural,
             "verb": "list",
             "namespace": namespace,
         }

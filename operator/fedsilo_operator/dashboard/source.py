@@ -9,9 +9,10 @@ from typing import Never
 
 from fedsilo.api.observed import Object
 from fedsilo.dashboard.feed import Feed
+from fedsilo.dashboard.institution import InstitutionSnapshot
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo_operator.cluster.interface import Cluster, ClusterError
-from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, ref_of
+from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, SILO_KIND, ref_of, silo_of
 from fedsilo_operator.runtime.store import Store
 
 EVENTS_POLL_SECONDS = 5.0
@@ -64,6 +65,23 @@ class Source:
         if found != self._events:
             self._events = found
             self.feed.notify()
+
+
+class InstitutionSource:
+    """A feed of the silos whose guards run in this cluster, and of their SiloAgents."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.feed = Feed(self.snapshot)
+        for kind in (SILO_KIND, SILO_AGENT):
+            store.indexer(kind, "").listeners.append(lambda _before, _after: self.feed.notify())
+
+    def snapshot(self) -> InstitutionSnapshot:
+        """Silos and agents as they are known now."""
+        silos = [silo for silo in self._store.select(SILO_KIND) if silo["spec"].get("remote") is None]
+        known = {ref_of(silo) for silo in silos}
+        agents = [agent for agent in self._store.select(SILO_AGENT) if silo_of(agent) in known]
+        return InstitutionSnapshot(place="cluster", silos=silos, agents=agents)
 
 
 def _newest_namespaces(jobs: Iterable[Object]) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import Access, serving
-from fedsilo.dashboard.snapshot import JobsSnapshot
+from fedsilo.dashboard.server import JOBS, Access, serving
+from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from hack.cluster.packages import ensure
 from tests.cluster.dashboard.browser import PROGRAM, Page, browser, fresh_page
 from tests.unit.dashboard.snapshots import Calendar, consortium
@@ -42,7 +42,7 @@ class Token(Access):
 
     word: str | None = None
 
-    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
         if self.word and request.headers.get("Authorization") != f"Bearer {self.word}":
             raise web.HTTPUnauthorized()
         return None
@@ -60,7 +60,7 @@ class Site:
 
     async def begin(self) -> None:
         self.feed = Feed(lambda: self.snapshot)
-        self._context = serving(self.feed, self.access, "127.0.0.1", self.port)
+        self._context = serving(self.feed, self.access, "127.0.0.1", self.port, views=JOBS)
         self.port = await self._context.__aenter__()
 
     async def end(self) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from PIL import Image
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import Local, serving
+from fedsilo.dashboard.server import INSTITUTION, JOBS, Local, serving
 from tests.cluster.dashboard.browser import browser, fresh_page
+from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import Calendar, consortium
 
 COLOURS = 96
@@ -19,18 +20,20 @@ COLOURS = 96
 
 
 async def take(folder: Path, browser_port: int) -> None:
-    """All jobs in the dark, and one of them in the light."""
-    snapshot = consortium(Calendar(datetime.now(UTC)))
+    """All jobs in the dark, one of them in the light, and an institution's own page."""
+    times = Calendar(datetime.now(UTC))
+    jobs, house = consortium(times), hospital(times)
     async with (
-        serving(Feed(lambda: snapshot), Local(), "127.0.0.1", 0) as port,
+        serving(Feed(lambda: jobs), Local(), "127.0.0.1", 0, views=JOBS) as port,
+        serving(Feed(lambda: house), Local(), "127.0.0.1", 0, views=INSTITUTION) as silo_port,
         fresh_page(browser_port) as page,
     ):
-        address = f"http://127.0.0.1:{port}/"
-        for name, path, width, height, dark in (
-            ("dashboard-jobs", "", 1040, 700, True),
-            ("dashboard-job", "#/jobs/research/digits", 1040, 880, False),
+        for name, at, path, width, height, dark in (
+            ("dashboard-jobs", port, "", 1040, 700, True),
+            ("dashboard-job", port, "#/jobs/research/digits", 1040, 880, False),
+            ("dashboard-institution", silo_port, "", 1040, 1180, False),
         ):
-            await page.show(address + path, width=width, height=height, dark=dark)
+            await page.show(f"http://127.0.0.1:{at}/{path}", width=width, height=height, dark=dark)
             await page.until("document.getElementById('live').textContent === 'live'", "a live page")
             picture = folder / f"{name}.png"
             await page.picture(picture, whole=False)

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import SECURITY_HEADERS, Access, Local, serving
-from fedsilo.dashboard.snapshot import JobsSnapshot
+from fedsilo.dashboard.server import JOBS, SECURITY_HEADERS, Access, Local, serving
+from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import overview
 from tests.unit.dashboard.snapshots import Calendar, consortium, machine, running
 
@@ -22,7 +22,11 @@ class Site:
     """A dashboard and a client of it."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, port: int, feed: Feed, snapshots: list[JobsSnapshot]
+        self,
+        session: aiohttp.ClientSession,
+        port: int,
+        feed: Feed[JobsSnapshot],
+        snapshots: list[JobsSnapshot],
     ) -> None:
         self.session, self.feed, self._snapshots = session, feed, snapshots
         self.address = f"http://127.0.0.1:{port}"
@@ -38,7 +42,7 @@ class Site:
 class Reader:
     """Lets one token see one namespace."""
 
-    async def namespaces(self, request: web.Request, snapshot: JobsSnapshot) -> Collection[str] | None:
+    async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
         if request.headers.get("Authorization") != "Bearer good":
             raise web.HTTPUnauthorized()
         return {"elsewhere"}
@@ -47,7 +51,7 @@ class Reader:
 async def site(access: Access) -> AsyncIterator[Site]:
     snapshots = [consortium()]
     feed = Feed(lambda: snapshots[0])
-    async with serving(feed, access, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+    async with serving(feed, access, "127.0.0.1", 0, views=JOBS) as port, aiohttp.ClientSession() as session:
         yield Site(session, port, feed, snapshots)
 
 

@@ -21,11 +21,12 @@ from fedsilo_operator.__main__ import main
 from fedsilo_operator.cluster.interface import Refused, Unavailable
 from fedsilo_operator.dashboard import source as source_module
 from fedsilo_operator.dashboard.access import CACHE_SECONDS, TokenAccess
-from fedsilo_operator.dashboard.serving import dashboard
-from fedsilo_operator.dashboard.source import Source
-from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, Kind
+from fedsilo_operator.dashboard.serving import dashboard, institution_dashboard
+from fedsilo_operator.dashboard.source import InstitutionSource, Source
+from fedsilo_operator.objects import EVENT, FEDERATED_JOB, SILO_AGENT, SILO_KIND, Kind
 from fedsilo_operator.runtime.store import Store
 from tests.operator_fakes.cluster import FakeCluster
+from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import consortium
 
 
@@ -222,3 +223,66 @@ def test_a_certificate_without_a_port_is_refused(caplog: pytest.LogCaptureFixtur
     images = [f"--{role}-image=x" for role in ("aggregator", "guard", "trainer")]
     assert main([*images, "--dashboard-tls", "/nowhere"]) == 2
     assert "--dashboard-tls: needs --dashboard-port" in caplog.text
+
+
+class InstitutionCluster(Cluster):
+    """Lets those with a token list SiloAgents in one namespace."""
+
+    async def create(self, obj: Object) -> Object:
+        spec = obj["spec"]
+        if obj["kind"] == "TokenReview":
+            return obj | {"status": {"authenticated": True, "user": {"username": spec["token"]}}}
+        about = spec["resourceAttributes"]
+        assert (about["verb"], about["resource"], about["group"]) == ("list", "siloagents", "fedsilo.io")
+        return obj | {"status": {"allowed": spec["user"] == "staff" and about["namespace"] == "silo-north"}}
+
+
+@pytest.fixture
+def house() -> Store:
+    """The caches of an institution's own silo controller, and one Silo that is elsewhere."""
+    found, snapshot = Store(), hospital()
+    for silo in snapshot.silos:
+        cached(found, SILO_KIND, silo)
+    elsewhere: Any = {"metadata": {"namespace": "silo-far", "name": "far"}, "spec": {"remote": {}}}
+    cached(found, SILO_KIND, elsewhere)
+    for agent in snapshot.agents:
+        cached(found, SILO_AGENT, agent)
+    return found
+
+
+async def test_an_institution_sees_its_own_silo_and_no_other(house: Store) -> None:
+    async with (
+        institution_dashboard(InstitutionCluster(), house, 0, None) as port,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/api/silo") as response,
+    ):
+        found = await response.json()
+    assert [silo["name"] for silo in found["silos"]] == ["north"]
+    assert found["count"] == 4
+    assert found["waiting"] == ["atlas-north-1a2b3c4d"]
+
+
+async def test_who_may_list_siloagents_sees_the_institution(
+    house: Store, certificate: tuple[Path, ssl.SSLContext]
+) -> None:
+    folder, trust = certificate
+    async with (
+        institution_dashboard(InstitutionCluster(), house, 0, folder) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        for token, status in (("staff", 200), ("guest", 403)):
+            headers = {"Authorization": f"Bearer {token}"}
+            address = f"https://127.0.0.1:{port}/api/silo"
+            async with session.get(address, ssl=trust, headers=headers) as response:
+                assert response.status == status
+
+
+async def test_a_change_of_an_agent_wakes_the_institutions_page(house: Store) -> None:
+    source = InstitutionSource(house)
+    waiting = asyncio.ensure_future(source.feed.newer(source.feed.version, 5))
+    await asyncio.sleep(0)
+    agent: Any = hospital().agents[1]
+    cached(house, SILO_AGENT, agent | {"status": agent["status"] | {"phase": "Failed"}}, version=2)
+    assert await waiting
+    phases = {one["metadata"]["name"]: one["status"]["phase"] for one in source.snapshot().agents}
+    assert phases["digits-north-1a2b3c4d"] == "Failed"
