@@ -1,0 +1,1 @@
+"""A sample of the campaign of kills."""

@@ -1,0 +1,104 @@
+"""Runs trials: a warmed process to fork from, the template of a run, and what the undisturbed one leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedsilo.errors import FedsiloError
+from fedsilo.local.child_processes import ForkServerClient
+from fedsilo.local.workdir import Workdir
+from tests.faults.manifests import federation, write_data
+from tests.faults.outcome import Violation
+from tests.paths import ROOT
+from tests.recovery.moment import drawn
+from tests.recovery.trial import Ended, Trial
+
+VICTIMS: Mapping[str, Sequence[str]] = {"gateway": ["gateway"], "hub": ["gateway", "aggregator"]}
+"""What is killed -> its processes, which die together."""
+
+METHOD = "fedphp"
+"""It keeps private state, and models of the silos' own."""
+
+PORT = 1
+"""Of the aggregator in the template."""
+
+
+class Laboratory:
+    """Tries kills one after the other; a context manager that leaves no process.
+
+    :param directory: for the runs; each is removed unless its kills had an effect that they must not have.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        # Modules of the tests are imported in what is forked.
+        os.environ["PYTHONPATH"] = str(ROOT)
+        self._directory = directory
+        self._server = ForkServerClient("recovery")
+        self._undisturbed: Ended | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        write_data(directory)
+        self._template = directory / "template"
+        Workdir(self._template).write_inputs(federation(METHOD, directory), str(uuid.uuid4()), PORT)
+        self._server.is_ready(seconds=120.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+
+    @property
+    def undisturbed(self) -> Ended:
+        """The run in which nothing is killed."""
+        if self._undisturbed is None:
+            self._undisturbed = Trial(self._server, self._template, self._directory / "undisturbed").run()
+            if self._undisturbed.left is None:
+                raise Violation(f"the undisturbed run: {self._undisturbed.trouble} ({self._directory})")
+        return self._undisturbed
+
+    def attempt(self, victim: str, seed: int) -> Ended:
+        """A run whose victim is killed at moments that the seed draws.
+
+        :raises Violation: when it leaves anything else than the undisturbed one, with its directory, which stays.
+        """
+        expected, directory = self.undisturbed, self._directory / f"{victim}-{seed}"
+        kills = drawn(seed, expected.passed)
+        trial = Trial(self._server, self._template, directory, VICTIMS[victim], kills)
+        try:
+            ended = trial.run()
+            require_same(ended, expected)
+        except (Violation, FedsiloError) as error:
+            raise Violation(f"{error} ({directory})") from error
+        require_no_traceback(trial.workdir)
+        shutil.rmtree(directory)
+        return ended
+
+
+def require_same(ended: Ended, expected: Ended) -> None:
+    """Return if a run has left what the undisturbed one has, byte for byte.
+
+    :raises Violation: naming the first difference.
+    """
+    if ended.left is None or expected.left is None:
+        raise Violation(ended.trouble)
+    for name, value in expected.left.items():
+        if ended.left.get(name) != value:
+            raise Violation(f"{name}: {ended.left.get(name)} and not {value}")
+
+
+def require_no_traceback(workdir: Workdir) -> None:
+    """Return if no process has met with a defect.
+
+    :raises Violation: naming its log.
+    """
+    for log in sorted(workdir.logs.glob("*.log")):
+        if "Traceback" in log.read_text(errors="replace"):
+            raise Violation(f"{log}: a traceback")

@@ -1,0 +1,145 @@
+"""One federation of real processes, whose silos reach the hub by its gateway, from its start to its end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsilo.local.child_processes import ForkServerClient
+from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
+from fedsilo.local.workdir import Workdir
+from tests.faults.manifests import SILOS
+from tests.faults.outcome import Snapshot, snapshot
+from tests.faults.proxy import Proxy
+from tests.operator_fakes.served import ServedCluster
+from tests.ports import free_port
+from tests.recovery.hub import HubSite, lead, populate
+from tests.recovery.moment import Kill
+from tests.recovery.supervisor import POLL_SECONDS, Part, Supervisor
+
+GATEWAY = "fedsilo_operator.gateway.__main__"
+
+PATIENCE_SECONDS = 90.0
+"""Time after which a run hangs; on an idle machine one takes some seconds."""
+
+LAST_TASK_SECONDS = 10.0
+"""Time that guards and trainers get to end after the aggregator."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended.
+
+    :ivar left: what it has left; None where it did not come to its end.
+    :ivar trouble: why it did not.
+    :ivar passed: bytes between silos and hub.
+    :ivar killed: how many processes were killed.
+    """
+
+    left: Snapshot | None
+    trouble: str
+    passed: int
+    killed: int
+    seconds: float
+
+
+@dataclass
+class Trial:
+    """Runs a federation in a directory of its own.
+
+    :param template: a run's directory, as it is before its processes start.
+    :param victims: names of the processes that are killed, together.
+    """
+
+    server: ForkServerClient
+    template: Path
+    directory: Path
+    victims: Sequence[str] = ()
+    kills: Sequence[Kill] = ()
+    _due: float | None = None
+    _up_again: float | None = None
+    _killed: int = 0
+
+    def run(self) -> Ended:
+        """The whole run; no process is left behind."""
+        self.directory.mkdir(parents=True)
+        shutil.copytree(self.template, self.workdir.root)
+        with ServedCluster(self.directory / "kubeconfig") as cluster:
+            site, port = HubSite(self.directory / "gateway"), free_port()
+            cluster.ask(lambda held: populate(held, self.workdir, SILOS, port))
+            proxy = Proxy(site.port)
+            for silo in SILOS:
+                lead(self.workdir, silo, proxy.port, site.ca)
+            environment = {"KUBECONFIG": str(cluster.kubeconfig)}
+            gateway = Part("gateway", GATEWAY, site.arguments(proxy.port), environment, endless=True)
+            supervisor = Supervisor(self.server, self.workdir.logs, [*self._job(port), gateway])
+            began = time.monotonic()
+            try:
+                trouble = self._supervise(supervisor, proxy)
+            finally:
+                supervisor.end()
+                proxy.close()
+            seconds = time.monotonic() - began
+        return Ended(
+            None if trouble else snapshot(self.workdir), trouble, proxy.passed, self._killed, seconds
+        )
+
+    @property
+    def workdir(self) -> Workdir:
+        return Workdir(self.directory / "run")
+
+    def _job(self, port: int) -> list[Part]:
+        secrets, aggregator = self.workdir.secrets, self.workdir.aggregator
+        arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator)]
+        arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
+        arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
+        parts = [Part("aggregator", AGGREGATOR, arguments)]
+        for silo in SILOS:
+            volume = self.workdir.volume(silo)
+            for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
+                documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]
+                key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
+                parts.append(
+                    Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])
+                )
+        return parts
+
+    def _supervise(self, supervisor: Supervisor, proxy: Proxy) -> str:
+        """Keep everything running until the job is over, but for what is killed; why it did not come to its end."""
+        kills, until, last = list(self.kills), time.monotonic() + PATIENCE_SECONDS, None
+        aggregator = supervisor.parts["aggregator"]
+        ending = [part for part in supervisor.parts.values() if not part.endless]
+        while time.monotonic() < until:
+            supervisor.step()
+            self._kill_what_is_due(supervisor, kills, proxy.passed)
+            if hopeless := next((part for part in supervisor.parts.values() if part.hopeless), None):
+                return f"{hopeless.name} ends again and again, see its log"
+            if failed := next((part for part in ending if part.code not in (None, 0)), None):
+                return f"{failed.name} ended with exit code {failed.code}, see its log"
+            if all(part.code == 0 for part in ending):
+                return ""
+            if aggregator.code is not None:
+                last = last or time.monotonic() + LAST_TASK_SECONDS
+                if time.monotonic() > last:
+                    return "guards and trainers have not ended after the aggregator"
+            time.sleep(POLL_SECONDS)
+        return f"did not end within {PATIENCE_SECONDS:g} s"
+
+    def _kill_what_is_due(self, supervisor: Supervisor, kills: list[Kill], passed: int) -> None:
+        """Kill at the moments, one after the other: what is down already cannot be killed again."""
+        now, victims = time.monotonic(), [supervisor.parts[name] for name in self.victims]
+        if self._up_again is not None:
+            if now >= self._up_again:
+                self._up_again = None
+                for part in victims:
+                    part.down = False
+        elif kills and passed >= kills[0].passed:
+            self._due = now + kills[0].delay if self._due is None else self._due
+            if now >= self._due:
+                self._due, self._up_again = None, now + kills.pop(0).down
+                for part in victims:
+                    part.down = True
+                    self._killed += supervisor.kill(part.name)
