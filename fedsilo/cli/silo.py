@@ -6,6 +6,11 @@ import argparse
 from importlib import import_module
 
 QUESTIONS = {
+    "join": "make a silo's directory and key, and register the key with an invitation",
+    "serve": "follow the hub, and run guards and trainers on this machine",
+    "status": "show a silo's jobs, what waits for a person, and whether the hub is reached",
+    "approve": "approve a job, or list the jobs that wait for it",
+    "refuse": "refuse a job",
     "receipts": "list what left a silo for a job, from its verified audit log",
 }
 """Command -> its help; the module of the same name in `fedsilo.cli.institution` implements it."""

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fedsilo.json_files import read_json, write_json
+from fedsilo.json_files import write_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient
 from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.outcome import is_dismissed, report_lost_trainer
 from fedsilo.local.progress import RunProgress
-from fedsilo.silo.volume import Volume
-from fedsilo.wire import FINISH
 
 POLL_SECONDS = 0.1
 """Time between two checks of the processes and the aggregator's status."""
@@ -87,30 +86,12 @@ class Supervision:
         silo, _, role = process.name.partition(" ")
         volume = self.progress.workdir.volume(silo)
         # Job code can end its process with 0, too, as if there were nothing left to do.
-        early = role == "trainer" and process.exit_code == 0 and not _is_dismissed(volume)
+        early = role == "trainer" and process.exit_code == 0 and not is_dismissed(volume)
         if process.exit_code == 0 and not early:
             return
-        failed = volume.drop / "failed.json"
-        if role == "trainer" and not failed.exists():
-            write_json(failed, {"reason": "TrainerLost", "message": _last_words(process)})
+        if role == "trainer":
+            report_lost_trainer(process, volume)
         self.progress.note(
             f"{process.name}: ended with exit code {process.exit_code}{' too early' if early else ''}; "
             f"see {process.log_file}"
         )
-
-
-def _is_dismissed(volume: Volume) -> bool:
-    """Whether the silo's guard has said that the job is over."""
-    task = read_json(volume.task)
-    return isinstance(task, dict) and task.get("step") == FINISH
-
-
-def _last_words(trainer: ChildProcess) -> str:
-    """What is reported of a trainer that has ended for good."""
-    if trainer.exit_code == 0:
-        return (
-            "the trainer ended with exit code 0 before the job was over; its loader, model or method must not end "
-            "the process, see its log"
-        )
-    crashed = f"crashed {trainer.crashes} times, last" if trainer.crashes > 1 else "ended"
-    return f"the trainer {crashed} with exit code {trainer.exit_code}; see its log"

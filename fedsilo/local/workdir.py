@@ -27,10 +27,11 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import make_directory, make_own_directory, publish, remove, temporary_file, write_durably
+from fedsilo.durable import make_directory, make_own_directory, publish, temporary_file, write_durably
 from fedsilo.errors import WorkdirConflict
 from fedsilo.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.outcome import clear_outcome
 from fedsilo.locking import NAME as LOCK_FILE
 from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
@@ -154,7 +155,7 @@ class Workdir:
             volume = self.volume(silo.metadata.name)
             volume.prepare()
             volume.guard.chmod(0o700)
-            _clear_outcome(volume)
+            clear_outcome(volume)
             public_key = _key(volume.guard / "key.pem").verify_key.to_text()
             trust = TrustBundle(
                 url=f"https://127.0.0.1:{port}",
@@ -181,16 +182,6 @@ class Workdir:
                 with temporary_file(self.root) as (file, temporary):
                     shutil.copyfile(self.aggregator / name, temporary)
                     publish(file, temporary, self.root / name)
-
-
-def _clear_outcome(volume: Volume) -> None:
-    """Remove what says that an earlier run is over: failures are tried again, and its `finish` task no longer holds.
-
-    Otherwise guard or trainer, whichever starts first, would take it for current.
-    """
-    for path in (volume.task, *volume.drop.rglob("failed.json")):
-        if os.path.lexists(path):
-            remove(path)
 
 
 def _key(path: Path) -> SigningKey:

@@ -20,6 +20,7 @@ from fedsilo.api.text import comma_separated
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
+from fedsilo.silo.installed import is_installed
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def objections(
     found = (
         *_trust(agent, silo),
         *_policy(agent, silo, now),
-        *_image(silo, proposal.trainer_image),
+        *_image(agent, silo, proposal.trainer_image),
         *_dataset(agent, silo),
         *_decision(agent, silo, proposal, has_begun),
     )
@@ -126,10 +127,15 @@ def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[Objec
         yield ObjectionReason.POLICY_REFUSED, text
 
 
-def _image(silo: Silo, trainer_image: str) -> Iterator[tuple[ObjectionReason, str]]:
-    """An image's digest is its content (OCI image specification), so the registry it comes from does not matter."""
+def _image(agent: SiloAgent, silo: Silo, trainer_image: str) -> Iterator[tuple[ObjectionReason, str]]:
+    """An image's digest is its content (OCI image specification), so the registry it comes from does not matter.
+
+    Where the institution runs what it has installed, the policy is about the image that the job names, if it does.
+    """
     allowed = silo.spec.policy.trainer_images
-    if allowed is None:
+    if is_installed(trainer_image):
+        trainer_image = agent.spec.job.spec.agents.image or ""
+    if allowed is None or not trainer_image:
         return
     digest = trainer_image.partition("@")[2]
     if digest and digest in {image.partition("@")[2] for image in allowed}:
@@ -192,7 +198,10 @@ def _pending(agent: SiloAgent, silo: Silo, proposal: Proposal) -> str:
             ", and what was approved is another proposal: the aggregator's address, authority or key, or an image, "
             "differs"
         )
-    command = f"kubectl fedsilo approve {agent.metadata.name} -n {agent.metadata.namespace}"
+    if is_installed(proposal.guard_image):
+        command = f"fedsilo silo approve --dir DIR {agent.metadata.name}"
+    else:
+        command = f"kubectl fedsilo approve {agent.metadata.name} -n {agent.metadata.namespace}"
     entry = (
         f"job {proposal.uid} with specDigest {proposal.spec_digest} and proposal {proposal_digest(proposal)}"
     )

@@ -17,6 +17,7 @@ from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.silo import policy
+from fedsilo.silo.installed import is_installed
 
 
 def frozen_spec(agent: Object) -> FederatedJobSpec:
@@ -102,6 +103,8 @@ def _proposed(proposal: Proposal) -> dict[str, str]:
 
 
 def _image(image: str) -> str:
+    if is_installed(image):
+        return f"{image} (what is installed here runs, in place of images)"
     return image if "@" in image else f"{image} (a tag: what it names may change later)"
 
 

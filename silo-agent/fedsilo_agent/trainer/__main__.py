@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.trainer.isolation import isolate
+from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
 
 if TYPE_CHECKING:
     from fedsilo.silo.runner import TaskRunner
@@ -48,6 +48,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--hide", type=Path, action="append", default=[], help="with --isolate: one more directory not to see"
     )
+    parser.add_argument(
+        "--home",
+        type=Path,
+        help="with --isolate: directory to see read-only, with no other volume than one's own",
+    )
+    parser.add_argument(
+        "--require-isolation", action="store_true", help="end where --isolate is not permitted"
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
     add_log_arguments(parser)
     parser.add_argument("--version", action="version", version=version())
@@ -59,9 +67,12 @@ def _run(args: argparse.Namespace) -> None:
     volume = Volume(args.volume)
     volume.prepare_trainer()
     hidden = [volume.guard, volume.audit, *args.hide]
-    isolation = isolate(hidden, volume.inbox) if args.isolate else "isolated by the cluster"
+    home = Home(args.home, volume.root.parent.parent, volume.root) if args.home else None
+    isolation = isolate(hidden, volume.inbox, home) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
+    if args.require_isolation and isolation != ISOLATED:
+        raise _not_isolated(volume, isolation)
     mailbox, runner = _mailbox_and_runner(args, volume)
     from fedsilo.silo.personal import PersonalModel
     from fedsilo_agent.trainer.loop import Trainer
@@ -74,6 +85,18 @@ def _run(args: argparse.Namespace) -> None:
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise
+
+
+def _not_isolated(volume: Volume, found: str) -> PolicyRefused:
+    """Report to the guard that no code of a job runs here."""
+    from fedsilo_agent.trainer.mailbox import Mailbox
+
+    refusal = PolicyRefused(
+        f"trainer: {found}; permit this user network and mount namespaces (sysctl user.max_user_namespaces, and none "
+        "of RestrictNamespaces in its unit), since code of a job must not run next to data with a network"
+    )
+    Mailbox(volume, ()).give_up(refusal.reason, str(refusal))
+    return refusal
 
 
 def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:

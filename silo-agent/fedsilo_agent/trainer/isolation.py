@@ -10,7 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+ISOLATED = "no network, guard's directory hidden"
+"""What `isolate` says when it has done all that it should."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -21,7 +25,21 @@ CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, LAST_CAP = 1, 2, 40
 CAPABILITY_VERSION = 0x20080522
 
 
-def isolate(hidden: Sequence[Path], fixed: Path) -> str:
+@dataclass(frozen=True)
+class Home:
+    """The directory of an institution's silo, as one of its trainers sees it: read-only, but for its own volume.
+
+    :param root: the directory, with the institution's policy and perhaps its data.
+    :param volumes: directory in it with the volumes of all jobs, of which the trainer sees its own.
+    :param volume: its own.
+    """
+
+    root: Path
+    volumes: Path
+    volume: Path
+
+
+def isolate(hidden: Sequence[Path], fixed: Path, home: Home | None = None) -> str:
     """Enter empty namespaces and give up the rights to leave them; returns a description of what was achieved.
 
     Must run before the process has a second thread: a user namespace cannot be entered otherwise.
@@ -36,11 +54,15 @@ def isolate(hidden: Sequence[Path], fixed: Path) -> str:
     except (OSError, AttributeError) as error:
         return f"not isolated: this system permits no network namespace ({error})"
     try:
+        # Without this, the mounts below would appear outside too.
+        _check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
+        if home is not None:
+            _stay_in(libc, home)
         _cover(libc, hidden, fixed)
         _drop_capabilities(libc)
     except (OSError, AttributeError) as error:
         return f"no network; the guard's directory is not hidden ({error})"
-    return "no network, guard's directory hidden"
+    return ISOLATED
 
 
 def _unshare(libc: ctypes.CDLL) -> None:
@@ -54,14 +76,34 @@ def _unshare(libc: ctypes.CDLL) -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
+def _stay_in(libc: ctypes.CDLL, home: Home) -> None:
+    own = os.open(home.volume, os.O_PATH | os.O_DIRECTORY)
+    try:
+        _fix(libc, home.root)
+        name = os.fsencode(home.volumes)
+        _check(libc.mount(b"none", name, b"tmpfs", 0, b"size=4k"), f"mount over {home.volumes}")
+        home.volume.mkdir(parents=True)
+        source, target = f"/proc/self/fd/{own}".encode(), os.fsencode(home.volume)
+        _check(libc.mount(source, target, None, MS_BIND, None), f"mount {home.volume}")
+        _check(libc.mount(None, name, None, MS_REMOUNT | MS_BIND | MS_RDONLY, None), f"mount {home.volumes}")
+    finally:
+        os.close(own)
+    # What was the current directory lies under the mounts, where nothing is covered.
+    os.chdir(Path.cwd())
+
+
 def _cover(libc: ctypes.CDLL, hidden: Sequence[Path], fixed: Path) -> None:
-    # Without this, the mounts below would appear outside too.
-    _check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
     for path in hidden:
         _check(libc.mount(b"none", os.fsencode(path), b"tmpfs", MS_RDONLY, b"size=4k"), f"mount over {path}")
-    name = os.fsencode(fixed)
-    _check(libc.mount(name, name, None, MS_BIND, None), f"mount {fixed}")
-    _check(libc.mount(None, name, None, MS_REMOUNT | MS_BIND | MS_RDONLY, None), f"mount {fixed} read-only")
+    _fix(libc, fixed)
+
+
+def _fix(libc: ctypes.CDLL, path: Path) -> None:
+    """Make a directory read-only, with what else it was mounted with: a user namespace may not take that back."""
+    name, kept = os.fsencode(path), os.statvfs(path).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
+    _check(libc.mount(name, name, None, MS_BIND | MS_REC, None), f"mount {path}")
+    flags = MS_REMOUNT | MS_BIND | MS_RDONLY | kept
+    _check(libc.mount(None, name, None, flags, None), f"mount {path} read-only")
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fedsilo.api.loading import load
 from fedsilo.json_files import write_json
-from fedsilo.local import supervision
+from fedsilo.local import outcome, supervision
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.progress import RunProgress
@@ -144,7 +144,8 @@ def test_the_end_of_a_trainer_on_a_full_disk_is_reported_later(
             raise OSError(errno.ENOSPC, "No space left on device")
         write_json(path, document)
 
-    monkeypatch.setattr(supervision, "write_json", write)
+    for module in (supervision, outcome):
+        monkeypatch.setattr(module, "write_json", write)
     end(run, server, "north trainer", 9)
     assert failure(run) is None
     for _ in range(4):

@@ -1,0 +1,35 @@
+"""`fedsilo silo join`: make a silo's directory and key, and register the key with an invitation."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fedsilo.cli.institution.place import add_directory, directory_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The invitation, and where the silo is to be."""
+    parser.add_argument("invitation", type=Path, help="the file that the consortium's office has sent")
+    add_directory(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Join, and say what comes next; may be repeated.
+
+    :raises FedsiloError: as `fedsilo.institution.joining.join`.
+    """
+    import asyncio
+
+    from fedsilo.institution.joining import join, read_invitation_file
+
+    directory, invitation = directory_of(args), read_invitation_file(args.invitation)
+    joined = asyncio.run(join(directory, invitation))
+    print(f"silo {joined.silo} has registered its key at {invitation.hub.url}")
+    print(f"fingerprint {joined.fingerprint}")
+    print("next:")
+    print("  tell the consortium's office the fingerprint by telephone; it runs kubectl fedsilo accept")
+    verb = "list your datasets in" if joined.new_silo_file else "look once more through"
+    print(f"  {verb} {directory.silo_file}")
+    print(f"  fedsilo silo serve --dir {directory.root}")
+    return 0

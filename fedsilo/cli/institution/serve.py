@@ -1,0 +1,30 @@
+"""`fedsilo silo serve`: follow the hub, and run guards and trainers on this machine, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+
+from fedsilo.cli.institution.place import add_directory, directory_of
+from fedsilo.logs import add_log_arguments, start_logging
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The silo's directory."""
+    add_directory(parser)
+    add_log_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve; 0 after SIGTERM or SIGINT, with every process ended.
+
+    :raises FedsiloError: as `fedsilo.institution.serving.serve_until_signalled`.
+    """
+    from fedsilo.event_loop import run_event_loop
+    from fedsilo.institution.serving import serve_until_signalled
+
+    start_logging(args.log_format)
+    directory = directory_of(args)
+    member = directory.require_membership()
+    with directory.claimed():
+        run_event_loop(serve_until_signalled(directory, member))
+    return 0

@@ -1,0 +1,64 @@
+"""`fedsilo silo status`: a silo's jobs, what waits for a person, what left, and whether the hub is reached."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from fedsilo.api.observed import Object
+from fedsilo.api.text import counted
+from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.time_format import age, duration
+from fedsilo.cli.columns import columns
+from fedsilo.cli.institution.place import add_directory, directory_of
+from fedsilo.institution.overview import overview
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The silo's directory, and the form of the answer."""
+    add_directory(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it; 0 whether the silo serves or not.
+
+    :raises ManifestInvalid: when the directory is no silo's.
+    """
+    found = overview(directory_of(args))
+    print(json.dumps(found) if args.json else "\n".join(_text(found, datetime.now().astimezone())))
+    return 0
+
+
+def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    yield f"silo {found['silo']} of the hub at {found['hub']['url']}; key {found['fingerprint']}"
+    serving, contact = found["serving"], found["hub"].get("contact")
+    if serving is None:
+        yield f"nobody serves it: run fedsilo silo serve --dir {found['directory']}"
+    else:
+        yield f"process {serving['pid']} has served it for {duration(age(serving['since'], now))}"
+    if contact is not None and (serving is not None or not contact["reached"]):
+        state = "reached" if contact["reached"] else "not reached"
+        heard = contact["heard"]
+        last = f"; it answered last at {heard}" if heard and not contact["reached"] else ""
+        yield f"the hub is {state} since {contact['since']}{last}: {plain(contact['message'])}"
+    if found["fault"]:
+        yield f"what silo.yaml said before still counts: {plain(found['fault'])}"
+    yield ""
+    if not found["jobs"]:
+        yield "the hub has asked for no job"
+        return
+    yield columns([("job", "siloagent", "phase", "left", "age"), *(_row(job, now) for job in found["jobs"])])
+    for job in found["jobs"]:
+        if job["message"] and job["phase"] != "Running":
+            yield f"\n{job['name']}: {plain(job['message'])}"
+
+
+def _row(job: Object, now: datetime) -> tuple[str, ...]:
+    left = job["left"]
+    sent = f"{counted(left['updates'], 'update')}, {left['bytes']} bytes" if left else "nothing"
+    phase = f"{job['phase']} (taken back)" if job["gone"] else job["phase"]
+    return plain(job["job"]), job["name"], phase, sent, duration(age(job["since"], now))

@@ -1,0 +1,199 @@
+"""The directory of a silo on a machine without Kubernetes.
+
+silo.yaml                  the institution    datasets and policy
+approvals.yaml             its people         decisions about jobs; `fedsilo silo approve` and `refuse` write it
+private/key.pem            the signing key, mode 0600; it never leaves this directory
+private/hub.json           which silo this is, of which hub, and how the hub is found and recognised
+private/heard.json         how far the hub's word was heard, and what of the silo's the hub has
+agents/<uid>/record.json   one job's part: SiloAgent as the hub said it, the silo's decision and status
+agents/<uid>/volume/       what its guard and trainer share, with the audit log; it stays when the job is gone
+logs/                      output of guards and trainers
+serving.json               what `fedsilo silo status` shows of the process that serves
+lock                       held while a command changes the directory or serves it; its process id
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedsilo.api.silo import HubAddress
+from fedsilo.durable import make_own_directory
+from fedsilo.errors import FileDamaged, ManifestInvalid, WorkdirConflict
+from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.locking import DirectoryLock
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import SigningKey
+
+UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
+"""Identities that become names of directories: the hub chooses them."""
+
+LOCK_SECONDS = 1.0
+"""Time after which a lock that somebody holds is taken for that of a process that serves."""
+
+RESTORE = "restore the directory from a backup, or join again in an empty one with a new invitation"
+
+_HUB_FIELDS = {"silo": str, "hub": dict, "tokenDigest": str}
+
+
+@dataclass(frozen=True)
+class SiloIdentity:
+    """Which silo a directory is.
+
+    :param silo: `namespace/name`, the same at the hub and in the institution.
+    :param hub: how the hub is found and recognised.
+    :param token_digest: SHA-256 of the token of the invitation by which it joined.
+    """
+
+    silo: str
+    hub: HubAddress
+    token_digest: str
+
+
+@dataclass(frozen=True)
+class SiloDirectory:
+    """Paths of a silo's directory, and what identifies it."""
+
+    root: Path
+
+    @property
+    def silo_file(self) -> Path:
+        """Datasets and policy, which only the institution writes."""
+        return self.root / "silo.yaml"
+
+    @property
+    def approvals(self) -> Path:
+        """Decisions of people."""
+        return self.root / "approvals.yaml"
+
+    @property
+    def private(self) -> Path:
+        """What no trainer sees."""
+        return self.root / "private"
+
+    @property
+    def key_file(self) -> Path:
+        """The signing key."""
+        return self.private / "key.pem"
+
+    @property
+    def agents(self) -> Path:
+        """One directory for each job's part."""
+        return self.root / "agents"
+
+    @property
+    def logs(self) -> Path:
+        """Output of guards and trainers."""
+        return self.root / "logs"
+
+    @property
+    def serving(self) -> Path:
+        """What the process that serves says of itself."""
+        return self.root / "serving.json"
+
+    @property
+    def heard(self) -> Path:
+        """How far the hub's word was heard."""
+        return self.private / "heard.json"
+
+    def record(self, uid: str) -> Path:
+        """The record of one job's part."""
+        return self.agents / uid / "record.json"
+
+    def volume(self, uid: str) -> Volume:
+        """What guard and trainer of one job's part share."""
+        return Volume(self.agents / uid / "volume")
+
+    def prepare(self) -> None:
+        """Make what is missing of it; only its owner enters what fedsilo writes.
+
+        :raises FileDamaged: when something else has the name of one of its directories.
+        """
+        for path in (self.private, self.agents, self.logs):
+            make_own_directory(path, "remove it, or name another directory with --dir")
+            path.chmod(0o700)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the directory against every other process that would change it.
+
+        :raises WorkdirConflict: when one does.
+        """
+        try:
+            lock = DirectoryLock(self.root)
+        except OSError as error:
+            raise ManifestInvalid(
+                f"{self.root}: cannot be written ({error.strerror}); name a directory of your own with --dir"
+            ) from error
+        with lock:
+            # A command that looks whether the silo is served holds the lock for a moment.
+            until = time.monotonic() + LOCK_SECONDS
+            while not (acquired := lock.acquire()) and time.monotonic() < until:
+                time.sleep(LOCK_SECONDS / 10)
+            if not acquired:
+                raise WorkdirConflict(
+                    f"{self.root}: process {lock.holder or 'unknown'} serves this silo already; end that one first, or "
+                    "name another directory with --dir"
+                )
+            lock.write_holder(str(os.getpid()))
+            yield
+
+    def membership(self) -> SiloIdentity | None:
+        """Which silo this is; None before it has joined.
+
+        :raises FileDamaged: when `hub.json` is not as it was written.
+        """
+        found = read_with_digest(self.private / "hub.json", RESTORE, _HUB_FIELDS)
+        if found is None:
+            return None
+        try:
+            hub = HubAddress.model_validate(found["hub"])
+        except ValidationError:
+            raise FileDamaged(
+                f"{self.private / 'hub.json'}: hub is not as this version knows it; {RESTORE}"
+            ) from None
+        return SiloIdentity(found["silo"], hub, found["tokenDigest"])
+
+    def require_membership(self) -> SiloIdentity:
+        """Which silo this is.
+
+        :raises ManifestInvalid: before it has joined, or when it is another user's.
+        """
+        if self.private.is_dir() and not os.access(self.private, os.R_OK | os.X_OK):
+            raise ManifestInvalid(
+                f"{self.private}: belongs to user {self.private.stat().st_uid}; run the command as that user"
+            )
+        found = self.membership()
+        if found is None:
+            raise ManifestInvalid(
+                f"{self.root}: is no directory of a silo that has joined; run fedsilo silo join INVITATION --dir "
+                f"{self.root}, or name another directory with --dir"
+            )
+        return found
+
+    def write_membership(self, membership: SiloIdentity) -> None:
+        """Record which silo this is."""
+        hub: dict[str, Any] = membership.hub.model_dump(mode="json", by_alias=True, exclude_none=True)
+        document = {"silo": membership.silo, "hub": hub, "tokenDigest": membership.token_digest}
+        write_with_digest(self.private / "hub.json", document)
+
+    def signing_key(self) -> SigningKey:
+        """The silo's key.
+
+        :raises FileDamaged: when it is missing, or others than its owner may read it.
+        :raises Problem: `malformed` when the file holds anything else.
+        """
+        if self.key_file.exists() and (mode := self.key_file.stat().st_mode & 0o777) & 0o077:
+            raise FileDamaged(
+                f"{self.key_file}: others may read it (mode {mode:03o}); run chmod 600 {self.key_file}, and find out "
+                "who could have"
+            )
+        return SigningKey.load(self.key_file)

@@ -1,0 +1,91 @@
+"""Joining a hub: the key is made here, and its public half registered with the invitation's token.
+
+Each step may be repeated after a crash: the key that was made stays, and the hub registers it once more without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsilo.api.invitation import SiloInvitation, read_invitation
+from fedsilo.durable import make_directory
+from fedsilo.errors import ManifestInvalid, WorkdirConflict
+from fedsilo.hub.client import hub_client
+from fedsilo.institution.directory import SiloDirectory, SiloIdentity
+from fedsilo.institution.silo_file import write_template
+from fedsilo.process import version
+from fedsilo.wire import SigningKey
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a person has to know after joining.
+
+    :param fingerprint: of the key, for the consortium's office.
+    :param new_silo_file: whether `silo.yaml` was written and is to be filled in.
+    """
+
+    silo: str
+    fingerprint: str
+    new_silo_file: bool
+
+
+def read_invitation_file(path: Path) -> SiloInvitation:
+    """The invitation in a file.
+
+    :raises ManifestInvalid: when there is none, or it is not whole.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ManifestInvalid(
+            f"{path}: cannot be read ({reason}); give the file that kubectl fedsilo invite has printed"
+        ) from error
+    return read_invitation(text, str(path))
+
+
+async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
+    """Register this directory's key, which is made where there is none.
+
+    :raises WorkdirConflict: when the directory is another silo's, or is being served.
+    :raises Problem: when the hub refuses the invitation.
+    :raises Unreachable: when it cannot be asked.
+    """
+    _make(directory.root)
+    with directory.claimed():
+        _refuse_another(directory, invitation)
+        directory.prepare()
+        if not directory.key_file.exists():
+            SigningKey.generate().save(directory.key_file)
+        key = directory.signing_key()
+        async with hub_client(invitation.hub, invitation.silo, key) as hub:
+            fingerprint = await hub.enrol(invitation.token, version())
+        digest = hashlib.sha256(invitation.token.encode()).hexdigest()
+        directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest))
+        return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
+
+
+def _make(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise ManifestInvalid(f"{root}: is not a directory; name another with --dir")
+    try:
+        make_directory(root)
+    except OSError as error:
+        raise ManifestInvalid(
+            f"{root}: cannot be made ({error.strerror}); name a directory that this user may make with --dir"
+        ) from error
+
+
+def _refuse_another(directory: SiloDirectory, invitation: SiloInvitation) -> None:
+    """Refuse a directory that has joined as another silo, or another hub's."""
+    member = directory.membership()
+    if member is None:
+        return
+    if (member.silo, member.hub.key) != (invitation.silo, invitation.hub.key):
+        raise WorkdirConflict(
+            f"{directory.root}: has joined as silo {member.silo} of the hub at {member.hub.url}, and the invitation is "
+            f"for {invitation.silo} of the one at {invitation.hub.url}; name another directory with --dir"
+        )

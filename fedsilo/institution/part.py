@@ -1,0 +1,170 @@
+"""One job's part in this silo: what the hub said of it, what the silo says, and the processes that follow from both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from fedsilo.api.observed import Object, status_of, uid_of
+from fedsilo.api.silo import Silo
+from fedsilo.api.timestamps import timestamp
+from fedsilo.durable import make_own_directory, read_file
+from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
+from fedsilo.institution.directory import RESTORE, SiloDirectory
+from fedsilo.institution.processes import AgentProcesses
+from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.local.child_processes import ForkServerClient
+from fedsilo.local.outcome import clear_outcome
+from fedsilo.silo.audit_chain import FILE, AuditBroken
+from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
+from fedsilo.silo.receipts import receipts_of, stated
+from fedsilo.wire import SigningKey
+
+log = logging.getLogger("fedsilo.silo")
+
+ForkServer = Callable[[], ForkServerClient]
+"""Gives what processes are forked from, which is started only when there is something to run."""
+
+REASSESS_SECONDS = 5.0
+"""Time after which a decision is looked at again although nothing changed: a policy has dates."""
+
+_NO_PROCESSES = {GUARD: ProcessState(), TRAINER: ProcessState()}
+
+_FIELDS = {"metadata": dict, "spec": dict, "status": dict}
+
+
+def read_record(directory: SiloDirectory, uid: str) -> Object | None:
+    """What is on file about a part; None where there is nothing.
+
+    :raises FileDamaged: when it is not as it was written.
+    """
+    return read_with_digest(directory.record(uid), RESTORE, _FIELDS)
+
+
+class Part:
+    """A part as it goes on.
+
+    :ivar record: the SiloAgent as the hub said it, with the status as this silo states it, and `gone`, when the hub
+        took it back, if it did.
+    """
+
+    def __init__(self, directory: SiloDirectory, record: Object) -> None:
+        self.record = record
+        self._directory = directory
+        self._processes: AgentProcesses | None = None
+        self._files = self._read_files()
+        self._state: PartState | None = None
+        self._basis: tuple[Any, ...] = ()
+        self._receipts: tuple[int, Object | None] = (-1, None)
+
+    @property
+    def uid(self) -> str:
+        """Identity of the SiloAgent."""
+        return uid_of(self.record)
+
+    @property
+    def name(self) -> str:
+        """Name of the SiloAgent."""
+        return str(self.record["metadata"]["name"])
+
+    @property
+    def gone(self) -> bool:
+        """Whether the hub asks for it no more."""
+        return "gone" in self.record
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of guard and trainer."""
+        return self._processes.pids if self._processes is not None else {}
+
+    @property
+    def wants_processes(self) -> bool:
+        """Whether guard or trainer are to run."""
+        return self._state is not None and bool(self._state.wanted) and not self.gone
+
+    def hear(self, suspended: bool | None) -> None:
+        """Take what the hub says now: whether it is to be suspended; None when it asks for this part no more.
+
+        Whatever else the hub says later of a part has no effect, since the silo has decided on what was said first.
+        The volume with the audit log stays: it is the institution's.
+        """
+        if suspended is None:
+            self._write(self.record | {"gone": self.record.get("gone") or timestamp(datetime.now(UTC))})
+        else:
+            record = {name: value for name, value in self.record.items() if name != "gone"}
+            self._write(record | {"spec": record["spec"] | {"suspend": suspended}})
+
+    def step(self, silo: Silo, generation: int, key: SigningKey, clock: float, server: ForkServer) -> None:
+        """Decide, write down what was decided, and start or end what follows from it.
+
+        :param generation: another number whenever the Silo is another.
+        :param clock: seconds, of a clock that only goes forward.
+        """
+        if self.gone:
+            self.end()
+            return
+        states = _NO_PROCESSES if self._processes is None else self._processes.states()
+        basis = (generation, self.record["spec"], tuple(states.items()), int(clock / REASSESS_SECONDS))
+        if self._state is None or basis != self._basis:
+            if self._processes is not None and self._basis[:1] != basis[:1]:
+                self._processes.write_policy(present_policy(silo))
+            self._state = assess(self.record, silo, states, self._files, key, datetime.now(UTC))
+            self._basis = basis
+        if self._state.wanted and self._processes is None:
+            self._processes = self._begin(self._state, silo, server)
+        self._state_status(self._state.status)
+        if self._processes is not None:
+            self._processes.supervise(self._state.wanted)
+
+    def end(self) -> None:
+        """End guard and trainer, if they run."""
+        if self._processes is not None:
+            self._processes.end()
+
+    def _begin(self, state: PartState, silo: Silo, server: ForkServer) -> AgentProcesses:
+        """What it takes to start guard and trainer: the configuration is on the disk before anything relies on it."""
+        assert state.agent is not None
+        volume = self._directory.volume(self.uid)
+        volume.prepare()
+        limit = state.agent.spec.job.spec.backoff_limit
+        label = f"{self.name}-{self.uid[:8]}"
+        processes = AgentProcesses(self._directory, label, self.uid, limit, server())
+        if self._files is None:
+            self._files = configuration(state.agent, silo)
+        if TRAINER in state.wanted:
+            clear_outcome(volume)
+        processes.write_configuration(self._files, present_policy(silo))
+        return processes
+
+    def _read_files(self) -> dict[str, str] | None:
+        """The configuration as the guard began with it."""
+        volume = self._directory.volume(self.uid)
+        found = {name: read_file(volume.guard / name, RESTORE) for name in (AGENT_FILE, SILO_FILE)}
+        return {name: text.decode() for name, text in found.items() if text} if all(found.values()) else None
+
+    def _state_status(self, status: Object) -> None:
+        receipts = self._read_receipts()
+        wanted = status | ({"receipts": receipts} if receipts is not None else {})
+        if wanted != status_of(self.record):
+            self._write(self.record | {"status": wanted})
+
+    def _read_receipts(self) -> Object | None:
+        """What has left, as the hub is told; read again when the audit log has grown."""
+        volume = self._directory.volume(self.uid)
+        path = volume.audit / FILE
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._receipts[0]:
+            try:
+                self._receipts = (size, stated(receipts_of(volume.root)) if size else None)
+            except AuditBroken as broken:
+                log.error("%s: %s", self.name, broken)  # the guard refuses every task, and says so
+                self._receipts = (size, self._receipts[1])
+        return self._receipts[1]
+
+    def _write(self, record: Object) -> None:
+        if record != self.record or not self._directory.record(self.uid).exists():
+            make_own_directory(self._directory.record(self.uid).parent)
+            write_with_digest(self._directory.record(self.uid), record)
+            self.record = record

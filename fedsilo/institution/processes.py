@@ -1,0 +1,126 @@
+"""Guard and trainer of one job's part: forked, started again after a crash, and ended when the silo says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedsilo.durable import make_own_directory, write_durably
+from fedsilo.institution.assess import GUARD, TRAINER, ProcessState
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
+from fedsilo.local.outcome import is_dismissed, report_lost_trainer
+from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE
+
+PROGRAMS = {GUARD: "fedsilo_agent.guard.__main__", TRAINER: "fedsilo_agent.trainer.__main__"}
+"""The programs, by name: their packages depend on this one."""
+
+LAST_WORDS_SECONDS = 30.0
+"""Time in which a trainer may end by itself once its guard is done: it may have a model of its own to write."""
+
+
+class AgentProcesses:
+    """Guard and trainer of one part, as far as they are wanted.
+
+    :param label: name of their logs.
+    :param uid: of the SiloAgent.
+    :param backoff_limit: crashes of each after which it is given up.
+    """
+
+    def __init__(
+        self, directory: SiloDirectory, label: str, uid: str, backoff_limit: int, server: ForkServerClient
+    ) -> None:
+        self._directory, self._uid, self._server = directory, uid, server
+        self._volume = directory.volume(uid)
+        self._children = {
+            role: ChildProcess(
+                server,
+                f"{label} {role}",
+                PROGRAMS[role],
+                arguments,
+                directory.logs / f"{label}-{role}.log",
+                backoff_limit,
+            )
+            for role, arguments in ((GUARD, self._guard()), (TRAINER, self._trainer()))
+        }
+        self._guard_done: float | None = None
+        self._lost_reported = False
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of those that run."""
+        return {child.name: child.pid for child in self._children.values() if child.pid is not None}
+
+    def states(self) -> dict[str, ProcessState]:
+        """What is known of both."""
+        return {role: self._state(role) for role in self._children}
+
+    def supervise(self, wanted: frozenset[str]) -> None:
+        """Start, start again or end, as far as each is wanted."""
+        unwanted = [child for role, child in self._children.items() if role not in wanted and not child.ended]
+        running = [child for child in unwanted if child.pid is not None]
+        if running:
+            end_all(running, self._server)
+            for child in running:
+                # Ended on request, it can be started again.
+                child.pid = child.exit_code = None
+        for role in wanted:
+            self._children[role].supervise()
+        if self._state(TRAINER).failed and not self._lost_reported:
+            report_lost_trainer(self._children[TRAINER], self._volume)
+            self._lost_reported = True
+        self._give_up_waiting()
+
+    def end(self) -> None:
+        """End both at once, for good or until they are wanted again."""
+        self.supervise(frozenset())
+
+    def write_configuration(self, files: Mapping[str, str], policy: Mapping[str, str]) -> None:
+        """Write what guard and trainer read: for the guard where no trainer sees it, and a copy for the trainer."""
+        self._volume.prepare()
+        for directory in (self._volume.guard, self._volume.root):
+            for name, text in files.items():
+                write_durably(directory / name, text.encode())
+        self.write_policy(policy)
+
+    def write_policy(self, policy: Mapping[str, str]) -> None:
+        """Tell the guard the policy as it is now."""
+        make_own_directory(self._present.parent)
+        content = policy[SILO_FILE].encode()
+        if not self._present.exists() or self._present.read_bytes() != content:
+            write_durably(self._present, content)
+
+    @property
+    def _present(self) -> Path:
+        return self._volume.guard / "present" / SILO_FILE
+
+    def _state(self, role: str) -> ProcessState:
+        child = self._children[role]
+        early = role == TRAINER and child.exit_code == 0 and not is_dismissed(self._volume)
+        return ProcessState(child.pid is not None, child.exit_code, child.crashes, early)
+
+    def _give_up_waiting(self) -> None:
+        """End a trainer that goes on although its guard is done."""
+        trainer = self._children[TRAINER]
+        if self._children[GUARD].exit_code != 0 or trainer.pid is None:
+            self._guard_done = None
+        elif self._guard_done is None:
+            self._guard_done = time.monotonic()
+        elif time.monotonic() - self._guard_done > LAST_WORDS_SECONDS:
+            end_all([trainer], self._server)
+            trainer.pid, trainer.exit_code = None, 0
+
+    def _guard(self) -> list[str]:
+        key = str(self._directory.key_file)
+        return [*self._documents(self._volume.guard), "--key", key, "--policy", str(self._present)]
+
+    def _trainer(self) -> list[str]:
+        root, private, logs = self._directory.root, self._directory.private, self._directory.logs
+        isolation = ["--isolate", "--require-isolation", "--home", str(root)]
+        hidden = [f"--hide={path}" for path in (private, logs)]
+        return [*self._documents(self._volume.root), "--data-root", str(root), *isolation, *hidden]
+
+    def _documents(self, directory: Path) -> Sequence[str]:
+        documents = ["--agent", str(directory / AGENT_FILE), "--silo", str(directory / SILO_FILE)]
+        return [*documents, "--volume", str(self._volume.root)]

@@ -1,0 +1,183 @@
+"""A silo that serves: it follows its hub, says what it decides, and looks after guards and trainers until told to stop.
+
+Two things go on beside each other in one process: the hub is followed (`fedsilo.hub.following`), and every moment what
+is to be done here is done. Neither waits for the other, so that a hub that is gone holds up nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from datetime import UTC, datetime
+from typing import Any, Never
+
+from fedsilo.api.observed import Object
+from fedsilo.api.timestamps import timestamp
+from fedsilo.hub.client import hub_client
+from fedsilo.hub.contact import Contact
+from fedsilo.hub.following import Following, Membership
+from fedsilo.hub.mirror import Mirror
+from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
+from fedsilo.institution.executor import Executor
+from fedsilo.institution.silo_file import WatchedSilo
+from fedsilo.json_files import read_with_digest, write_json, write_with_digest
+from fedsilo.local.disk_space import DiskSpace
+from fedsilo.process import version
+from fedsilo.silo.offer import offers, sign_offer
+from fedsilo.wire import SigningKey
+
+log = logging.getLogger("fedsilo.silo")
+
+BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
+"""Time between two looks at processes and files: while guards and trainers run, and else."""
+
+_HEARD = {"version": int}
+
+
+async def serve_until_signalled(directory: SiloDirectory, member: SiloIdentity) -> None:
+    """Serve until SIGTERM or SIGINT; whatever was started has ended then.
+
+    :raises FedsiloError: when the directory or `silo.yaml` is not as it must be.
+    """
+    work = asyncio.ensure_future(_serve(directory, member))
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled.set)
+    told = asyncio.ensure_future(signalled.wait())
+    await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    work.cancel()
+    try:
+        await work
+    except asyncio.CancelledError:
+        log.info("silo %s serves no more", member.silo)
+
+
+async def _serve(directory: SiloDirectory, member: SiloIdentity) -> Never:
+    key = directory.signing_key()
+    directory.prepare()
+    watched = WatchedSilo(directory, member.silo, key.verify_key.to_text())
+    executor = Executor(directory, watched, key)
+    heard = read_with_digest(directory.heard, RESTORE, _HEARD) or {"version": 0}
+    async with hub_client(member.hub, member.silo, key) as hub:
+        house = House(directory, executor, watched, key, heard)
+        me = Membership(key.verify_key.fingerprint, None, version())
+        following = house.following = Following(hub, house, me, Mirror(member.silo, heard["version"]))
+        log.info("silo %s serves from %s; key %s", member.silo, directory.root, me.fingerprint)
+        tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(house.work())]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            executor.end()
+    raise AssertionError("endless tasks have ended")
+
+
+class House:
+    """What the hub's word meets here.
+
+    :ivar following: the other side; set before either begins.
+    """
+
+    following: Following
+
+    def __init__(
+        self,
+        directory: SiloDirectory,
+        executor: Executor,
+        watched: WatchedSilo,
+        key: SigningKey,
+        heard: dict[str, Any],
+    ) -> None:
+        self._directory, self._executor, self._watched, self._key = directory, executor, watched, key
+        self._heard = heard
+        self._space = DiskSpace(directory.root, log.warning)
+        self._stated: dict[str, tuple[str, Object]] = {}
+        self._shown: Object = {}
+        self._began = timestamp(datetime.now(UTC))
+
+    async def told(self, mirror: Mirror) -> None:
+        """See `fedsilo.hub.following.Institution`."""
+        while not self._space.attempt(lambda: self._follow(mirror)):
+            await asyncio.sleep(IDLE_SECONDS)
+
+    async def enrolled(self) -> None:
+        """See `fedsilo.hub.following.Institution`; here only `fedsilo silo join` has a token."""
+        raise AssertionError("a silo that serves has no token")
+
+    async def contact(self, contact: Contact) -> None:  # noqa: ARG002 (the following has it, too)
+        """See `fedsilo.hub.following.Institution`."""
+        self._space.attempt(self._show)
+
+    async def work(self) -> Never:
+        """Decide, start, end and say what there is to say, again and again."""
+        while True:
+            if not self._space.attempt(self._step):
+                await asyncio.sleep(IDLE_SECONDS)
+            await asyncio.sleep(BUSY_SECONDS if self._executor.busy else IDLE_SECONDS)
+
+    def _follow(self, mirror: Mirror) -> bool:
+        if mirror.version != self._heard["version"]:
+            self._heard = self._heard | {"version": mirror.version}
+            write_with_digest(self._directory.heard, self._heard)
+        self._executor.follow(mirror.wanted().values())
+        return True
+
+    def _step(self) -> bool:
+        self._executor.step()
+        self._state()
+        self._offer()
+        self._show()
+        return True
+
+    def _state(self) -> None:
+        """Tell the hub what has changed; only what is on the disk is told."""
+        statuses = self._executor.statuses()
+        for uid, (name, status) in statuses.items():
+            if self._stated.get(uid) != (name, status):
+                self.following.reports.state(name, uid, status)
+                self.following.wake()
+        names = {name for name, _ in statuses.values()}
+        for name in self.following.reports.agents() - names:
+            self.following.reports.forget(name)
+        self._stated = statuses
+
+    def _offer(self) -> None:
+        silo, public_key = self._executor.silo, self._key.verify_key.to_text()
+        stated: Object = self._heard.get("offer") or {}
+        if not offers(stated, silo, public_key):
+            stated = sign_offer(silo, datetime.now(UTC), self._key)
+            self._heard = self._heard | {"offer": stated}
+            write_with_digest(self._directory.heard, self._heard)
+            self.following.wake()
+        self.following.reports.publish(stated)
+
+    def _show(self) -> None:
+        """Leave what `fedsilo silo status` shows of this process."""
+        shown = {
+            "pid": os.getpid(),
+            "since": self._began,
+            "hub": _contact(self.following.contact),
+            "fault": self._watched.fault,
+            "processes": self._executor.pids(),
+        }
+        if shown != self._shown:
+            write_json(self._directory.serving, shown)
+            self._shown = shown
+
+
+def _contact(contact: Contact | None) -> Object | None:
+    if contact is None:
+        return None
+    return {
+        "reached": contact.reached,
+        "reason": str(contact.reason),
+        "message": contact.message,
+        "since": timestamp(contact.since),
+        "heard": None if contact.heard is None else timestamp(contact.heard),
+    }

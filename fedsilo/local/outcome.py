@@ -1,0 +1,48 @@
+"""How guard and trainer of a volume ended: what is left of that for the other one, and what a new start removes."""
+
+from __future__ import annotations
+
+import os
+
+from fedsilo.durable import remove
+from fedsilo.json_files import read_json, write_json
+from fedsilo.local.child_processes import ChildProcess
+from fedsilo.silo.volume import Volume
+from fedsilo.wire import FINISH
+
+
+def clear_outcome(volume: Volume) -> None:
+    """Remove what says that an earlier run is over: failures are tried again, and its `finish` task no longer holds.
+
+    Otherwise guard or trainer, whichever starts first, would take it for current.
+    """
+    for path in (volume.task, *volume.drop.rglob("failed.json")):
+        if os.path.lexists(path):
+            remove(path)
+
+
+def report_lost_trainer(trainer: ChildProcess, volume: Volume) -> None:
+    """Leave in the drop why a trainer that has ended for good will not answer, unless it has left that itself.
+
+    So its guard reports that instead of keeping silent until the round's deadline.
+    """
+    failed = volume.drop / "failed.json"
+    if not failed.exists():
+        write_json(failed, {"reason": "TrainerLost", "message": _last_words(trainer)})
+
+
+def is_dismissed(volume: Volume) -> bool:
+    """Whether the silo's guard has said that the job is over."""
+    task = read_json(volume.task)
+    return isinstance(task, dict) and task.get("step") == FINISH
+
+
+def _last_words(trainer: ChildProcess) -> str:
+    """What is reported of a trainer that has ended for good."""
+    if trainer.exit_code == 0:
+        return (
+            "the trainer ended with exit code 0 before the job was over; its loader, model or method must not end "
+            "the process, see its log"
+        )
+    crashed = f"crashed {trainer.crashes} times, last" if trainer.crashes > 1 else "ended"
+    return f"the trainer {crashed} with exit code {trainer.exit_code}; see its log"
