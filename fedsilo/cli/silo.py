@@ -11,6 +11,7 @@ QUESTIONS = {
     "status": "show a silo's jobs, what waits for a person, and whether the hub is reached",
     "approve": "approve a job, or list the jobs that wait for it",
     "refuse": "refuse a job",
+    "dashboard": "serve the silo's page on this machine: what waits, what runs, what has left",
     "receipts": "list what left a silo for a job, from its verified audit log",
 }
 """Command -> its help; the module of the same name in `fedsilo.cli.institution` implements it."""

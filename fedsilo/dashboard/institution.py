@@ -32,7 +32,7 @@ class InstitutionSnapshot:
 
     :param place: where the silo runs: the institution's own cluster, or a machine without Kubernetes.
     :param silos: Silos of this institution.
-    :param agents: their SiloAgents.
+    :param agents: their SiloAgents; `gone` is the time at which the hub took one back that stays on record here.
     :param receipts: uid of a SiloAgent -> its receipts as its audit log has them now (`fedsilo.api.receipts`), where
         that can be read; else the page has what the agent's status says.
     :param directory: of `fedsilo silo serve`.
@@ -121,6 +121,7 @@ def _unless_malformed(snapshot: InstitutionSnapshot, agent: Object) -> Document:
             "rounds": None,
             "created": None,
             "since": None,
+            "gone": None,
             "message": "It is not as this version knows SiloAgents; the silo controller says more in its log.",
             "decision": None,
             "leaves": None,
@@ -134,8 +135,8 @@ def _unless_malformed(snapshot: InstitutionSnapshot, agent: Object) -> Document:
 
 def _agent(snapshot: InstitutionSnapshot, agent: Object) -> Document:
     status, job = status_of(agent), agent["spec"]["job"]
-    phase = str(status.get("phase") or AgentPhase.PENDING)
-    waits = phase == AgentPhase.APPROVAL_PENDING
+    phase, gone = str(status.get("phase") or AgentPhase.PENDING), agent.get("gone")
+    waits = phase == AgentPhase.APPROVAL_PENDING and gone is None
     proposal = status.get("proposal") or {}
     images = {name: proposal.get(f"{name}Image") for name in ("trainer", "guard")}
     times = [item["lastTransitionTime"] for item in status.get("conditions") or ()]
@@ -148,6 +149,7 @@ def _agent(snapshot: InstitutionSnapshot, agent: Object) -> Document:
         "rounds": job["spec"]["training"]["rounds"],
         "created": agent["metadata"].get("creationTimestamp"),
         "since": max(times, default=None),
+        "gone": gone,
         "message": str(status.get("message") or ""),
         "decision": _decision(status.get("decision")),
         "leaves": contract(job["spec"], None) if waits else None,
@@ -213,8 +215,8 @@ def _receipts(snapshot: InstitutionSnapshot, agent: Object) -> Document | None:
 
 
 def _rank(row: Document) -> int:
-    state = row["state"]
-    return _ORDER.index(state) if state in _ORDER else len(_ORDER) + (state in _ENDED)
+    state, over = row["state"], row["state"] in _ENDED or row["gone"] is not None
+    return _ORDER.index(state) if state in _ORDER and not over else len(_ORDER) + over
 
 
 def _name(silo: Object) -> tuple[str, str]:

@@ -56,7 +56,7 @@ function agents(view) {
       key: agent.name,
       cells: [
         [h("b", null, agent.job || agent.name), h("span", { class: "quiet" }, ` ${agent.name}`)],
-        badge(agent.state, agent.tone), time(agent.since),
+        [badge(agent.state, agent.tone), agent.gone && [" taken back by the hub ", time(agent.gone)]], time(agent.since),
         agent.method && `${agent.method}, ${plural(agent.rounds, "round")}`, decided(agent.decision), agent.message,
       ],
     }))),

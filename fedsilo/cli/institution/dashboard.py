@@ -1,0 +1,39 @@
+"""`fedsilo silo dashboard`: the institution's own page, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from fedsilo.cli.institution.place import add_directory, directory_of
+from fedsilo.errors import ManifestInvalid
+from fedsilo.institution.directory import SiloDirectory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The silo's directory, and the page's port."""
+    add_directory(parser)
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted.
+
+    :raises ManifestInvalid: when the directory is no silo's, or the port is taken.
+    """
+    directory = directory_of(args)
+    try:
+        asyncio.run(_serve(directory, args.port))
+    except (OSError, OverflowError) as error:
+        raise ManifestInvalid(
+            f"--port {args.port}: cannot be served ({error}); name another, or none"
+        ) from error
+    return 0
+
+
+async def _serve(directory: SiloDirectory, port: int) -> None:
+    from fedsilo.institution.dashboard import institution_page
+
+    async with institution_page(directory, port) as address:
+        print(f"dashboard {address}", flush=True)
+        await asyncio.Event().wait()

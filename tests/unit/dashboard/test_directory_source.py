@@ -1,0 +1,135 @@
+"""The page of an institution without Kubernetes: what it says of a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.api.silo import HubAddress
+from fedsilo.dashboard.institution import institution
+from fedsilo.errors import ManifestInvalid
+from fedsilo.institution.dashboard import DirectorySource
+from fedsilo.institution.directory import SiloDirectory, SiloIdentity
+from fedsilo.institution.silo_file import write_template
+from fedsilo.json_files import write_json, write_with_digest
+from fedsilo.wire import SigningKey
+from fedsilo_agent.guard.audit import AuditLog
+from tests.unit.agent.test_report import departed
+from tests.unit.dashboard.institutions import agent
+from tests.unit.dashboard.snapshots import Calendar
+
+KEY = SigningKey.from_seed(b"k" * 32)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> SiloDirectory:
+    """Of a silo that has joined."""
+    found = SiloDirectory(tmp_path / "house")
+    found.root.mkdir()
+    found.prepare()
+    KEY.save(found.key_file)
+    hub = HubAddress(url="https://hub.example", key=KEY.verify_key.to_text())
+    found.write_membership(SiloIdentity("silo-north/north", hub, "ab" * 32))
+    write_template(found, "silo-north/north")
+    return found
+
+
+def put(directory: SiloDirectory, name: str, phase: str, **more: Any) -> str:
+    """A job's part; its uid."""
+    record = agent(name, phase, Calendar(), 5) | more
+    uid = str(record["metadata"]["uid"])
+    directory.record(uid).parent.mkdir()
+    write_with_digest(directory.record(uid), record)
+    return uid
+
+
+def shown(source: DirectorySource) -> Any:
+    source.look()
+    return institution(source.feed.take())
+
+
+def conditions(source: DirectorySource) -> dict[str, str]:
+    (silo,) = shown(source)["silos"]
+    return {item["type"]: item["reason"] for item in silo["conditions"]}
+
+
+def test_it_says_that_nobody_serves_and_what_the_file_lacks(directory: SiloDirectory) -> None:
+    source = DirectorySource(directory)
+    assert conditions(source) == {"Served": "NotServed", "SiloFileRead": "ManifestInvalid"}
+    text = directory.silo_file.read_text()
+    whole = text.replace("datasets: []", "datasets: [{name: digits, loader: 'sklearn:digits'}]")
+    directory.silo_file.write_text(whole)
+    assert conditions(source) == {"Served": "NotServed"}
+    (silo,) = shown(source)["silos"]
+    assert (silo["datasets"], silo["manualApproval"], silo["hub"]) == (
+        ["digits"],
+        True,
+        "https://hub.example",
+    )
+    assert silo["fingerprint"] == KEY.verify_key.fingerprint
+
+
+def test_the_hubs_silence_is_told_with_its_reason(directory: SiloDirectory) -> None:
+    contact = {
+        "reached": False,
+        "reason": "HubUnreachable",
+        "message": "hub.example does not answer.",
+        "since": "2026-11-21T12:00:00Z",
+        "heard": None,
+    }
+    said = {"pid": 7, "since": "2026-11-21T11:00:00Z", "processes": {}, "fault": "", "hub": contact}
+    write_json(directory.serving, said)
+    with directory.claimed():
+        found = conditions(DirectorySource(directory))
+    assert (found["Served"], found["HubReached"]) == ("Served", "HubUnreachable")
+
+
+def test_a_question_comes_with_the_command_of_the_directory_unless_it_was_taken_back(
+    directory: SiloDirectory,
+) -> None:
+    put(directory, "atlas", "ApprovalPending")
+    put(directory, "old", "ApprovalPending", gone="2026-11-21T12:00:00Z")
+    found = shown(DirectorySource(directory))
+    assert [(row["job"], row["gone"] is None) for row in found["agents"]] == [
+        ("research/atlas", True),
+        ("research/old", False),
+    ]
+    assert found["waiting"] == ["atlas-north-1a2b3c4d"]
+    assert found["agents"][0]["approve"] == (
+        f"fedsilo silo approve atlas-north-1a2b3c4d --dir {directory.root}"
+    )
+
+
+def test_what_has_left_is_what_the_audit_log_says_now(directory: SiloDirectory) -> None:
+    uid = put(directory, "digits", "Running")
+    source = DirectorySource(directory)
+    assert shown(source)["agents"][0]["receipts"] is None
+    log = AuditLog(directory.volume(uid).audit)
+    version = source.feed.version
+    for round in (1, 2):
+        departed(log, round)
+        receipts = shown(source)["agents"][0]["receipts"]
+        assert (receipts["live"], receipts["updates"]) == (True, round)
+    assert source.feed.version == version + 2
+    assert shown(source)["left"] == {"updates": 2, "bytes": 400}
+    assert source.feed.version == version + 2, "nothing has changed"
+
+
+def test_a_log_that_was_changed_gives_no_receipts_and_hides_nothing_else(
+    directory: SiloDirectory,
+) -> None:
+    uid = put(directory, "digits", "Running")
+    departed(AuditLog(directory.volume(uid).audit), 1)
+    path = directory.volume(uid).audit / "log.jsonl"
+    path.write_text(path.read_text().replace('"bytes": 200', '"bytes": 201'))
+    source = DirectorySource(directory)
+    row = shown(source)["agents"][0]
+    assert (row["job"], row["receipts"]) == ("research/digits", None)
+    assert conditions(source)["AuditLogWhole"] == "AuditBroken"
+
+
+def test_a_directory_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestInvalid, match="no directory of a silo that has joined"):
+        DirectorySource(SiloDirectory(tmp_path))
