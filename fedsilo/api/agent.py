@@ -63,15 +63,27 @@ class FrozenJob(Fields):
 class TrustBundle(Fields):
     """How the silo recognises the aggregator, and which key the aggregator expects from the silo."""
 
-    url: Url = Field(description="Address of the aggregator.")
+    url: Url = Field(description="Address of the aggregator, or of the gateway that forwards to it.")
     address: IpAddress | None = Field(
         default=None, description="Address that the URL's host has inside the cluster; looked up when null."
     )
-    ca_certificate: Certificate = Field(
-        max_length=65536, description="Authority that signed the aggregator's certificate, in PEM."
+    ca_certificate: Certificate | None = Field(
+        default=None,
+        max_length=65536,
+        description="Authority that signed the certificate of that address, in PEM; the system's when null, which only "
+        "a gateway may have.",
     )
     task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
     public_key: PublicKey = Field(description="Key of this silo as the aggregator knows it.")
+
+
+class GatewayRoute(Fields):
+    """How the hub's gateway reaches the aggregator for a silo outside of the cluster."""
+
+    url: Url = Field(description="Address of the aggregator.")
+    ca_certificate: Certificate = Field(
+        max_length=65536, description="Authority that signed the aggregator's certificate, in PEM."
+    )
 
 
 class SiloAgentSpec(Fields):
@@ -80,6 +92,10 @@ class SiloAgentSpec(Fields):
     job: FrozenJob = Field(description="The job as it was when the agent was made.")
     silo: ObjectRef = Field(description="The silo.")
     trust: TrustBundle = Field(description="How both sides authenticate each other.")
+    route: GatewayRoute | None = Field(
+        default=None,
+        description="Of a remote silo: where the gateway forwards its requests; the silo is not told.",
+    )
     suspend: Flag = Field(
         default=False,
         description="No pods: until all silos have admitted the job, and while it is suspended.",
@@ -93,11 +109,13 @@ class Proposal(Fields):
     name: ResourceName = Field(description="Name of the job.")
     uid: Text = Field(min_length=1, description="Identity of the job.")
     spec_digest: Sha256 = Field(description="SHA-256 of the canonical spec.")
-    url: Url = Field(description="Address of the aggregator.")
+    url: Url = Field(description="Address of the aggregator, or of the gateway that forwards to it.")
     address: IpAddress | None = Field(
         default=None, description="Address that the URL's host has inside the cluster."
     )
-    authority: Sha256 = Field(description="SHA-256 of `caCertificate`, as it is written.")
+    authority: Sha256 | None = Field(
+        default=None, description="SHA-256 of `caCertificate`, as it is written; null for the system's."
+    )
     task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
     trainer_image: Image = Field(description="Image of the trainer, whoever named it.")
     guard_image: Image = Field(description="Image of the guard, whoever named it.")

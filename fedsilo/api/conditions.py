@@ -20,6 +20,8 @@ class ConditionType(StrEnum):
     # Silo and SiloAgent
     READY = "Ready"
     FINISHED = "Finished"
+    CONNECTED = "Connected"
+    """Of a remote Silo, and of its SiloAgents: whether its institution was heard of a short time ago."""
 
 
 UNVERIFIED = "Unverified"

@@ -84,7 +84,9 @@ RESOURCES: Final = (
         (
             Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
             Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+            Column("Connected", '.status.conditions[?(@.type=="Connected")].status'),
             AGE,
+            Column("Seen", ".status.lastSeen", "date", wide=True),
             Column("Key", ".status.publicKey", wide=True),
         ),
     ),
@@ -99,6 +101,7 @@ RESOURCES: Final = (
             Column("Silo", ".spec.silo.name"),
             AGE,
             Column("Job namespace", ".spec.job.namespace", wide=True),
+            Column("Connected", '.status.conditions[?(@.type=="Connected")].status', wide=True),
             Column("Message", ".status.message", wide=True),
         ),
     ),

@@ -21,11 +21,16 @@ def propose(spec: SiloAgentSpec, trainer_image: str, guard_image: str) -> Propos
         spec_digest=job.spec_digest,
         url=trust.url,
         address=trust.address,
-        authority=hashlib.sha256(trust.ca_certificate.encode()).hexdigest(),
+        authority=authority_digest(trust.ca_certificate),
         task_key=trust.task_key,
         trainer_image=trainer_image,
         guard_image=guard_image,
     )
+
+
+def authority_digest(certificate: str | None) -> str | None:
+    """By what a proposal names an authority in PEM; None for those of the system."""
+    return None if certificate is None else hashlib.sha256(certificate.encode()).hexdigest()
 
 
 def proposal_digest(proposal: Proposal) -> str:

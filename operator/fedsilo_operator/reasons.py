@@ -79,6 +79,8 @@ class Reason(StrEnum):
     INVITED = "Invited"
     ENROLMENT_PENDING = "EnrolmentPending"
     REVOKED = "Revoked"
+    SEEN = "Seen"
+    NOT_SEEN = "NotSeen"
     LEFT = "Left"
 
 

@@ -95,7 +95,7 @@ def _proposed(proposal: Proposal) -> dict[str, str]:
     address = f" at {proposal.address}" if proposal.address else ""
     return {
         "aggregator": f"{proposal.url}{address}",
-        "authority": proposal.authority,
+        "authority": proposal.authority or "those of the system",
         "task key": proposal.task_key,
         "trainer": _image(proposal.trainer_image),
         "guard": _image(proposal.guard_image),

@@ -27,6 +27,7 @@ from fedsilo_operator.gateway.forwarding import Route
 from fedsilo_operator.gateway.registration import Registration, closed
 from fedsilo_operator.gateway.writing import MANAGER, write_status
 from fedsilo_operator.institution import remote_of
+from fedsilo_operator.job.gateway import ROUTE
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Kind, Ref, is_deleted, ref_of, silo_of
 
 log = logging.getLogger("fedsilo.gateway")
@@ -107,10 +108,9 @@ class Hub:
             return None
         for agent in self._cache.select(SILO_AGENT, namespace=namespace, labels={JOB_UID: job}):
             spec = agent["spec"]
-            if silo_of(agent) == ref and spec["job"]["uid"] == job:
-                trust = spec["trust"]
-                key = VerifyKey.from_text(trust["publicKey"])
-                return Route(trust["url"], trust["caCertificate"], key, closed(observed))
+            if silo_of(agent) == ref and spec["job"]["uid"] == job and ROUTE in spec:
+                key = VerifyKey.from_text(spec["trust"]["publicKey"])
+                return Route(spec[ROUTE]["url"], spec[ROUTE]["caCertificate"], key, closed(observed))
         return None
 
     def agents(self, silo: Ref, after: str) -> Told | None:
@@ -119,7 +119,7 @@ class Hub:
         :param after: revision that the silo has. Another gateway may have told it, one that knows more than this one.
         """
         found = [
-            {"name": ref_of(agent).name, "uid": uid_of(agent), "spec": agent["spec"]}
+            {"name": ref_of(agent).name, "uid": uid_of(agent), "spec": _told(agent["spec"])}
             for agent in self._cache.select(SILO_AGENT, namespace=silo.namespace)
             if silo_of(agent) == silo and not is_deleted(agent)
         ]
@@ -201,3 +201,8 @@ class Hub:
             await write_status(self._cluster, kind, obj, status, manager)
         except ClusterError as error:
             raise Problem("unreachable", f"{kind} {ref_of(obj)} cannot be written now: {error}") from error
+
+
+def _told(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a silo is told of its agent: nothing of what is behind the gateway."""
+    return {name: value for name, value in spec.items() if name != ROUTE}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, uid_of
+from fedsilo_operator.job.gateway import ROUTE, route_of, through
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.job.trust import bundle
@@ -29,13 +30,18 @@ def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[A
             yield from _suspension(state, silo.agent, suspend)
         elif silo.agent is not None:
             yield from _distrusted(state, silo.agent)
-        elif silo.exists and silo.public_key is not None and reachable:
+        elif silo.exists and silo.public_key is not None and reachable and _has_way(silo):
             frozen = frozen or _freeze(state, job, settings)
             yield Apply(_agent(state, frozen, silo, suspend), failure_group=str(silo.ref))
     wanted = {silo.ref for silo in state.participants}
     for ref, agent in state.agents.items():
         if ref not in wanted and not is_deleted(agent):
             yield Delete(SILO_AGENT, ref_of(agent), uid_of(agent), failure_group=str(ref))
+
+
+def _has_way(silo: Participant) -> bool:
+    """Whether it is known how the silo reaches the aggregator."""
+    return not silo.remote or silo.gateway is not None
 
 
 def suspended(state: JobState) -> Iterator[Action]:
@@ -63,7 +69,7 @@ def _suspension(state: JobState, agent: Object, suspend: bool) -> Iterator[Actio
     """All fields that the operator owns in an agent, as they were first written, and whether it is suspended."""
     if is_deleted(agent) or bool(agent["spec"].get("suspend", False)) == suspend:
         return
-    frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust")}
+    frozen = {name: agent["spec"][name] for name in ("job", "silo", "trust", ROUTE) if name in agent["spec"]}
     silo = Ref(frozen["silo"]["namespace"], frozen["silo"]["name"])
     wanted = _object(state, silo, frozen | {"suspend": suspend}, uid=uid_of(agent))
     yield Apply(wanted, failure_group=str(silo))
@@ -88,10 +94,12 @@ def _freeze(state: JobState, job: FederatedJob, settings: Settings) -> _Frozen:
 
 
 def _agent(state: JobState, frozen: _Frozen, silo: Participant, suspend: bool) -> Object:
+    trust = frozen.trust if silo.gateway is None else through(silo.gateway, frozen.trust)
     spec = {
         "job": frozen.job,
         "silo": {"namespace": silo.ref.namespace, "name": silo.ref.name},
-        "trust": {**frozen.trust, "publicKey": silo.public_key},
+        "trust": {**trust, "publicKey": silo.public_key},
+        **({} if silo.gateway is None else {ROUTE: route_of(frozen.trust)}),
         "suspend": suspend,
     }
     return _object(state, silo.ref, spec)

@@ -1,4 +1,4 @@
-"""What blocks a job before its start: silos that are missing, too few, ambiguous, or without a key or signed offer."""
+"""What blocks a job before its start: silos missing, too few, ambiguous, or without key, gateway or signed offer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import hindrance_of, offer_doubt
+from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.participants import public_key
 from fedsilo_operator.messages import joined
@@ -26,6 +28,7 @@ def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Di
         or _silos_missing(job, named, existing)
         or _silos_ambiguous(named)
         or _keys_missing([existing[ref] for ref in named if public_key(existing[ref]) is None])
+        or _gateway_missing([existing[ref] for ref in named])
         or _offers_doubted([existing[ref] for ref in named])
     )
 
@@ -87,6 +90,18 @@ def _keyless(silo: Object) -> str:
     if hindrance is None:
         return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
     return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {hindrance}"
+
+
+def _gateway_missing(silos: Sequence[Object]) -> Diagnosis | None:
+    """Remote silos that could not reach the aggregator, since no gateway has said where it is."""
+    names = [str(ref_of(silo)) for silo in silos if remote_of(silo) is not None and gateway_of(silo) is None]
+    if not names:
+        return None
+    text = (
+        f"No gateway has written its address into status.hub of Silo {joined(names, ', ')}, so the job waits; install"
+        " the gateway (the chart's gateway.url)."
+    )
+    return Diagnosis(Reason.SILO_NOT_READY, text)
 
 
 def _offers_doubted(silos: Sequence[Object]) -> Diagnosis | None:

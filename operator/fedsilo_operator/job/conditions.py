@@ -86,9 +86,12 @@ def _admission(state: JobState) -> Condition:
         firm = min(objections, key=lambda one: _AWAITED.get(one.reason, -1))
         message = joined([one.message for one in objections])
         return Condition(ConditionType.ADMITTED, "False", firm.reason, message)
-    undecided = [str(silo.ref) for silo in state.candidates if not silo.admitted]
-    whom = f"the decision of {joined(undecided, ', ')}" if undecided else "Silos"
-    return Condition(ConditionType.ADMITTED, "False", Reason.ADMITTING, f"Waiting for {whom}.")
+    awaited = [silo for silo in state.candidates if not silo.admitted]
+    whom = f"the decision of {joined([str(silo.ref) for silo in awaited], ', ')}" if awaited else "Silos"
+    unheard = [silo.unheard.about(f"Silo {silo.ref}") for silo in awaited if silo.unheard is not None]
+    reason = unheard[0].reason if unheard else Reason.ADMITTING
+    message = joined([f"Waiting for {whom}.", *(one.message for one in unheard)])
+    return Condition(ConditionType.ADMITTED, "False", reason, message)
 
 
 def _admitted(starters: Sequence[Participant], left_out: Sequence[Participant]) -> Condition:
@@ -105,12 +108,17 @@ def _silos_ready(state: JobState) -> Condition:
     silos = state.participants
     failed = [f"Silo {silo.ref} failed: {silo.failure}" for silo in silos if silo.failure is not None]
     waiting = [silo.not_ready.about(f"Silo {silo.ref}") for silo in silos if silo.not_ready is not None]
-    if not failed and not waiting:
+    unheard = [
+        silo.unheard.about(f"Silo {silo.ref}")
+        for silo in silos
+        if silo.unheard is not None and silo.failure is None
+    ]
+    if not failed and not waiting and not unheard:
         text = f"The agents of {counted(len(silos), 'silo')} run."
         return Condition(ConditionType.SILOS_READY, "True", Reason.RUNNING, text)
-    problems = [found.reason for found in waiting if found.reason != Reason.STARTING]
+    problems = [found.reason for found in (*waiting, *unheard) if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
-    message = joined(failed + [found.message for found in waiting])
+    message = joined(failed + [found.message for found in (*waiting, *unheard)])
     return Condition(ConditionType.SILOS_READY, "False", reason, message)
 
 

@@ -7,7 +7,6 @@ operator wrote into the agent.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +17,15 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, status_of, uid_of
+from fedsilo.api.proposal import authority_digest
 from fedsilo.api.silo import Offer
 from fedsilo.errors import Problem
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
+from fedsilo_operator.institution import registered_keys, remote_of
+from fedsilo_operator.job.gateway import gateway_of, through
 from fedsilo_operator.job.trust import Trust, bundle
-from fedsilo_operator.objects import Ref, ref_of
+from fedsilo_operator.objects import ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import Settings
 
@@ -36,9 +38,11 @@ class Question:
     """What the silos of a job are asked, with the fields of a proposal as a status has them.
 
     :param fields: those that are the same in every silo.
+    :param bundle: the trust bundle of a silo that reaches the aggregator itself.
     """
 
     fields: Mapping[str, str]
+    bundle: Mapping[str, str]
 
     @classmethod
     def of(cls, trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Question:
@@ -53,16 +57,22 @@ class Question:
             "name": job_ref.name,
             "uid": uid_of(observed),
             "specDigest": spec_digest(job),
-            "url": given["url"],
-            "authority": hashlib.sha256(given["caCertificate"].encode()).hexdigest(),
             "taskKey": given["taskKey"],
         }
-        return cls(fields | ({"address": given["address"]} if "address" in given else {}))
+        return cls(fields, given)
 
-    def differences(self, proposal: Mapping[str, object]) -> list[str]:
-        """Fields in which a proposal is not this question."""
+    def differences(self, proposal: Mapping[str, object], silo: Object) -> list[str]:
+        """Fields in which a proposal is not what this silo was asked."""
+        gateway = gateway_of(silo)
+        way = self.bundle if gateway is None else through(gateway, self.bundle)
+        asked = {
+            **self.fields,
+            "url": way["url"],
+            "address": way.get("address"),
+            "authority": authority_digest(way.get("caCertificate")),
+        }
         found = {name: value for name, value in proposal.items() if name not in _CHOSEN_BY_SILO}
-        return sorted(name for name in {*found, *self.fields} if found.get(name) != self.fields.get(name))
+        return sorted(name for name in {*found, *asked} if found.get(name) != asked.get(name))
 
 
 def doubt(question: Question, agent: Object, silo: Object, public_key: str) -> Diagnosis | None:
@@ -77,20 +87,20 @@ def doubt(question: Question, agent: Object, silo: Object, public_key: str) -> D
         decision = _read(json.dumps(stated, sort_keys=True), public_key)
     except Problem as problem:
         return _diagnosis(_place(agent), problem)
-    wrong = _wrong(question, decision, agent, ref_of(silo))
+    wrong = _wrong(question, decision, agent, silo)
     return None if wrong is None else Diagnosis(Reason.TRUST_BROKEN, f"{_place(agent)} {wrong}.")
 
 
-def _wrong(question: Question, decision: Decision, agent: Object, silo: Ref) -> str | None:
+def _wrong(question: Question, decision: Decision, agent: Object, silo: Object) -> str | None:
     """What is wrong with a decision whose signature holds."""
     proposal = status_of(agent).get("proposal") or {}
     digest = canonical_digest(proposal)
-    if decision.silo != str(silo):
-        return f"is that of silo {decision.silo}, not of {silo}; find out who wrote it"
+    if decision.silo != str(ref_of(silo)):
+        return f"is that of silo {decision.silo}, not of {ref_of(silo)}; find out who wrote it"
     if decision.proposal != digest:
         said, found = decision.proposal[:12], digest[:12]
         return f"is about proposal {said}, and status.proposal is {found}; find out who changed it"
-    if differing := question.differences(proposal):
+    if differing := question.differences(proposal, silo):
         names = ", ".join(differing)
         return (
             f"is about another {names} than the operator wrote into the agent; find out who changed it, delete the"
@@ -119,12 +129,24 @@ def offer_doubt(silo: Object, public_key: str) -> Diagnosis | None:
     if stated is None:
         text = f"Silo {ref} has not signed its offer, and the job waits until it has. {hindrance}"
         return Diagnosis(Reason.SILO_NOT_READY, text)
+    if _of_earlier_key(stated, silo, public_key):
+        text = f"Silo {ref} has a new key, and has not signed its offer with it yet; it is about to do it."
+        return Diagnosis(Reason.KEY_PENDING, text)
     try:
         _read_offer(json.dumps(stated, sort_keys=True), str(ref), public_key)
     except Problem as problem:
         where = f"Silo {ref}: the signed offer in status.offer"
         return _diagnosis(where, problem)
     return None
+
+
+def _of_earlier_key(offer: Object, silo: Object, public_key: str) -> bool:
+    """Whether a remote silo has signed the offer with a key that it has replaced since."""
+    try:
+        keys = registered_keys(silo) if remote_of(silo) is not None else ()
+    except Problem:
+        return False
+    return public_key in keys and any(offer.get("publicKey") == key for key in keys[: keys.index(public_key)])
 
 
 def hindrance_of(silo: Object) -> str | None:

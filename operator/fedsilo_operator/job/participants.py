@@ -9,7 +9,9 @@ from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import Question, doubt
+from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of
@@ -34,6 +36,9 @@ class Participant:
     :param ready: whether the agent runs, or has run to its end.
     :param failure: why the agent has failed, if it has.
     :param not_ready: what the job waits for where the agent neither runs nor has failed.
+    :param unheard: since when nothing was heard of a remote silo, if nothing is.
+    :param remote: whether the institution is outside of the cluster.
+    :param gateway: URL and authority of the gateway by which a remote silo reaches the aggregator, once it is known.
     :param phase: as the agent reports it.
     :param message: a note about the silo, for people.
     """
@@ -49,6 +54,9 @@ class Participant:
     ready: bool
     failure: str | None
     not_ready: Diagnosis | None
+    unheard: Diagnosis | None
+    remote: bool
+    gateway: Mapping[str, str] | None
     phase: str
     message: str
 
@@ -70,7 +78,7 @@ def candidates(
     seen: JobObservation,
     job: FederatedJob,
     named: Sequence[Ref],
-    distrusted: Mapping[Ref, str],
+    distrusted: Mapping[Ref, Diagnosis],
     question: Question | None,
 ) -> tuple[Participant, ...]:
     """The silos in question; after the start those that the job started with, whatever became of them.
@@ -80,7 +88,6 @@ def candidates(
     :param question: what an admission must be the answer to; None once the job has started.
     """
     existing = {ref_of(silo): silo for silo in seen.silos}
-    problems = {ref: Diagnosis(Reason.TRUST_BROKEN, text) for ref, text in distrusted.items()}
     rejections = {found.ref: found.diagnosis for found in seen.rejections if found.kind == SILO_AGENT}
     if seen.has_started:
         keys = _keys_of_the_start(seen, job, existing)
@@ -92,9 +99,11 @@ def candidates(
             ref,
             key,
             seen.agents.get(ref),
-            problems.get(ref) or rejections.get(Ref(ref.namespace, agent_name(job_ref, uid, ref))),
+            existing.get(ref),
+            distrusted.get(ref) or rejections.get(Ref(ref.namespace, agent_name(job_ref, uid, ref))),
             _doubt(question, seen.agents.get(ref), existing.get(ref), key),
-            exists=ref in existing,
+            trusted=ref not in distrusted,
+            settled=seen.has_started,
         )
         for ref, key in keys
     )
@@ -138,29 +147,37 @@ def _participant(
     ref: Ref,
     public_key: str | None,
     agent: Object | None,
+    silo: Object | None,
     problem: Diagnosis | None,
     doubt: Diagnosis | None,
     *,
-    exists: bool,
+    trusted: bool,
+    settled: bool,
 ) -> Participant:
     """The participant as its agent's status describes it.
 
+    :param silo: the Silo as observed; None where it is gone.
     :param problem: why the operator may not make or change the agent, or does not trust it.
     :param doubt: why the admission that the status claims does not count.
+    :param settled: whether the job has started.
     """
-    trusted = problem is None or problem.reason != Reason.TRUST_BROKEN
+    exists = silo is not None
     refusal = _refusal(agent)
     admitted = trusted and doubt is None and claims_admission(agent)
     objection = problem or doubt
     refused_for_good = refusal is not None and refusal.reason != Reason.APPROVAL_PENDING
     ready = problem is None and _runs_or_ran(agent)
-    failed = condition(agent or {}, ConditionType.FAILED)
-    failure = str(failed["message"]) if failed and failed["status"] == "True" else None
+    failure = _failure(agent, silo if settled else None)
+    unheard = _unheard(silo, agent)
     phase, message = reported(agent)
     if objection is not None:
         message = objection.message
     elif not exists and not ready and failure is None:
         message = _SILO_GONE
+    elif failure is not None:
+        message = failure
+    elif unheard is not None:
+        message = unheard.message
     elif public_key is None:
         message = "The silo has published no key yet."
     return Participant(
@@ -175,9 +192,34 @@ def _participant(
         ready=ready,
         failure=failure,
         not_ready=None if ready or failure is not None else problem or _not_ready(agent, public_key, exists),
+        unheard=unheard,
+        remote=remote_of(silo) is not None,
+        gateway=gateway_of(silo),
         phase=phase,
         message=message,
     )
+
+
+def _failure(agent: Object | None, silo: Object | None) -> str | None:
+    """Why the silo's part is over before its end: its agent failed, or its institution takes part no more.
+
+    :param silo: None where it is no matter what became of the Silo.
+    """
+    failed = condition(agent or {}, ConditionType.FAILED)
+    if failed is not None and failed["status"] == "True":
+        return str(failed["message"])
+    if remote_of(silo) is None or (agent is not None and holds(agent, ConditionType.FINISHED)):
+        return None
+    found = condition(silo or {}, ConditionType.READY)
+    return str(found["message"]) if found and found["reason"] in (Reason.LEFT, Reason.REVOKED) else None
+
+
+def _unheard(silo: Object | None, agent: Object | None) -> Diagnosis | None:
+    """Since when nothing was heard of a silo whose part is not over, if nothing is."""
+    found = condition(silo or {}, ConditionType.CONNECTED)
+    if found is None or found["status"] == "True" or (agent and holds(agent, ConditionType.FINISHED)):
+        return None
+    return Diagnosis(found["reason"], found["message"])
 
 
 def _refusal(agent: Object | None) -> Diagnosis | None:

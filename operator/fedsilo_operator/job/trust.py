@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
+from fedsilo_operator.institution import remote_of
+from fedsilo_operator.job.gateway import ROUTE, gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
 from fedsilo_operator.names import MASTER_KEY
@@ -29,14 +31,14 @@ class Trust:
     :param record: what the agents were given at the start; None before it, and where the record is lost.
     :param address: cluster IP that the agents were given, or will be.
     :param service_address: cluster IP of the Service as it is.
-    :param distrusted: by silo, what its agent has that the operator did not write.
+    :param distrusted: by silo, what its agent has that the operator would not write.
     :param replaced_master: what is wrong when the operator's master key is not the one behind the record.
     """
 
     record: Mapping[str, str] | None = None
     address: str | None = None
     service_address: str | None = None
-    distrusted: Mapping[Ref, str] = field(default_factory=dict)
+    distrusted: Mapping[Ref, Diagnosis] = field(default_factory=dict)
     replaced_master: Diagnosis | None = None
 
 
@@ -52,16 +54,16 @@ def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> T
     else:
         address = service_address if job.spec.aggregator.url is None else None
         expected = {"url": url_of(job), "taskKey": key, "address": address}
+    silos = {ref_of(silo): silo for silo in seen.silos}
+    doubts = {
+        ref: _distrust(agent, silos.get(ref), expected, settled=seen.has_started)
+        for ref, agent in seen.agents.items()
+    }
     return Trust(
         record=record,
         address=_address(record, service_address, seen.agents),
         service_address=service_address,
-        distrusted={
-            ref: _forgery(agent, name, wanted)
-            for ref, agent in seen.agents.items()
-            for name, wanted in expected.items()
-            if wanted is not None and agent["spec"]["trust"].get(name) != wanted
-        },
+        distrusted={ref: doubt for ref, doubt in doubts.items() if doubt is not None},
         replaced_master=None if record is None else _replaced_master(record["taskKey"], key, settings),
     )
 
@@ -111,10 +113,39 @@ def _replaced_master(recorded: str, present: str, settings: Settings) -> Diagnos
     return Diagnosis(Reason.TRUST_BROKEN, text)
 
 
-def _forgery(agent: Object, name: str, wanted: str) -> str:
-    found = agent["spec"]["trust"].get(name)
-    problem = "another authority than" if name == "caCertificate" else f"{found}, not {wanted}, which is"
+def _distrust(
+    agent: Object, silo: Object | None, expected: Mapping[str, str | None], *, settled: bool
+) -> Diagnosis | None:
+    """Why an agent is not as the operator would write it.
+
+    :param expected: fields of the trust bundle of a silo that reaches the aggregator itself; None where any will do.
+    :param settled: whether the job has started: each silo then keeps the key, and the gateway, that it began with.
+    """
+    trust = agent["spec"]["trust"]
+    places: dict[str, tuple[object, object]]
+    if remote_of(silo) is None and (silo is not None or ROUTE not in agent["spec"]):
+        places = {f"spec.trust.{name}": (trust.get(name), wanted) for name, wanted in expected.items()}
+    else:
+        route = agent["spec"].get(ROUTE) or {}
+        own = {"taskKey": expected["taskKey"], **({} if settled else gateway_of(silo) or {})}
+        places = {f"spec.trust.{name}": (trust.get(name), wanted) for name, wanted in own.items()}
+        way = {name: expected.get(name) for name in ("url", "caCertificate")}
+        places |= {f"spec.{ROUTE}.{name}": (route.get(name), wanted) for name, wanted in way.items()}
+    for place, (found, wanted) in places.items():
+        if wanted is not None and found != wanted:
+            return Diagnosis(Reason.TRUST_BROKEN, _forgery(agent, place, found, wanted))
+    published = status_of(silo or {}).get("publicKey") if remote_of(silo) is not None else None
+    if not settled and published is not None and trust["publicKey"] != published:
+        text = f"SiloAgent {ref_of(agent)} is made again: the silo has another key since, {published}."
+        return Diagnosis(Reason.ADMITTING, text)
+    return None
+
+
+def _forgery(agent: Object, place: str, found: object, wanted: object) -> str:
+    problem = (
+        "another authority than" if place.endswith("caCertificate") else f"{found}, not {wanted}, which is"
+    )
     return (
-        f"SiloAgent {ref_of(agent)} has in spec.trust.{name} {problem} what the operator tells the silos: somebody has"
+        f"SiloAgent {ref_of(agent)} has in {place} {problem} what the operator tells the silos: somebody has"
         " changed or made it. Delete it, and the operator makes it again."
     )

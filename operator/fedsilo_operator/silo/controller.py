@@ -77,8 +77,12 @@ class SiloController:
         if key.kind == SILO_KIND:
             return await self._reconcile_silo(key.ref)
         found = observe(self._cache, key.ref)
-        if found is None or remote.is_remote(found.silo):
+        if found is None:
             return None
+        if (silo := found.silo) is not None and remote.is_remote(silo):
+            return await carry_out(
+                lambda _: remote.reconcile_agent(found.agent, silo, self._now()), found.agent, self._cluster
+            )
         waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(found.job(name), found.pods[name])]
         seen = replace(found, events=await events_about(waiting, self._cluster))
 

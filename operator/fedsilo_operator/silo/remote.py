@@ -7,10 +7,11 @@ consortium's office decided in `spec.remote`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
 from fedsilo.wire import VerifyKey
 from fedsilo_operator.cluster.interface import Event
@@ -20,6 +21,9 @@ from fedsilo_operator.objects import is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
+
+NOT_SEEN = timedelta(minutes=5)
+"""Time after which an institution is missed: it asks every minute, and every other time is written down."""
 
 
 def is_remote(silo: Object | None) -> bool:
@@ -36,13 +40,64 @@ def reconcile(silo: Object, rejections: tuple[Rejection, ...], now: datetime) ->
         key, diagnosis = status_of(silo).get("publicKey"), rejected
     valid = diagnosis.reason == Reason.KEY_READY
     ready = Condition.of(ConditionType.READY, "True" if valid else "False", diagnosis)
+    connected = _connected(silo, now)
+    found = [ready] if connected is None else [ready, connected]
     status = {
         **({} if key is None else {"publicKey": key}),
-        "conditions": as_status([ready], silo, now),
+        "conditions": as_status(found, silo, now),
     }
     published = status_of(silo).get("publicKey")
     unchanged = satisfies(silo.get("status"), status) and published == key
-    return Plan(events=tuple(_events(silo, ready)), status=None if unchanged else status)
+    return Plan(
+        events=(*_events(silo, ready), *_connection_events(silo, connected)),
+        status=None if unchanged else status,
+        requeue_after=_until_missed(silo, now),
+    )
+
+
+def reconcile_agent(agent: Object, silo: Object, now: datetime) -> Plan:
+    """The status of a remote silo's agent: what is known here of the connection; all else the institution says."""
+    if is_deleted(agent):
+        return Plan()
+    connected = None if _is_over(agent) else _connected(silo, now)
+    before = condition(agent, ConditionType.CONNECTED)
+    if connected is None:
+        return Plan() if before is None else Plan(status={"conditions": []})
+    status = {"conditions": as_status([connected], agent, now)}
+    return Plan(status=None if satisfies(agent.get("status"), status) else status)
+
+
+def _is_over(agent: Object) -> bool:
+    return holds(agent, ConditionType.FINISHED) or holds(agent, ConditionType.FAILED)
+
+
+def _connected(silo: Object, now: datetime) -> Condition | None:
+    """Whether the institution was heard of a short time ago; None before it was heard of at all."""
+    seen = status_of(silo).get("lastSeen")
+    if seen is None:
+        return None
+    if now < parse_timestamp(seen) + NOT_SEEN:
+        text = "The institution asks the gateway for its part in jobs."
+        return Condition(ConditionType.CONNECTED, "True", Reason.SEEN, text)
+    text = (
+        f"Nothing was heard of the institution since {seen}: it does not run, or does not reach the gateway, or no "
+        "gateway runs here. `fedsilo silo status` in the institution says which; what it has is kept, and goes on."
+    )
+    return Condition(ConditionType.CONNECTED, "False", Reason.NOT_SEEN, text)
+
+
+def _until_missed(silo: Object, now: datetime) -> float | None:
+    """Seconds until the institution is missed, unless it is heard of before."""
+    seen = status_of(silo).get("lastSeen")
+    left = 0.0 if seen is None else (parse_timestamp(seen) + NOT_SEEN - now).total_seconds()
+    return left if left > 0 else None
+
+
+def _connection_events(silo: Object, connected: Condition | None) -> Iterator[Event]:
+    before = condition(silo, ConditionType.CONNECTED)
+    if connected is not None and before is not None and before["status"] != connected.status:
+        normal = connected.status == "True"
+        yield Event(silo, "Normal" if normal else "Warning", str(connected.reason), connected.message)
 
 
 def assess(silo: Object) -> tuple[str | None, Diagnosis]:

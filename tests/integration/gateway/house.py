@@ -25,6 +25,7 @@ from fedsilo_operator.gateway.running import Gateway
 from fedsilo_operator.objects import JOB_UID, SILO_KIND, Kind, Ref
 from tests.integration.gateway.place import server_tls
 from tests.operator_fakes.cluster import FakeCluster
+from tests.unit.operator.silo.harness import CERTIFICATE
 from tests.unit.operator.silo.harness import agent as an_agent
 
 NORTH, SOUTH = Ref("silo-north", "north"), Ref("silo-south", "south")
@@ -84,7 +85,11 @@ class House:
             "namespace": ref.namespace,
             "labels": {JOB_UID: made["spec"]["job"]["uid"]},
         }
-        made["spec"] = {**made["spec"], "silo": {"namespace": ref.namespace, "name": ref.name}}
+        made["spec"] = {
+            **made["spec"],
+            "silo": {"namespace": ref.namespace, "name": ref.name},
+            "route": {"url": "https://digits-aggregator.federation.svc:8443", "caCertificate": CERTIFICATE},
+        }
         made.pop("status", None)
         return self.cluster.put(made)
 

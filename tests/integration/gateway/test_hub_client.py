@@ -112,7 +112,8 @@ class RealGateway:
 
     def propose(self) -> tuple[str, Mapping[str, Any]]:
         made = self._house.propose()
-        return uid_of(made), made["spec"]
+        told = {name: value for name, value in made["spec"].items() if name != "route"}
+        return uid_of(made), told
 
     def withdraw(self) -> None:
         self._house.cluster.remove(SILO_AGENT, Ref(NORTH.namespace, AGENT))

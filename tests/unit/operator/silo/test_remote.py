@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from fedsilo.api.observed import Object
+from fedsilo.api.observed import Object, condition
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey
+from fedsilo_operator.gateway.writing import write_status
 from fedsilo_operator.objects import SECRET, SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.runtime.store import Store
 from fedsilo_operator.silo.controller import SiloController
-from fedsilo_operator.silo.remote import is_remote, reconcile
+from fedsilo_operator.silo.remote import is_remote, reconcile, reconcile_agent
 from tests.operator_fakes.cluster import FakeCluster
 from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, START, agent, silo
 
@@ -104,6 +106,89 @@ def test_a_key_that_is_revoked_is_withdrawn() -> None:
     status = reconcile(found, (), START).status
     assert status is not None
     assert "publicKey" not in status
+
+
+SEEN = "2026-03-01T11:56:00Z"
+
+
+def seen(**spec: Any) -> Object:
+    """It was heard of four minutes before the test begins."""
+    content = remote(KEY, publicKey=KEY, **spec)
+    content["status"]["lastSeen"] = SEEN
+    return content
+
+
+def connected(obj: Object) -> tuple[str, str, str]:
+    found = condition(obj, "Connected")
+    assert found is not None
+    return found["status"], found["reason"], found["message"]
+
+
+def test_a_silo_that_is_not_heard_of_is_missed_after_five_minutes_and_found_again() -> None:
+    found = seen()
+    plan = reconcile(found, (), START)
+    assert plan.status is not None
+    assert plan.requeue_after == 60
+    found["status"] |= plan.status
+    assert connected(found)[:2] == ("True", "Seen")
+
+    missed = reconcile(found, (), START + timedelta(minutes=1))
+    assert missed.status is not None
+    assert missed.requeue_after is None
+    assert [(event.type, event.reason) for event in missed.events] == [("Warning", "NotSeen")]
+    found["status"] |= missed.status
+    status, reason, message = connected(found)
+    assert (status, reason) == ("False", "NotSeen")
+    assert f"since {SEEN}" in message
+    assert condition(found, "Ready") == plan.status["conditions"][0], "its key is as good as before"
+    assert reconcile(found, (), START + timedelta(hours=1)).status is None
+
+    found["status"]["lastSeen"] = "2026-03-01T13:00:00Z"
+    back = reconcile(found, (), START + timedelta(hours=1))
+    assert [(event.type, event.reason) for event in back.events] == [("Normal", "Seen")]
+
+
+def test_its_agents_say_so_too_until_their_part_is_over() -> None:
+    found, part = seen(), agent()
+    assert reconcile_agent(part, remote(KEY, publicKey=KEY), START).status is None
+    for minutes, status in ((0, "True"), (1, "False")):
+        plan = reconcile_agent(part, found, START + timedelta(minutes=minutes))
+        assert plan.status is not None
+        part["status"] = plan.status
+        assert connected(part)[0] == status
+    assert reconcile_agent(part, found, START + timedelta(minutes=2)).status is None
+    finished = {"type": "Finished", "status": "True", "reason": "Finished", "message": ""}
+    part["status"] = {"conditions": [*part["status"]["conditions"], finished]}
+    assert reconcile_agent(part, found, START + timedelta(minutes=2)).status == {"conditions": []}
+
+
+async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
+    cluster, store = FakeCluster(), Store()
+    for obj, kind in ((seen(), SILO_KIND), (agent(), SILO_AGENT)):
+        name = obj["metadata"]["name"]
+        made = cluster.put({**obj, "metadata": {"name": name, "namespace": SILO_REF.namespace}})
+        store.indexer(kind, "").update(made)
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Running",
+        "message": "",
+        "lastTransitionTime": SEEN,
+    }
+    reported = {"phase": "Running", "conditions": [ready]}
+    written = cluster.peek(SILO_AGENT, AGENT_REF)
+    await write_status(cluster, SILO_AGENT, written, reported, "fedsilo-gateway")
+    store.indexer(SILO_AGENT, "").update(cluster.peek(SILO_AGENT, AGENT_REF))
+    controller = SiloController(cluster, store, SETTINGS, lambda: START + timedelta(hours=1))
+    await controller.reconcile(Key(SILO_AGENT, AGENT_REF))
+    written = cluster.peek(SILO_AGENT, AGENT_REF)
+    assert written["status"]["phase"] == "Running"
+    assert {item["type"]: item["status"] for item in written["status"]["conditions"]} == {
+        "Ready": "True",
+        "Connected": "False",
+    }
+    await write_status(cluster, SILO_AGENT, written, reported | {"phase": "Failed"}, "fedsilo-gateway")
+    assert connected(cluster.peek(SILO_AGENT, AGENT_REF))[0] == "False"
 
 
 async def test_the_hub_makes_neither_key_nor_children_for_it() -> None:
