@@ -34,14 +34,11 @@ class Unreachable(FedsiloError):
     reason = "Unreachable"
 
 
-def explain_failure(
-    error: BaseException, address: str, proxy: Proxy | None, *, private: bool, seconds: float
-) -> str:
+def explain_failure(error: BaseException, address: str, proxy: Proxy | None, *, private: bool) -> str:
     """Why a request got no answer.
 
     :param address: host and port of the server.
     :param private: whether the server's certificate is to be by an authority of its own.
-    :param seconds: how long a connection was tried.
     """
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return _refused_by_proxy(error, address, proxy)
@@ -54,7 +51,7 @@ def explain_failure(
     if isinstance(error, aiohttp.SocketTimeoutError):
         return f"{address}{way}: no byte for a long time; it is tried again, but look whether the connection is cut"
     if isinstance(error, TimeoutError):
-        return f"{address}{way}: no connection within {seconds:g} s; {_permit(address, proxy)}"
+        return f"{address}{way}: no connection in time; {_permit(address, proxy)}"
     if isinstance(error, aiohttp.InvalidURL):
         return f"{address}: is no address of a server; correct the URL"
     found = one_line(str(error))[:MAX_QUOTED] or type(error).__name__
@@ -117,12 +114,12 @@ def _duration(seconds: float) -> str:
 def _refused_by_proxy(error: aiohttp.ClientHttpProxyError, address: str, proxy: Proxy | None) -> str:
     assert proxy is not None
     named = f"the proxy {proxy.address} ({proxy.variable})"
-    if error.status == 407:
+    if error.status in (401, 407):  # tinyproxy says 401 to a wrong login
         if proxy.authorization is None:
-            return f"{named} demands a login (407); put it into {proxy.variable}=http://USER:PASSWORD@{proxy.address}"
+            return f"{named} demands a login ({error.status}); put it into {proxy.variable}=http://USER:PASSWORD@{proxy.address}"
         return (
-            f"{named} does not take the login of {proxy.variable} (407); correct user and password, with every "
-            "character that is neither letter nor digit as %XX"
+            f"{named} does not take the login of {proxy.variable} ({error.status}); correct user and password, with "
+            "every character that is neither letter nor digit as %XX"
         )
     if error.status in (403, 405):
         return f"{named} permits no connection to {address} ({error.status}); ask its owner to permit CONNECT to it"
@@ -150,7 +147,7 @@ def _unconnected(error: aiohttp.ClientConnectorError, address: str, proxy: Proxy
     if isinstance(why, ConnectionRefusedError):
         if proxy:
             return f"{named} refuses connections; look whether it runs, and correct {proxy.variable} if it is another"
-        return f"{named} refuses connections; ask the hub whether its gateway runs there, {_permit(address, proxy)}"
+        return f"{named} refuses connections; ask the hub whether its gateway runs there, and {_permit(address, proxy)}"
     told = one_line(why.strerror or why)[:MAX_QUOTED]
     return f"{named}: no connection ({told}); {_permit(address, proxy)}"
 

@@ -102,9 +102,7 @@ class HttpsClient:
 
     def explain(self, error: BaseException) -> str:
         """Why a request failed and what to do, as one sentence."""
-        return explain_failure(
-            error, self.address, self.proxy, private=self.authorities.private, seconds=CONNECT_SECONDS
-        )
+        return explain_failure(error, self.address, self.proxy, private=self.authorities.private)
 
     def foreign(self, response: aiohttp.ClientResponse) -> str | None:
         """Who has answered with a web page instead of the server, as one sentence; None where there is no page."""
