@@ -219,6 +219,11 @@ class HubClient:
         document = _json(body)
         code = str(document.get("type")).removeprefix("urn:fedsilo:problem:")
         if code in STATUS:
+            if (
+                code == "proof-expired"
+                and (fault := self._https.clock_fault(answer, self._now())) is not None
+            ):
+                return Problem(code, fault)
             return Problem(code, one_line(document.get("detail", ""))[:MAX_DETAIL_CHARACTERS])
         return self._foreign(answer)
 

@@ -15,7 +15,7 @@ import aiohttp
 
 from fedsilo.hub.answers import connector
 from fedsilo.hub.authorities import Authorities
-from fedsilo.hub.failures import Unreachable, explain_failure, foreign_answer
+from fedsilo.hub.failures import Unreachable, clock_fault, explain_failure, foreign_answer
 from fedsilo.hub.proxy import proxy_for
 
 CONNECT_SECONDS = 10
@@ -107,3 +107,7 @@ class HttpsClient:
     def foreign(self, response: aiohttp.ClientResponse) -> str | None:
         """Who has answered with a web page instead of the server, as one sentence; None where there is no page."""
         return foreign_answer(response.status, response.headers, self.address, self.proxy)
+
+    def clock_fault(self, response: aiohttp.ClientResponse, now: float) -> str | None:
+        """That this machine's clock, which says `now`, is wrong by the server's, as one sentence; None if it is not."""
+        return clock_fault(response.headers, self.address, now)

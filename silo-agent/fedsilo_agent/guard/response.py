@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
@@ -39,7 +40,12 @@ class Response:
             if foreign is not None:
                 raise AggregatorUnavailable(foreign)
             if response.status >= 300:
-                raise await _problem(response)
+                problem = await _problem(response)
+                if isinstance(problem, Problem) and problem.code == "proof-expired":
+                    raise Problem(
+                        problem.code, self._https.clock_fault(response, time.time()) or problem.detail
+                    )
+                raise problem
         except BaseException as error:
             response.release()
             await self._request.__aexit__(type(error), error, error.__traceback__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,8 +16,9 @@ from aiohttp import web
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.silo import HubAddress, Silo
 from fedsilo.errors import Problem
-from fedsilo.hub.client import AgentList, HubAgent, HubRequests, hub_client
+from fedsilo.hub.client import AgentList, HubAgent, HubClient, HubRequests, hub_client
 from fedsilo.hub.failures import Unreachable
+from fedsilo.hub.https import HttpsClient
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.silo.offer import sign_offer
 from fedsilo.silo.rotation import sign_rotation
@@ -294,7 +296,23 @@ async def test_a_hub_that_cannot_write_says_so_and_takes_it_later(subject: Subje
     assert subject.status()["phase"] == "Running"
 
 
-# What only HTTPS has: answers of others than the hub.
+# What only HTTPS has: clocks that differ, and answers of others than the hub.
+
+
+@pytest.mark.parametrize(("minutes", "side"), [(20, "ahead of"), (-20, "behind")])
+async def test_a_clock_that_is_off_is_named_with_what_to_do(tmp_path: Path, minutes: int, side: str) -> None:
+    async with House(tmp_path).running() as house:
+        house.invite()
+        url, key = f"https://127.0.0.1:{house.gateway.port}", house.identity.key.verify_key
+        async with HttpsClient(url, house.authority_pem, {}) as https:
+            off = HubClient(https, key, str(NORTH), KEY, lambda: time.time() + 60 * minutes)
+            with pytest.raises(
+                Problem, match=f"^proof-expired: this machine's clock is 20 min {side} .* by NTP"
+            ):
+                await off.enrol(TOKEN, "0.1.0")
+            exact = HubClient(https, key, str(NORTH), KEY)
+            await answered(lambda: exact.enrol(TOKEN, "0.1.0"), "invitation-invalid")
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -78,7 +78,7 @@ class Hub:
             self.asked.append(request.path)
             return await handler(request)
 
-        app = web.Application()
+        app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
