@@ -12,6 +12,8 @@ QUESTIONS = {
     "approve": "approve a job, or list the jobs that wait for it",
     "refuse": "refuse a job",
     "dashboard": "serve the silo's page on this machine: what waits, what runs, what has left",
+    "rotate-key": "make another signing key, and announce it to the hub under the old one",
+    "leave": "leave the consortium",
     "receipts": "list what left a silo for a job, from its verified audit log",
 }
 """Command -> its help; the module of the same name in `fedsilo.cli.institution` implements it."""

@@ -3,8 +3,10 @@
 silo.yaml                  the institution    datasets and policy
 approvals.yaml             its people         decisions about jobs; `fedsilo silo approve` and `refuse` write it
 private/key.pem            the signing key, mode 0600; it never leaves this directory
+private/retired/           earlier keys, for the jobs that began with them
 private/hub.json           which silo this is, of which hub, and how the hub is found and recognised
-private/heard.json         how far the hub's word was heard, and what of the silo's the hub has
+private/heard.json         how far the hub's word was heard, and what the silo offers, signed
+private/left.json          that the silo has left the consortium, signed
 agents/<uid>/record.json   one job's part: SiloAgent as the hub said it, the silo's decision and status
 agents/<uid>/volume/       what its guard and trainer share, with the audit log; it stays when the job is gone
 logs/                      output of guards and trainers
@@ -30,8 +32,9 @@ from fedsilo.durable import make_own_directory
 from fedsilo.errors import FileDamaged, ManifestInvalid, WorkdirConflict
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.locking import DirectoryLock
+from fedsilo.silo.receipts import AGENTS, VOLUME
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import SigningKey
+from fedsilo.wire import SigningKey, VerifyKey
 
 UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
 """Identities that become names of directories: the hub chooses them."""
@@ -85,9 +88,23 @@ class SiloDirectory:
         return self.private / "key.pem"
 
     @property
+    def next_key_file(self) -> Path:
+        """The key that is about to take over."""
+        return self.private / "next-key.pem"
+
+    def retired_key_file(self, key: VerifyKey) -> Path:
+        """Where an earlier key stays."""
+        return self.private / "retired" / f"{key.key_id}.pem"
+
+    @property
+    def left(self) -> Path:
+        """The statement by which the silo has left."""
+        return self.private / "left.json"
+
+    @property
     def agents(self) -> Path:
         """One directory for each job's part."""
-        return self.root / "agents"
+        return self.root / AGENTS
 
     @property
     def logs(self) -> Path:
@@ -110,7 +127,7 @@ class SiloDirectory:
 
     def volume(self, uid: str) -> Volume:
         """What guard and trainer of one job's part share."""
-        return Volume(self.agents / uid / "volume")
+        return Volume(self.agents / uid / VOLUME)
 
     def prepare(self) -> None:
         """Make what is missing of it; only its owner enters what fedsilo writes.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.api.invitation import SiloInvitation, read_invitation
-from fedsilo.durable import make_directory
+from fedsilo.durable import make_directory, unlink
 from fedsilo.errors import ManifestInvalid, WorkdirConflict
 from fedsilo.hub.client import hub_client
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
@@ -64,6 +64,11 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
         async with hub_client(invitation.hub, invitation.silo, key) as hub:
             fingerprint = await hub.enrol(invitation.token, version())
         digest = hashlib.sha256(invitation.token.encode()).hexdigest()
+        before = directory.membership()
+        if before is not None and before.token_digest != digest:
+            # With a new invitation what the hub said before counts no more, nor that the silo had left.
+            for path in (directory.heard, directory.left):
+                unlink(path, missing_ok=True)
         directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest))
         return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
 

@@ -8,19 +8,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedsilo.api.observed import Object, status_of, uid_of
-from fedsilo.api.silo import Silo
+from fedsilo.api.silo import Silo, SiloStatus
 from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import make_own_directory, read_file
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
+from fedsilo.institution.rotating import is_own
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_outcome
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
 from fedsilo.silo.receipts import receipts_of, stated
-from fedsilo.wire import SigningKey
+from fedsilo.wire import SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.silo")
 
@@ -110,7 +111,9 @@ class Part:
         if self._state is None or basis != self._basis:
             if self._processes is not None and self._basis[:1] != basis[:1]:
                 self._processes.write_policy(present_policy(silo))
-            self._state = assess(self.record, silo, states, self._files, key, datetime.now(UTC))
+            self._state = assess(
+                self.record, self._at_its_start(silo), states, self._files, key, datetime.now(UTC)
+            )
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
@@ -123,6 +126,14 @@ class Part:
         if self._processes is not None:
             self._processes.end()
 
+    def _at_its_start(self, silo: Silo) -> Silo:
+        """The Silo with the key that this part began with, as long as that is on file: it ends with it."""
+        trust = self.record["spec"].get("trust") or {}
+        began = "configuration" in status_of(self.record)
+        if not began or not is_own(self._directory, str(trust.get("publicKey"))):
+            return silo
+        return silo.model_copy(update={"status": SiloStatus(public_key=trust["publicKey"])})
+
     def _begin(self, state: PartState, silo: Silo, server: ForkServer) -> AgentProcesses:
         """What it takes to start guard and trainer: the configuration is on the disk before anything relies on it."""
         assert state.agent is not None
@@ -130,7 +141,8 @@ class Part:
         volume.prepare()
         limit = state.agent.spec.job.spec.backoff_limit
         label = f"{self.name}-{self.uid[:8]}"
-        processes = AgentProcesses(self._directory, label, self.uid, limit, server())
+        key = VerifyKey.from_text(state.agent.spec.trust.public_key)
+        processes = AgentProcesses(self._directory, label, self.uid, key, limit, server())
         if self._files is None:
             self._files = configuration(state.agent, silo)
         if TRAINER in state.wanted:

@@ -12,6 +12,7 @@ from fedsilo.institution.directory import SiloDirectory
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE
+from fedsilo.wire import VerifyKey
 
 PROGRAMS = {GUARD: "fedsilo_agent.guard.__main__", TRAINER: "fedsilo_agent.trainer.__main__"}
 """The programs, by name: their packages depend on this one."""
@@ -25,11 +26,18 @@ class AgentProcesses:
 
     :param label: name of their logs.
     :param uid: of the SiloAgent.
+    :param key: the one that the job knows this silo by.
     :param backoff_limit: crashes of each after which it is given up.
     """
 
     def __init__(
-        self, directory: SiloDirectory, label: str, uid: str, backoff_limit: int, server: ForkServerClient
+        self,
+        directory: SiloDirectory,
+        label: str,
+        uid: str,
+        key: VerifyKey,
+        backoff_limit: int,
+        server: ForkServerClient,
     ) -> None:
         self._directory, self._uid, self._server = directory, uid, server
         self._volume = directory.volume(uid)
@@ -42,7 +50,7 @@ class AgentProcesses:
                 directory.logs / f"{label}-{role}.log",
                 backoff_limit,
             )
-            for role, arguments in ((GUARD, self._guard()), (TRAINER, self._trainer()))
+            for role, arguments in ((GUARD, self._guard(key)), (TRAINER, self._trainer()))
         }
         self._guard_done: float | None = None
         self._lost_reported = False
@@ -111,9 +119,10 @@ class AgentProcesses:
             end_all([trainer], self._server)
             trainer.pid, trainer.exit_code = None, 0
 
-    def _guard(self) -> list[str]:
-        key = str(self._directory.key_file)
-        return [*self._documents(self._volume.guard), "--key", key, "--policy", str(self._present)]
+    def _guard(self, key: VerifyKey) -> list[str]:
+        retired = self._directory.retired_key_file(key)
+        path = str(retired if retired.exists() else self._directory.key_file)
+        return [*self._documents(self._volume.guard), "--key", path, "--policy", str(self._present)]
 
     def _trainer(self) -> list[str]:
         root, private, logs = self._directory.root, self._directory.private, self._directory.logs

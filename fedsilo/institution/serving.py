@@ -15,6 +15,7 @@ from typing import Any, Never
 
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
+from fedsilo.errors import ManifestInvalid
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
 from fedsilo.hub.following import Following, Membership
@@ -39,8 +40,13 @@ _HEARD = {"version": int}
 async def serve_until_signalled(directory: SiloDirectory, member: SiloIdentity) -> None:
     """Serve until SIGTERM or SIGINT; whatever was started has ended then.
 
-    :raises FedsiloError: when the directory or `silo.yaml` is not as it must be.
+    :raises FedsiloError: when the silo has left, or the directory or `silo.yaml` is not as it must be.
     """
+    if directory.left.exists():
+        raise ManifestInvalid(
+            f"{directory.root}: silo {member.silo} has left the hub at {member.hub.url}; to take part again, ask its "
+            "office for an invitation and run fedsilo silo join"
+        )
     work = asyncio.ensure_future(_serve(directory, member))
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -16,6 +16,9 @@ from fedsilo.silo.volume import Volume
 SILOS = "silos"
 """Where the directory of a run has the volumes of its silos."""
 
+AGENTS, VOLUME = "agents", "volume"
+"""Where the directory of a silo on a machine of its own has them, by the SiloAgent's uid."""
+
 ACCEPTED, UNDER_WAY = "accepted", "sent, not acknowledged"
 """What became of an update, unless it was refused: then the code of the refusal."""
 
@@ -94,18 +97,18 @@ class Receipts:
 
 
 def volumes(directory: Path) -> list[Path]:
-    """The silos' volumes in the directory of a silo or a run.
+    """The volumes in the directory of a silo or a run: one for each silo, or for each job of a silo of its own.
 
     :raises ManifestInvalid: when it is neither.
     """
     if _log(directory).exists():
         return [directory]
-    parts = sorted((directory / SILOS).iterdir()) if (directory / SILOS).is_dir() else []
-    found = [path for path in parts if _log(path).exists()]
+    parts = [*directory.glob(f"{SILOS}/*"), *directory.glob(f"{AGENTS}/*/{VOLUME}")]
+    found = [path for path in sorted(parts) if _log(path).exists()]
     if not found:
         raise ManifestInvalid(
-            f"{directory}: there is neither {_log(Path())} nor {SILOS}/<name>/{_log(Path())}; name a silo's volume or "
-            "the directory of a run of processes"
+            f"{directory}: there is neither {_log(Path())} nor {SILOS}/<name>/{_log(Path())}; name a silo's directory, "
+            "its volume or the directory of a run of processes"
         )
     return found
 
@@ -117,7 +120,8 @@ def receipts_of(volume: Path) -> Receipts:
     """
     path = _log(volume)
     content = content_of(path)
-    found = Receipts(volume.resolve().name)
+    place = volume.resolve()
+    found = Receipts(place.parent.name if place.name == VOLUME else place.name)
     for line, digest in verified(path, content[: content.rfind(b"\n") + 1]):
         try:
             found.take(line, digest)
