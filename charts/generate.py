@@ -33,6 +33,10 @@ LABELS: Final = """\
 KEPT: Final = """\
   {{- include "fedsilo.crd.metadata" . | nindent 2 }}
 """
+KEPT_BY_INSTITUTION: Final = KEPT.replace("fedsilo.", "fedsilo-silo.")
+
+OF_INSTITUTION: Final = ("silos", "siloagents")
+"""CustomResourceDefinitions that an institution's own cluster has."""
 
 RULES: Final = """\
 apiVersion: monitoring.coreos.com/v1
@@ -70,6 +74,7 @@ def files() -> dict[Path, str]:
     readmes = (CHARTS / name / "README.md" for name in ("fedsilo", "fedsilo-silo"))
     return {
         **_templates("crds", KEPT),
+        **_institution_crds(),
         **_templates("admission", LABELS),
         schema: with_models(schema.read_text()),
         CHARTS / "fedsilo" / "files" / "dashboard.json": dashboard(),
@@ -84,6 +89,18 @@ def _templates(folder: str, metadata: str) -> dict[Path, str]:
         CHARTS / "fedsilo" / "templates" / folder / path.name: template(path.read_text(), metadata)
         for path in paths
         if path.name != "kustomization.yaml"
+    }
+
+
+def _institution_crds() -> dict[Path, str]:
+    """Those of the chart fedsilo-silo, for a release that is no part of the hub's cluster."""
+    condition = '{{- if and (include "fedsilo-silo.invited" .) .Values.crds.install }}\n'
+    folder = CHARTS / "fedsilo-silo" / "templates" / "crds"
+    return {
+        folder / f"{name}.yaml": condition
+        + template((ROOT / "manifests" / "crds" / f"{name}.yaml").read_text(), KEPT_BY_INSTITUTION)
+        + "{{- end }}\n"
+        for name in OF_INSTITUTION
     }
 
 

@@ -22,6 +22,7 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     CONNECTED = "Connected"
     """Of a remote Silo, and of its SiloAgents: whether its institution was heard of a short time ago."""
+    HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster
 
 
 UNVERIFIED = "Unverified"

@@ -335,6 +335,15 @@ class Offer(Fields):
     )
 
 
+class FollowedHub(Fields):
+    """How far an institution's own cluster has followed what its hub says."""
+
+    hub: KeyId = Field(description="The hub: id of the key with which it signs.")
+    version: Integer = Field(
+        ge=0, description="Of the newest statement that was followed; an older one has no effect any more."
+    )
+
+
 class SiloStatus(Fields):
     """What silo controller and gateway found; fields of later versions are ignored."""
 
@@ -361,7 +370,9 @@ class SiloStatus(Fields):
     last_seen: Time | None = Field(
         default=None, description="Of a remote silo: about when the gateway heard of it last."
     )
-
+    followed: FollowedHub | None = Field(
+        default=None, description="In an institution's own cluster: what of its hub's words was followed."
+    )
     public_key: PublicKey | None = Field(
         default=None, description="Key with which the silo signs its updates."
     )

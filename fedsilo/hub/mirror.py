@@ -6,11 +6,16 @@ that. Only `suspend` changes afterwards, and whatever else a hub says later unde
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedsilo.hub.client import AgentList, HubAgent
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+"""What names and uids of Kubernetes are: an institution makes objects and directories of them."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,10 @@ class Mirror:
         return "" if self.told is None else self.told.revision
 
     def wanted(self) -> dict[str, HubAgent]:
-        """The agents to have, by name: those for this silo, each name once."""
+        """The agents to have, by name: those for this silo, each name once, and no name that is a path."""
         found: dict[str, HubAgent] = {}
         for agent in self.told.agents if self.told is not None else ():
-            if is_for(agent, self.silo):
+            if is_for(agent, self.silo) and _NAME.fullmatch(agent.name) and _UID.fullmatch(agent.uid):
                 found.setdefault(agent.name, agent)
         return found
 

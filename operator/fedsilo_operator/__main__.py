@@ -12,8 +12,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from fedsilo.errors import ManifestInvalid
@@ -102,6 +104,10 @@ def _ports(text: str) -> tuple[int, ...]:
 
 
 def _labels(text: str) -> dict[str, str]:
+    """Labels, separated by commas.
+
+    :raises argparse.ArgumentTypeError: when one is none.
+    """
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and sign for name, sign, _ in pairs):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form label=value,label=value")
@@ -109,9 +115,13 @@ def _labels(text: str) -> dict[str, str]:
 
 
 async def _operate_until_signalled(args: argparse.Namespace) -> None:
-    """Operate until SIGTERM or SIGINT."""
     start_logging(args.log_format)
-    work = asyncio.ensure_future(_operate(args))
+    await run_until_signalled(_operate(args))
+
+
+async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
+    """Run something without end until SIGTERM or SIGINT."""
+    work = asyncio.ensure_future(endless)
     signalled = False
 
     def stop() -> None:
@@ -145,7 +155,7 @@ async def _operate(args: argparse.Namespace) -> None:
     from fedsilo_operator.settings import Settings
     from fedsilo_operator.silo.controller import SiloController
 
-    namespace = args.namespace or _own_namespace()
+    namespace = args.namespace or own_namespace()
     async with api_server() as server:
         settings = Settings(
             aggregator_image=args.aggregator_image,
@@ -181,7 +191,11 @@ async def _operate(args: argparse.Namespace) -> None:
             await operator.run()
 
 
-def _own_namespace() -> str:
+def own_namespace() -> str:
+    """The namespace of this process.
+
+    :raises ManifestInvalid: when it is unknown.
+    """
     found = os.environ.get("POD_NAMESPACE", "")
     if not found and NAMESPACE_FILE.exists():
         found = NAMESPACE_FILE.read_text().strip()

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from fedsilo.api import conditions
 from fedsilo.api.conditions import ObjectionReason
+from fedsilo.hub.contact import ContactReason
 
 
 class Reason(StrEnum):
@@ -82,6 +83,12 @@ class Reason(StrEnum):
     SEEN = "Seen"
     NOT_SEEN = "NotSeen"
     LEFT = "Left"
+
+    # The hub, as an institution's own cluster sees it
+    HUB_REACHED = ContactReason.REACHED
+    HUB_UNREACHABLE = ContactReason.UNREACHABLE
+    INVITATION_REFUSED = ContactReason.INVITATION_REFUSED
+    HUB_REFUSED = ContactReason.REFUSED
 
 
 ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})

@@ -1,4 +1,4 @@
-"""The operator's settings."""
+"""Settings of the controllers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,50 @@ API_SERVER_PORTS = (443, 6443)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Outside:
+    """How guards reach an aggregator outside of the cluster.
+
+    :param networks: addresses, as CIDR, to which network policies let them; any when empty.
+    :param proxy_secret: Secret whose entries HTTPS_PROXY and NO_PROXY name a proxy; None for the direct way.
+    :param proxy_port: the proxy's port; None for the direct way.
+    :param authorities: ConfigMap whose entry `ca.crt` has further authorities, such as of a proxy that looks into TLS.
+    """
+
+    networks: Sequence[str] = ()
+    proxy_secret: str | None = None
+    proxy_port: int | None = None
+    authorities: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloSettings:
+    """Settings of the silo controller.
+
+    :param guard_image: image of a guard whose Silo names none; likewise trainer, of the job.
+    :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
+        aggregators nor guards serve any.
+    """
+
+    guard_image: str
+    trainer_image: str
+    metrics_from: Mapping[str, str] | None = None
+    outside: Outside = Outside()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(SiloSettings):
     """Settings that hold for every object that is reconciled.
 
-    :param aggregator_image: image of an aggregator whose job names none; likewise guard and trainer.
+    :param aggregator_image: image of an aggregator whose job names none.
     :param namespace: the operator's own.
     :param api_server_ports: ports to which an aggregator may connect, to report into its job's status.
     :param master: secret from which the keys of all jobs derive, 32 bytes.
-    :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
-        aggregators nor guards serve any.
     :param gateway: whether a gateway in the operator's namespace connects institutions outside of the cluster to
         aggregators.
     """
 
     aggregator_image: str
-    guard_image: str
-    trainer_image: str
     namespace: str
     master: bytes = field(repr=False)
     api_server_ports: Sequence[int] = API_SERVER_PORTS
-    metrics_from: Mapping[str, str] | None = None
     gateway: bool = False

@@ -1,5 +1,5 @@
 {{- define "fedsilo-silo.name" -}}
-{{ .Values.name | default .Release.Name }}
+{{ .Values.name | default (.Values.silo | splitList "/" | last) | default .Release.Name }}
 {{- end }}
 
 {{- define "fedsilo-silo.labels" -}}
@@ -48,7 +48,7 @@ securityContext:
     type: RuntimeDefault
 containers:
   - name: test
-    image: {{ with .context.Values }}{{ .testImage | default .agent.guardImage | default (printf "fedsilo-guard:%s" $.context.Chart.AppVersion) }}{{ end }}
+    image: {{ with .context.Values }}{{ .testImage | default .agent.guardImage | default (include "fedsilo-silo.image" (dict "context" $.context "image" .images.guard)) }}{{ end }}
     command: [python, -c]
     args:
       - {{ .context.Files.Get .script | toJson }}
@@ -73,4 +73,83 @@ namespaceSelector:
     {{- $pair := splitn "=" 2 . }}
     {{ $pair._0 }}: {{ $pair._1 | quote }}
     {{- end }}
+{{- end }}
+
+{{- /* Not empty when an invitation is given: the release is an institution's own cluster. */ -}}
+{{- define "fedsilo-silo.invited" -}}
+{{- if or .Values.hub .Values.silo .Values.token .Values.checksum }}true{{ end -}}
+{{- end }}
+
+{{- /* The invitation but for its checksum, as JSON with sorted names and nothing between tokens. */ -}}
+{{- define "fedsilo-silo.invitation" -}}
+{{- $fields := pick .Values "apiVersion" "kind" "hub" "silo" "token" "expires" -}}
+{{- toRawJson $fields -}}
+{{- end }}
+
+{{- /* Of the connector's pods. */ -}}
+{{- define "fedsilo-silo.connector" -}}
+app.kubernetes.io/name: fedsilo-connector
+app.kubernetes.io/component: connector
+{{- end }}
+
+{{- /* Reference of an image. Takes the chart's context and the image's values. */ -}}
+{{- define "fedsilo-silo.image" -}}
+{{- $tag := .image.tag | default .context.Chart.AppVersion -}}
+{{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end -}}
+{{- end }}
+
+{{- /* Name of the Secret with HTTPS_PROXY and NO_PROXY; empty where no proxy is used. */ -}}
+{{- define "fedsilo-silo.proxy.secret" -}}
+{{- if .Values.proxy.url }}{{ .Values.proxy.secret | default "fedsilo-proxy" }}{{ end -}}
+{{- end }}
+
+{{- /* Port of an address; 443 or 80 where it has none. */ -}}
+{{- define "fedsilo-silo.port" -}}
+{{- $parts := urlParse . -}}
+{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $parts.host) -}}
+{{- $port | default (ternary "443" "80" (eq $parts.scheme "https")) -}}
+{{- end }}
+
+{{- define "fedsilo-silo.crd.metadata" -}}
+labels:
+  {{- include "fedsilo-silo.labels" . | nindent 2 }}
+annotations:
+  helm.sh/resource-policy: keep
+{{- end }}
+
+{{- /* What a silo controller may write in this namespace. */ -}}
+{{- define "fedsilo-silo.rules" -}}
+- apiGroups: [fedsilo.io]
+  resources: [siloagents]
+  verbs: [create, patch, delete]
+- apiGroups: [fedsilo.io]
+  resources: [siloagents/status, silos/status]
+  verbs: [get, patch]
+- apiGroups: [fedsilo.io]
+  resources: [siloagents/finalizers]
+  verbs: [update]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, patch, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, create, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [fedsilo-signing-key]
+  verbs: [get]
+{{- if .Values.signingKey.create }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+{{- end }}
 {{- end }}

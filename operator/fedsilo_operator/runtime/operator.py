@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Never
 
 from fedsilo_operator.cluster.interface import Cluster
@@ -21,6 +21,7 @@ class Operator:
     """Several controllers over one store.
 
     :param election: None to act without asking.
+    :param alongside: what else the leader does, without end.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class Operator:
         reconcilers: Sequence[Reconciler],
         election: Election | None = None,
         workers: int = WORKERS,
+        alongside: Sequence[Callable[[], Coroutine[Any, Any, Never]]] = (),
     ) -> None:
         self.election = election
+        self._alongside = alongside
         self._workers = workers
         self.controllers = [Controller(reconciler, cluster, store) for reconciler in reconcilers]
         self.reflectors: dict[tuple[Kind, str], Reflector] = {}
@@ -75,7 +78,9 @@ class Operator:
             await self.election.acquire()
             holding = [self.election.hold()]
         await run_until_one_ends(
-            *holding, *(controller.work() for controller in self.controllers for _ in range(self._workers))
+            *holding,
+            *(controller.work() for controller in self.controllers for _ in range(self._workers)),
+            *(begin() for begin in self._alongside),
         )
 
 

@@ -21,7 +21,7 @@ from fedsilo.silo.objections import Objection
 from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.workloads.agent import (
     GUARD,
@@ -66,7 +66,7 @@ class AdmissionDecision:
         return None if self.ruling is None else self.ruling.proposal
 
 
-def decide(seen: AgentObservation, now: datetime, settings: Settings) -> AdmissionDecision:
+def decide(seen: AgentObservation, now: datetime, settings: SiloSettings) -> AdmissionDecision:
     """The decision on an agent, from its frozen job and the Silo as it is now."""
     agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
     # Silo and agent have to be there and understood.

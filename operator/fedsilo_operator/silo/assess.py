@@ -14,7 +14,7 @@ from fedsilo_operator.diagnosis.outcome import Outcome
 from fedsilo_operator.objects import JOB, ref_of, silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide
 from fedsilo_operator.silo.component import components, trainer_exit_seconds
 from fedsilo_operator.silo.observe import AgentObservation
@@ -39,7 +39,7 @@ UNSIGNED_POLL_SECONDS = 30.0
 watched."""
 
 
-def assess(seen: AgentObservation, now: datetime, settings: Settings) -> AgentState:
+def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> AgentState:
     """The state of an agent that is not being deleted."""
     trainer, guard = components(seen, now)
     recorded = _recorded_outcome(seen.agent)

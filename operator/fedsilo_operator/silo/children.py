@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fedsilo_operator.objects import kind_of
 from fedsilo_operator.plan import Action, Apply, isolate
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import (
     claim,
@@ -20,17 +20,17 @@ from fedsilo_operator.workloads.agent import (
 from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, suspension
 
 
-def missing(state: AgentState, settings: Settings) -> Iterator[Action]:
+def missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     """Actions that create the missing children, in one failure group: no pod is ever without its network policies."""
     return isolate("children", _missing(state, settings))
 
 
-def _missing(state: AgentState, settings: Settings) -> Iterator[Action]:
+def _missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
     configuration = config_map(parsed), policy_map(parsed)
-    for child in (claim(parsed), *configuration, trainer_policy(parsed), guard_policy(parsed)):
+    for child in (claim(parsed), *configuration, trainer_policy(parsed), guard_policy(parsed, settings)):
         if (kind_of(child), child["metadata"]["name"]) not in state.children:
             yield Apply(child)
     for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):

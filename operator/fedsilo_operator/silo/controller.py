@@ -33,7 +33,7 @@ from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo import remote, signing_key
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
@@ -55,7 +55,7 @@ class SiloController:
         self,
         cluster: Cluster,
         cache: Cache,
-        settings: Settings,
+        settings: SiloSettings,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster

@@ -10,13 +10,13 @@ from datetime import datetime
 
 from fedsilo_operator.objects import is_deleted
 from fedsilo_operator.plan import Plan
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo import children, status
 from fedsilo_operator.silo.assess import assess
 from fedsilo_operator.silo.observe import AgentObservation
 
 
-def reconcile(seen: AgentObservation, now: datetime, settings: Settings) -> Plan:
+def reconcile(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Plan:
     """What to do about an agent, and the status that it should have."""
     # 1. An agent that is being deleted takes its children along, by their owner references.
     if is_deleted(seen.agent):

@@ -22,9 +22,10 @@ from fedsilo.silo.configuration import configuration, present_policy
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
-from fedsilo_operator.settings import Settings
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
+    AUTHORITIES,
     CONFIG,
     DATA,
     LOG_FORMAT,
@@ -84,7 +85,7 @@ class ParsedAgent:
         return agent_labels(Ref(job.namespace, job.name), job.uid, Ref(silo.namespace, silo.name), component)
 
 
-def trainer_image(agent: SiloAgent, settings: Settings) -> str:
+def trainer_image(agent: SiloAgent, settings: SiloSettings) -> str:
     """The image that the job names, or the operator's own release."""
     return agent.spec.job.spec.agents.image or settings.trainer_image
 
@@ -132,9 +133,10 @@ def trainer_policy(parsed: ParsedAgent) -> Object:
     return _network_policy(parsed, TRAINER, [])
 
 
-def guard_policy(parsed: ParsedAgent) -> Object:
+def guard_policy(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     """Out to the job's aggregator; one outside the cluster has no labels to select it by: there, to its port.
 
+    Where the settings say so, only to these addresses, or to the proxy's port.
     Nothing in: the institution decides by a policy of its own who may scrape its metrics.
     """
     job, trust = parsed.agent.spec.job, parsed.agent.spec.trust
@@ -145,10 +147,14 @@ def guard_policy(parsed: ParsedAgent) -> Object:
         }
         return _network_policy(parsed, GUARD, [{"to": [peer], "ports": [_port("TCP", PORT)]}])
     names = {"ports": [_port("UDP", 53), _port("TCP", 53)]}
-    return _network_policy(parsed, GUARD, [{"ports": [_port("TCP", urlsplit(trust.url).port or 443)]}, names])
+    outside = settings.outside
+    port = outside.proxy_port or urlsplit(trust.url).port or 443
+    networks = [{"ipBlock": {"cidr": network}} for network in outside.networks]
+    there = {"ports": [_port("TCP", port)], **({"to": networks} if networks else {})}
+    return _network_policy(parsed, GUARD, [there, names])
 
 
-def trainer_job(parsed: ParsedAgent, settings: Settings) -> Object:
+def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     """The job's image over the silo's data, on the silo's GPU, once its network is found closed."""
     template = parsed.silo.spec.agent
     dataset = parsed.silo.dataset(parsed.agent.spec.job.spec.data.dataset)
@@ -171,12 +177,12 @@ def trainer_job(parsed: ParsedAgent, settings: Settings) -> Object:
     return _job(parsed, TRAINER, container, init_containers=[_isolation(parsed, settings)], affinity=affinity)
 
 
-def guard_image(silo: Silo, settings: Settings) -> str:
+def guard_image(silo: Silo, settings: SiloSettings) -> str:
     """The image that the silo names, or the operator's own release."""
     return silo.spec.agent.guard_image or settings.guard_image
 
 
-def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
+def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     """The silo's image with the silo's key, on the trainer's node: they share a volume."""
     watched = settings.metrics_from is not None
     container = Container(
@@ -195,9 +201,12 @@ def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
             _directory(parsed, _LAYOUT.guard),
             _directory(parsed, _LAYOUT.audit),
             Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
+            *_authorities(settings),
         ],
         resources=GUARD_RESOURCES,
         ports=METRICS if watched else {},
+        environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
+        secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),
     )
     affinity = {
         "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_same_node_as(parsed, TRAINER)]}
@@ -209,7 +218,13 @@ def guard_job(parsed: ParsedAgent, settings: Settings) -> Object:
     return _job(parsed, GUARD, container, affinity=affinity, hostAliases=[host])
 
 
-def _isolation(parsed: ParsedAgent, settings: Settings) -> Container:
+def _authorities(settings: SiloSettings) -> list[Mount]:
+    if settings.outside.authorities is None:
+        return []
+    return [Mount("authorities", {"configMap": {"name": settings.outside.authorities}}, AUTHORITIES)]
+
+
+def _isolation(parsed: ParsedAgent, settings: SiloSettings) -> Container:
     """The check of the network, in the silo's own image: the job's image could report anything.
 
     It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change which

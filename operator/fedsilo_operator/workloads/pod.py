@@ -36,6 +36,7 @@ VOLUME = "/var/lib/fedsilo"
 CONFIG = "/etc/fedsilo"
 PRESENT = "/etc/fedsilo-policy"
 SECRETS = "/run/secrets/fedsilo"
+AUTHORITIES = "/etc/fedsilo-authorities"
 DATA = "/data"
 
 
@@ -57,6 +58,8 @@ class Container:
     :param resources: as in core/v1.
     :param ports: by name.
     :param command: instead of the image's own entry point.
+    :param environment: variables and their values.
+    :param secrets: Secrets all of whose entries are variables.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Container:
     resources: Mapping[str, Any] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
     command: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Sequence[str] = ()
 
 
 def pod_spec(
@@ -110,6 +115,10 @@ def _container(container: Container) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
     }
+    if container.environment:
+        content["env"] = [{"name": name, "value": value} for name, value in container.environment.items()]
+    if container.secrets:
+        content["envFrom"] = [{"secretRef": {"name": name}} for name in container.secrets]
     if container.resources:
         content["resources"] = dict(container.resources)
     if container.ports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,3 +111,10 @@ def test_of_two_agents_of_one_name_the_first_counts() -> None:
     mirror = Mirror(SILO).hear(told(1, agent("a", "1"), agent("a", "2")))
     assert mirror.steps({}).begin == (agent("a", "1"),)
     assert mirror.steps({"a": LocalAgent("1", False)}).nothing
+
+
+@pytest.mark.parametrize("name", ["", "..", "../a", "a/b", "a.b", "A", "a" * 64, "a\n"])
+def test_a_name_that_is_none_of_kubernetes_makes_nothing(name: str) -> None:
+    """A directory or an object would be made of it."""
+    assert Mirror(SILO).hear(told(1, agent(name))).steps({}).nothing
+    assert Mirror(SILO).hear(told(1, agent("a", f"{name}/"))).steps({}).nothing

@@ -124,7 +124,9 @@ def test_a_guard_serves_metrics_only_where_they_are_wanted() -> None:
         made = children.guard_job(parsed, replace(SETTINGS, metrics_from=wanted))
         (container,) = made["spec"]["template"]["spec"]["containers"]
         assert ("ports" in container) == ("--metrics-port" in container["args"]) == (wanted is not None)
-        assert children.guard_policy(parsed)["spec"]["ingress"] == [], "whom it answers, the institution says"
+        assert children.guard_policy(parsed, SETTINGS)["spec"]["ingress"] == [], (
+            "whom it answers, the institution says"
+        )
 
 
 @pytest.mark.parametrize("name", [TRAINER, GUARD, "isolation"])

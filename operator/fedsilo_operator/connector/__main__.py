@@ -1,0 +1,173 @@
+"""`python -m fedsilo_operator.connector`: an institution's own cluster takes part in the jobs of a hub until a signal.
+
+The silo controller and the connector to the hub in one process, with rights in its own namespace only. Several may run
+at once: one leads. Exit codes are those of `fedsilo.errors`; 0 after SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import socket
+import sys
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from uuid import uuid4
+
+from fedsilo.errors import ManifestInvalid
+from fedsilo.logs import add_log_arguments, start_logging
+from fedsilo.process import Arguments, run_until_done, version
+from fedsilo_operator.__main__ import PORT, own_namespace, run_until_signalled
+from fedsilo_operator.runtime.operator import WORKERS
+from fedsilo_operator.settings import Outside
+
+LEASE_NAME = "fedsilo-connector"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    start_logging()
+    return run_until_done(lambda: asyncio.run(_connect_until_signalled(_arguments(argv))))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = Arguments(
+        prog="fedsilo-connector",
+        description="Take part in the jobs of a hub, with guard and trainer in this cluster, until told to stop.",
+        epilog="KUBECONFIG names the cluster; without it, the service account of the pod does.",
+    )
+    parser.add_argument(
+        "--invitation",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="invitation of the hub: its address and, until the key is registered, the token",
+    )
+    parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
+    parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
+    parser.add_argument("--namespace", help="the silo's own (default: POD_NAMESPACE, else the pod's)")
+    parser.add_argument(
+        "--identity", default=socket.gethostname(), help="name as leader (default: host name)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=WORKERS, help="objects that each controller works on at once"
+    )
+    parser.add_argument(
+        "--health-port", type=int, default=PORT, help="port of /healthz, /readyz and /metrics"
+    )
+    parser.add_argument("--guard-metrics", action="store_true", help="guards serve metrics")
+    parser.add_argument(
+        "--guard-networks",
+        type=_networks,
+        default=(),
+        metavar="CIDR,...",
+        help="addresses to which network policies let guards out (default: any)",
+    )
+    parser.add_argument(
+        "--guard-proxy-secret",
+        metavar="NAME",
+        help="Secret whose entries HTTPS_PROXY and NO_PROXY guards have as variables",
+    )
+    parser.add_argument(
+        "--guard-proxy-port", type=int, metavar="PORT", help="port to which guards are let out instead"
+    )
+    parser.add_argument(
+        "--guard-authorities",
+        metavar="NAME",
+        help="ConfigMap whose ca.crt has further authorities for guards",
+    )
+    add_log_arguments(parser)
+    parser.add_argument("--version", action="version", version=version())
+    return parser.parse_args(argv)
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    """Networks, separated by commas.
+
+    :raises argparse.ArgumentTypeError: when one is none.
+    """
+    networks = tuple(part.strip() for part in text.split(","))
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{network!r} is no network; give addresses like 192.0.2.7/32,2001:db8::/64"
+            ) from None
+    return networks
+
+
+async def _connect_until_signalled(args: argparse.Namespace) -> None:
+    start_logging(args.log_format)
+    await run_until_signalled(_connect(args))
+
+
+async def _connect(args: argparse.Namespace) -> None:
+    # Imported here so that `--help` does not wait for the client.
+    from fedsilo.api.invitation import read_invitation
+    from fedsilo.hub.client import HubClient, hub_client
+    from fedsilo.probes import probes
+    from fedsilo.wire import SigningKey, VerifyKey
+    from fedsilo_operator.cluster.api_server import api_server
+    from fedsilo_operator.cluster.one_namespace import OneNamespace
+    from fedsilo_operator.connector.connector import Connector, Subscription
+    from fedsilo_operator.metrics import exposition
+    from fedsilo_operator.objects import Ref
+    from fedsilo_operator.runtime.election import Election
+    from fedsilo_operator.runtime.operator import Operator
+    from fedsilo_operator.runtime.store import Store, WriteThrough
+    from fedsilo_operator.settings import SiloSettings
+    from fedsilo_operator.silo.controller import SiloController
+
+    namespace = args.namespace or own_namespace()
+    try:
+        invitation = read_invitation(args.invitation.read_text(), str(args.invitation))
+    except OSError as error:
+        raise ManifestInvalid(
+            f"{args.invitation}: {error.strerror}; give the invitation that the consortium's office has sent"
+        ) from error
+    silo = Ref(*invitation.silo.split("/", 1))
+    if silo.namespace != namespace:
+        raise ManifestInvalid(
+            f"{args.invitation}: is for silo {silo}, and this is namespace {namespace}; install it in namespace "
+            f"{silo.namespace}, which has the same name at the hub"
+        )
+    settings = SiloSettings(
+        guard_image=args.guard_image,
+        trainer_image=args.trainer_image,
+        metrics_from={} if args.guard_metrics else None,
+        outside=Outside(
+            args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
+        ),
+    )
+    subscription = Subscription(silo, VerifyKey.from_text(invitation.hub.key).key_id, invitation.token)
+
+    def open_hub(key: SigningKey) -> AbstractAsyncContextManager[HubClient]:
+        return hub_client(invitation.hub, str(silo), key)
+
+    async with api_server() as server:
+        store = Store()
+        cluster = WriteThrough(OneNamespace(server, namespace), store)
+        connector = Connector(cluster, store, subscription, open_hub)
+        election = Election(server, Ref(namespace, LEASE_NAME), f"{args.identity}_{uuid4().hex[:8]}")
+        operator = Operator(
+            cluster,
+            store,
+            [SiloController(cluster, store, settings), connector],
+            election,
+            args.workers,
+            [connector.follow],
+        )
+        connector.wake = lambda: operator.controllers[1].queue.add(connector.key)
+
+        def unready() -> str:
+            missing = operator.unsynced
+            return f"not listed yet: {', '.join(missing)}" if missing else ""
+
+        async with probes(unready, exposition(operator, store), args.health_port):
+            await operator.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

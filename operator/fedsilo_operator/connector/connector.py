@@ -1,0 +1,264 @@
+"""The connector as a controller: what the hub says becomes SiloAgents here, and what becomes of them is reported.
+
+The silo controller beside it decides and acts, as in every cluster; it knows nothing of the hub. All that the connector
+does follows from the caches and from what the hub has told last, so it may end at any moment. While the hub is away,
+nothing here ends or waits but what it has yet to be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Never
+
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.errors import Problem
+from fedsilo.hub.client import HubAgent, HubRequests
+from fedsilo.hub.contact import Contact
+from fedsilo.hub.following import Following, Membership
+from fedsilo.hub.mirror import Mirror
+from fedsilo.process import version
+from fedsilo.wire import SigningKey
+from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event, NotFound
+from fedsilo_operator.conditions import Condition, as_status
+from fedsilo_operator.connector import mirrored
+from fedsilo_operator.connector.bringing import Brought, bring_about
+from fedsilo_operator.names import SIGNING_KEY
+from fedsilo_operator.objects import (
+    SECRET,
+    SILO_AGENT,
+    SILO_KIND,
+    Ref,
+    is_deleted,
+    ref_of,
+    satisfies,
+    silo_of,
+)
+from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.runtime.controller import Watch
+from fedsilo_operator.runtime.operator import run_until_one_ends
+from fedsilo_operator.runtime.queue import Key
+from fedsilo_operator.silo import signing_key
+
+log = logging.getLogger("fedsilo.connector")
+
+KEY_POLL_SECONDS = 10.0
+"""Time after which the signing key is looked for again: Secrets are not watched."""
+
+OpenHub = Callable[[SigningKey], AbstractAsyncContextManager[HubRequests]]
+"""Opens the hub for a silo with that key."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Whom a connector follows, as whom.
+
+    :param silo: the Silo, which has the same name at the hub.
+    :param hub: the hub's id.
+    :param token: of the invitation.
+    """
+
+    silo: Ref
+    hub: str
+    token: str | None
+
+
+class _AnotherKey(Exception):
+    """The silo has another key than the one that the hub is asked with."""
+
+
+class Connector:
+    """Reconciles a Silo with what its hub says; it is the `Institution` of a `Following`.
+
+    :ivar wake: called when there is something to reconcile that no watch reports.
+    """
+
+    name = "connector"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        subscription: Subscription,
+        open_hub: OpenHub,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        self._cluster = cluster
+        self._cache = cache
+        self._subscription = subscription
+        self._open_hub = open_hub
+        self._now = now
+        self._mirror: Mirror | None = None
+        self._contact: Contact | None = None
+        self._following: Following | None = None
+        self._unmade: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def key(self) -> Key:
+        """What is reconciled."""
+        return Key(SILO_KIND, self._subscription.silo)
+
+    def watches(self) -> Sequence[Watch]:
+        """What triggers it: the Silo and its agents."""
+        return Watch(SILO_KIND, "", self._silos), Watch(SILO_AGENT, "", self._agents)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Have here what the hub has, and note what there is to report."""
+        self._changed.set()
+        silo = self._cache.get(SILO_KIND, key.ref)
+        if silo is None or is_deleted(silo):
+            return None
+        # What was told counts as followed before anything is done about it: after a crash nothing older is followed.
+        await self._write(silo)
+        brought = Brought()
+        if self._mirror is not None:
+            brought = await bring_about(self._cluster, self._cache, key.ref, self._mirror)
+        self._report(silo, brought)
+        if brought.failed is not None:
+            raise brought.failed
+        return None
+
+    # What the hub is asked
+
+    async def follow(self) -> Never:
+        """Ask the hub, as long as this process leads."""
+        while True:
+            key = await self._signing_key()
+            membership = Membership(
+                key.verify_key.fingerprint, self._subscription.token, version().removeprefix("fedsilo ")
+            )
+            async with self._open_hub(key) as hub:
+                mirror = Mirror(str(self._subscription.silo), self._followed_version())
+                self._following = Following(hub, self, membership, mirror, self._now)
+                self.wake()
+                with suppress(_AnotherKey):
+                    await run_until_one_ends(self._following.run(), self._until_another(key))
+
+    async def told(self, mirror: Mirror) -> None:
+        """See `Institution`."""
+        self._mirror = mirror
+        self.wake()
+
+    async def enrolled(self) -> None:
+        """See `Institution`."""
+        self._mirror = Mirror(str(self._subscription.silo))
+        self.wake()
+
+    async def contact(self, contact: Contact) -> None:
+        """See `Institution`."""
+        self._contact = contact
+        self.wake()
+
+    async def _signing_key(self) -> SigningKey:
+        """The published key, once the silo controller has made it."""
+        while True:
+            self._changed.clear()
+            found = await self._published_key()
+            if found is not None:
+                return found
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KEY_POLL_SECONDS):
+                    await self._changed.wait()
+
+    async def _published_key(self) -> SigningKey | None:
+        published = self._public_key()
+        if published is None:
+            return None
+        name = Ref(self._subscription.silo.namespace, SIGNING_KEY)
+        try:
+            key = signing_key.read(await self._cluster.get(SECRET, name), name)
+        except (NotFound, Problem):
+            return None  # the condition Ready says so
+        except ClusterError as error:
+            log.warning("Secret %s cannot be read now: %s", name, error)
+            return None
+        return key if key.verify_key.to_text() == published else None
+
+    async def _until_another(self, key: SigningKey) -> Never:
+        while self._public_key() in (None, key.verify_key.to_text()):
+            self._changed.clear()
+            await self._changed.wait()
+        raise _AnotherKey
+
+    def _public_key(self) -> str | None:
+        silo = self._cache.get(SILO_KIND, self._subscription.silo)
+        return None if silo is None else status_of(silo).get("publicKey")
+
+    def _followed_version(self) -> int:
+        """Version of what was followed of this hub before."""
+        silo = self._cache.get(SILO_KIND, self._subscription.silo)
+        followed = status_of(silo or {}).get("followed") or {}
+        return int(followed["version"]) if followed.get("hub") == self._subscription.hub else 0
+
+    # What is done here
+
+    async def _write(self, silo: Object) -> None:
+        """The connector's part of the Silo's status, and an Event where it stands otherwise with the hub."""
+        status: dict[str, Any] = {}
+        stated = None
+        if self._contact is not None:
+            reached = "True" if self._contact.reached else "False"
+            diagnosis = Diagnosis(Reason(self._contact.reason), self._contact.message)
+            stated = Condition.of(ConditionType.HUB_REACHED, reached, diagnosis)  # type: ignore[arg-type]
+            status["conditions"] = as_status([stated], silo, self._now())
+        if self._mirror is not None:
+            status["followed"] = {"hub": self._subscription.hub, "version": self._mirror.version}
+        elif (followed := status_of(silo).get("followed")) is not None:
+            status["followed"] = followed
+        if not status or satisfies(silo.get("status"), status):
+            return
+        before = condition(silo, ConditionType.HUB_REACHED)
+        names = ("namespace", "name", "resourceVersion")
+        metadata = {name: silo["metadata"][name] for name in names}
+        body = {"apiVersion": SILO_KIND.api, "kind": SILO_KIND.name, "metadata": metadata, "status": status}
+        await self._cluster.apply(body, manager=mirrored.MANAGER, status=True)
+        if stated is not None and (before is None or before["reason"] != stated.reason):
+            kind = "Normal" if stated.status == "True" else "Warning"
+            with suppress(ClusterError):
+                await self._cluster.event(Event(silo, kind, str(stated.reason), stated.message))  # type: ignore[arg-type]
+
+    # What is reported
+
+    def _report(self, silo: Object, brought: Brought) -> None:
+        self._unmade = {
+            name: self._unmade_status(name, agent, diagnosis)
+            for name, (agent, diagnosis) in brought.unmade.items()
+        }
+        if self._following is None:
+            return
+        reports = self._following.reports
+        here = mirrored.of_hub(self._cache, self._subscription.silo)
+        for name, agent in here.items():
+            status = status_of(agent)
+            if status and not is_deleted(agent):
+                reports.state(name, mirrored.hub_uid(agent), status)
+        for name, (uid, status) in self._unmade.items():
+            reports.state(name, uid, status)
+        for name in reports.agents() - here.keys() - self._unmade.keys():
+            reports.forget(name)
+        offer = status_of(silo).get("offer")
+        if offer is not None:
+            reports.publish(offer)
+        self._following.wake()
+
+    def _unmade_status(
+        self, name: str, agent: HubAgent, diagnosis: Diagnosis
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Uid at the hub, and status; the same as before as long as it says the same."""
+        before = self._unmade.get(name)
+        if before is not None and (before[0], before[1]["message"]) == (agent.uid, diagnosis.message):
+            return before
+        return agent.uid, mirrored.unmade(diagnosis, self._now())
+
+    def _silos(self, silo: Object) -> Iterable[Key]:
+        return (self.key,) if ref_of(silo) == self._subscription.silo else ()
+
+    def _agents(self, agent: Object) -> Iterable[Key]:
+        return (self.key,) if silo_of(agent) == self._subscription.silo else ()

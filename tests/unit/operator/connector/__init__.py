@@ -1,0 +1,1 @@
+"""The connector of an institution's own cluster."""

@@ -1,0 +1,150 @@
+"""An institution's cluster in memory, in virtual time: silo controller and connector as one process runs them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from fedsilo.api.observed import Object, condition
+from fedsilo.hub.client import HubAgent, HubRequests
+from fedsilo.wire import SigningKey, VerifyKey
+from fedsilo_operator.cluster.interface import NotFound
+from fedsilo_operator.cluster.one_namespace import OneNamespace
+from fedsilo_operator.connector.connector import Connector, Subscription
+from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
+from fedsilo_operator.runtime.controller import Reconciler
+from fedsilo_operator.runtime.operator import Operator
+from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.silo.controller import SiloController
+from tests.hub_fakes.hub import FakeHub
+from tests.operator_fakes.cluster import FakeCluster
+from tests.operator_fakes.virtual import run
+from tests.unit.operator.silo.harness import AGENT_REF, NAME, SETTINGS, SILO_REF, START, agent, silo
+
+TOKEN = "a token"
+HUB_ID = "0123456789abcdef"
+
+
+class Institution:
+    """A cluster, the hub that it follows, and what a test does to both."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.cluster = FakeCluster(now=lambda: START + timedelta(seconds=loop.time()))
+        self.hub = FakeHub(str(SILO_REF), token=TOKEN)
+        self._work: asyncio.Task[Any] | None = None
+
+    def start(self, token: str | None = TOKEN) -> None:
+        """As a pod of the Deployment does."""
+        store = Store()
+        cluster = WriteThrough(OneNamespace(self.cluster, SILO_REF.namespace), store)
+        connector = Connector(
+            cluster, store, Subscription(SILO_REF, HUB_ID, token), self._open, self.cluster.now
+        )
+        controllers: list[Reconciler] = [
+            SiloController(cluster, store, SETTINGS, self.cluster.now),
+            connector,
+        ]
+        operator = Operator(cluster, store, controllers, alongside=[connector.follow])
+        connector.wake = lambda: operator.controllers[1].queue.add(connector.key)
+        self._work = asyncio.create_task(operator.run())
+
+    async def kill(self) -> None:
+        """The process ends, wherever it is."""
+        if self._work is not None:
+            self._work.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._work
+
+    def install(self, **policy: Any) -> None:
+        """The Silo, as a release makes it."""
+        made = silo(policy)
+        del made["status"]
+        metadata = {name: made["metadata"][name] for name in ("name", "namespace")}
+        self.cluster.put({**made, "metadata": metadata}, "helm")
+
+    def accept(self) -> None:
+        """The consortium's office accepts the key that was registered."""
+        assert self.hub.registered is not None
+        self.hub.accepted = self.hub.registered[0]
+        self.hub.news()
+
+    async def join(self) -> None:
+        """Installed, enrolled, accepted."""
+        self.install()
+        self.start()
+        await self.until(lambda: self.hub.registered)
+        self.accept()
+        await self.until(lambda: self.reached()[0] == "True")
+
+    def propose(self, uid: str = "hub-1", *, suspend: bool = True, **trust: Any) -> HubAgent:
+        """A job's agent at the hub, with the key that the silo has."""
+        spec = agent(suspend=suspend, **({"publicKey": self.public_key()} | trust))["spec"]
+        proposed = HubAgent(NAME, uid, spec)
+        self.hub.put(proposed)
+        return proposed
+
+    def public_key(self) -> str:
+        """As the Silo publishes it."""
+        return VerifyKey.from_text(self.silo()["status"]["publicKey"]).to_text()
+
+    def registered_key(self) -> str | None:
+        """The key that the hub has registered."""
+        return None if self.hub.registered is None else self.hub.registered[0].to_text()
+
+    def silo(self) -> Object:
+        return self.cluster.peek(SILO_KIND, SILO_REF)
+
+    def agent(self) -> Object:
+        return self.cluster.peek(SILO_AGENT, AGENT_REF)
+
+    def is_there(self) -> bool:
+        try:
+            self.agent()
+        except NotFound:
+            return False
+        return True
+
+    def reached(self) -> tuple[str, str]:
+        """Status and reason of the condition about the hub."""
+        found = condition(self.silo(), "HubReached") or {}
+        return found.get("status", ""), found.get("reason", "")
+
+    def reported(self) -> Any:
+        return self.hub.statuses.get(NAME, {})
+
+    async def until(self, what: Callable[[], Any], seconds: float = 300.0) -> None:
+        """Wait until something is true; no time passes in the world outside."""
+        for _ in range(int(seconds * 10)):
+            assert self._work is None or not self._work.done(), self._work.exception()
+            with suppress(NotFound, KeyError):
+                if what():
+                    return
+            await asyncio.sleep(0.1)
+        raise AssertionError("waited in vain")
+
+    def now(self) -> datetime:
+        return self.cluster.now()
+
+    @asynccontextmanager
+    async def _open(self, key: SigningKey) -> AsyncIterator[HubRequests]:
+        yield self.hub.requests_of(key)
+
+
+def virtually(test: Callable[[Institution], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test in virtual time."""
+
+    async def within() -> None:
+        institution = Institution()
+        try:
+            await test(institution)
+        finally:
+            await institution.kill()
+
+    def called() -> None:
+        run(within())
+
+    return called
