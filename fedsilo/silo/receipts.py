@@ -19,6 +19,9 @@ SILOS = "silos"
 AGENTS, VOLUME = "agents", "volume"
 """Where the directory of a silo on a machine of its own has them, by the SiloAgent's uid."""
 
+RECORD = "record.json"
+"""What such a silo knows of the job, beside the volume."""
+
 ACCEPTED, UNDER_WAY = "accepted", "sent, not acknowledged"
 """What became of an update, unless it was refused: then the code of the refusal."""
 
@@ -58,7 +61,8 @@ class DepartureReceipt:
 class Receipts:
     """What has left one silo.
 
-    :ivar silo: name of the silo's directory.
+    :ivar silo: name of the silo's directory, or of the silo where that is on record.
+    :ivar job: `namespace/name`, where that is on record.
     :ivar lines: of the audit log.
     :ivar hash: digest of the last of them: whoever keeps it elsewhere notices when the end is cut off.
     :ivar bytes: of all updates.
@@ -69,6 +73,7 @@ class Receipts:
     hash: str = GENESIS
     bytes: int = 0
     by_digest: dict[str, DepartureReceipt] = field(default_factory=dict)
+    job: str | None = None
 
     @property
     def departures(self) -> list[DepartureReceipt]:
@@ -105,7 +110,7 @@ def volumes(directory: Path) -> list[Path]:
         return [directory]
     parts = [*directory.glob(f"{SILOS}/*"), *directory.glob(f"{AGENTS}/*/{VOLUME}")]
     found = [path for path in sorted(parts) if _log(path).exists()]
-    if not found:
+    if not found and not (directory / AGENTS).is_dir():
         raise ManifestInvalid(
             f"{directory}: there is neither {_log(Path())} nor {SILOS}/<name>/{_log(Path())}; name a silo's directory, "
             "its volume or the directory of a run of processes"
@@ -121,7 +126,9 @@ def receipts_of(volume: Path) -> Receipts:
     path = _log(volume)
     content = content_of(path)
     place = volume.resolve()
-    found = Receipts(place.parent.name if place.name == VOLUME else place.name)
+    found = Receipts(place.name)
+    if place.name == VOLUME:
+        found.silo, found.job = _on_record(place.parent)
     for line, digest in verified(path, content[: content.rfind(b"\n") + 1]):
         try:
             found.take(line, digest)
@@ -134,6 +141,15 @@ def receipts_of(volume: Path) -> Receipts:
 
 def _log(volume: Path) -> Path:
     return Volume(volume).audit / FILE
+
+
+def _on_record(part: Path) -> tuple[str, str | None]:
+    """Silo and job of a part in a job; its identity where the record says nothing."""
+    try:
+        spec = json.loads((part / RECORD).read_text())["spec"]
+        return str(spec["silo"]["name"]), f"{spec['job']['namespace']}/{spec['job']['name']}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return part.name, None
 
 
 def _receipt(line: Mapping[str, Any]) -> DepartureReceipt:
@@ -158,6 +174,7 @@ def as_document(found: Receipts) -> dict[str, Any]:
     """The receipts of a silo as plain JSON values."""
     return {
         "silo": found.silo,
+        **({} if found.job is None else {"job": found.job}),
         "auditLines": found.lines,
         "auditHash": found.hash,
         "bytes": found.bytes,

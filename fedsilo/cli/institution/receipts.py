@@ -21,7 +21,9 @@ SECONDS = len("2026-07-01T00:00:00")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The silo's directory."""
-    parser.add_argument("directory", type=Path, metavar="DIR", help="a silo's volume, or a run's directory")
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="a silo's directory or volume, or a run's directory"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
 
@@ -35,15 +37,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"silos": [as_document(one) for one in found]}))
     else:
-        print("\n\n".join(map(_text, found)))
+        print("\n\n".join(map(_text, found)) or "nothing has left: there is no audit log yet")
     return 0
 
 
 def _text(found: Receipts) -> str:
     lines = counted(found.lines, "line")
+    job = "" if found.job is None else f", job {plain(found.job)}"
     summary = (
-        f"silo {plain(found.silo)}: {counted(len(found.departures), 'update')}, {found.bytes} bytes; the audit log "
-        f"holds, {lines}, the last one's hash is {found.hash}"
+        f"silo {plain(found.silo)}{job}: {counted(len(found.departures), 'update')}, {found.bytes} bytes; the audit "
+        f"log holds, {lines}, the last one's hash is {found.hash}"
     )
     if not found.departures:
         return summary

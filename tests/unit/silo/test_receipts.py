@@ -161,3 +161,22 @@ def test_a_broken_log_ends_with_5_and_names_the_line(
     said = capsys.readouterr()
     assert said.out == ""
     assert "log.jsonl: line 7 does not follow from the line before it" in said.err
+
+
+def test_a_silo_without_kubernetes_has_a_table_for_each_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agents").mkdir()
+    assert main(["silo", "receipts", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing has left: there is no audit log yet\n"
+    for uid in ("u1", "u2"):
+        filled(tmp_path / "agents" / uid / "volume")
+    spec = {"silo": {"name": "north"}, "job": {"namespace": "research", "name": "digits"}}
+    (tmp_path / "agents" / "u1" / "record.json").write_text(json.dumps({"spec": spec}))
+    assert main(["silo", "receipts", str(tmp_path)]) == 0
+    known, unknown = capsys.readouterr().out.split("\n\n")
+    assert known.startswith("silo north, job research/digits: 4 updates, 4000 bytes;")
+    assert unknown.startswith("silo u2: 4 updates, 4000 bytes;")
+    assert main(["silo", "receipts", str(tmp_path), "--json"]) == 0
+    silos = json.loads(capsys.readouterr().out)["silos"]
+    assert [(one["silo"], one.get("job")) for one in silos] == [("north", "research/digits"), ("u2", None)]
