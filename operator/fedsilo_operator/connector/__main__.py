@@ -11,7 +11,7 @@ import asyncio
 import ipaddress
 import socket
 import sys
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -55,6 +55,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--health-port", type=int, default=PORT, help="port of /healthz, /readyz and /metrics"
+    )
+    parser.add_argument(
+        "--dashboard-port", type=int, default=0, help="port of the silo's page, on 127.0.0.1 (default: none)"
     )
     parser.add_argument("--guard-metrics", action="store_true", help="guards serve metrics")
     parser.add_argument(
@@ -112,6 +115,7 @@ async def _connect(args: argparse.Namespace) -> None:
     from fedsilo_operator.cluster.api_server import api_server
     from fedsilo_operator.cluster.one_namespace import OneNamespace
     from fedsilo_operator.connector.connector import Connector, Subscription
+    from fedsilo_operator.dashboard.serving import institution_dashboard
     from fedsilo_operator.metrics import exposition
     from fedsilo_operator.objects import Ref
     from fedsilo_operator.runtime.election import Election
@@ -165,7 +169,10 @@ async def _connect(args: argparse.Namespace) -> None:
             missing = operator.unsynced
             return f"not listed yet: {', '.join(missing)}" if missing else ""
 
-        async with probes(unready, exposition(operator, store), args.health_port):
+        async with AsyncExitStack() as served:
+            await served.enter_async_context(probes(unready, exposition(operator, store), args.health_port))
+            if args.dashboard_port:
+                await served.enter_async_context(institution_dashboard(store, args.dashboard_port))
             await operator.run()
 
 

@@ -1,4 +1,4 @@
-"""Who may see what is shown: those whom the API server authenticates and lets list objects of its kind."""
+"""Who may see which jobs: those whom the API server authenticates and lets list them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp import web
 from fedsilo.api.observed import Object
 from fedsilo.dashboard.snapshot import PageSnapshot
 from fedsilo_operator.cluster.interface import ClusterError
-from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
+from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
 
 CACHE_SECONDS = 60.0
 """Time for which an answer of the API server is cached: a right that is withdrawn ends that much later."""
@@ -49,17 +49,14 @@ class User:
 
 
 class TokenAccess:
-    """Bearer tokens by TokenReview, the right to list a kind, in all namespaces or some, by SubjectAccessReview.
+    """Bearer tokens by TokenReview, the right to list FederatedJobs, in all namespaces or some, by SubjectAccessReview.
 
     :param now: seconds of a clock that never goes back.
     """
 
-    def __init__(
-        self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic, kind: Kind = FEDERATED_JOB
-    ) -> None:
+    def __init__(self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic) -> None:
         self._reviewer = reviewer
         self._now = now
-        self._kind = kind
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
 
     async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
@@ -77,7 +74,7 @@ class TokenAccess:
             log.warning("dashboard: who may see it cannot be found out: %s", error)
             raise web.HTTPServiceUnavailable(text="the cluster does not answer who you are\n") from error
         if not allowed:
-            raise web.HTTPForbidden(text=f"You may not list {self._kind.name}s where there are any.\n")
+            raise web.HTTPForbidden(text="You may not list FederatedJobs where there are any.\n")
         return allowed
 
     async def _may(self, user: User, namespace: str) -> bool:
@@ -104,11 +101,11 @@ class TokenAccess:
         return User(user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), extra)
 
     async def _review(self, user: User, namespace: str) -> bool:
-        group, version = self._kind.api.split("/")
+        group, version = FEDERATED_JOB.api.split("/")
         about = {
             "group": group,
             "version": version,
-            "resource": self._kind.plural,
+            "resource": FEDERATED_JOB.plural,
             "verb": "list",
             "namespace": namespace,
         }

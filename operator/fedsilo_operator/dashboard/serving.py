@@ -10,13 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Never
 
-from fedsilo.dashboard.feed import Feed, Taken
-from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, Local, Views, serving
+from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, Local, serving
 from fedsilo.errors import ManifestInvalid
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.dashboard.access import TokenAccess
 from fedsilo_operator.dashboard.source import InstitutionSource, Source
-from fedsilo_operator.objects import SILO_AGENT
 from fedsilo_operator.runtime.store import Store
 
 CERTIFICATE_POLL_SECONDS = 60.0
@@ -34,43 +32,27 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
     :raises ManifestInvalid: when the certificate cannot be used.
     """
     source = Source(cluster, store)
+    context = None if tls is None else _tls_context(tls)
     access: Access = Local() if tls is None else TokenAccess(cluster)
-    async with _served(source.feed, access, port, tls, views=JOBS) as found:
-        listing = asyncio.create_task(source.run())
+    host = "127.0.0.1" if tls is None else "0.0.0.0"
+    async with serving(source.feed, access, host, port, context, views=JOBS) as found:
+        tasks = [asyncio.create_task(source.run())]
+        if context is not None and tls is not None:
+            tasks.append(asyncio.create_task(_reload_certificate(context, tls)))
         try:
             yield found
         finally:
-            listing.cancel()
-            await asyncio.gather(listing, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
-async def institution_dashboard(
-    cluster: Cluster, store: Store, port: int, tls: Path | None
-) -> AsyncIterator[int]:
-    """The same for an institution's own silo, where its silo controller runs alone: for who may list SiloAgents."""
-    access: Access = Local() if tls is None else TokenAccess(cluster, kind=SILO_AGENT)
+async def institution_dashboard(store: Store, port: int) -> AsyncIterator[int]:
+    """The page of an institution's own silo, for whoever may forward a port to its silo controller's pod."""
     feed = InstitutionSource(store).feed
-    async with _served(feed, access, port, tls, views=INSTITUTION) as found:
+    async with serving(feed, Local(), "127.0.0.1", port, views=INSTITUTION) as found:
         yield found
-
-
-@asynccontextmanager
-async def _served(
-    feed: Feed[Taken], access: Access, port: int, tls: Path | None, *, views: Views[Taken]
-) -> AsyncIterator[int]:
-    if tls is None:
-        async with serving(feed, access, "127.0.0.1", port, views=views) as found:
-            yield found
-        return
-    context = _tls_context(tls)
-    async with serving(feed, access, "0.0.0.0", port, context, views=views) as found:
-        reloading = asyncio.create_task(_reload_certificate(context, tls))
-        try:
-            yield found
-        finally:
-            reloading.cancel()
-            await asyncio.gather(reloading, return_exceptions=True)
 
 
 def _tls_context(folder: Path) -> ssl.SSLContext:
