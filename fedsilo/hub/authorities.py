@@ -43,6 +43,12 @@ class Authorities:
         """Whether the hub has an authority of its own."""
         return self._pem is not None
 
+    @property
+    def whose(self) -> str:
+        """Those that count, in words."""
+        hub = "the invitation's authority" if self.private else "one of the system's authorities"
+        return hub if self._named is None else f"{hub} or one of {VARIABLE}"
+
     def context(self) -> ssl.SSLContext:
         """The one for the next connection; a file that cannot be read now leaves that from before in force."""
         stamp = self._read_stamp()

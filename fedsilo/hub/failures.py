@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from enum import Enum
 
 import aiohttp
 
@@ -25,6 +26,15 @@ UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 """OpenSSL's codes (X509_V_ERR) for a certificate whose chain ends at no authority that counts here."""
 
 NOT_YET_VALID, EXPIRED, WRONG_NAME, WRONG_ADDRESS = 9, 10, 62, 64
+
+
+class Stage(Enum):
+    """How far a request has come."""
+
+    PROXY = 1
+    CONNECTION = 2
+    TLS = 3
+    ANSWER = 4
 
 
 class Unreachable(FedsiloError):
@@ -58,6 +68,17 @@ def explain_failure(error: BaseException, address: str, proxy: Proxy | None, *, 
     return (
         f"{address}{way}: the connection broke ({found}); look whether a firewall or proxy cuts connections"
     )
+
+
+def stage_of(error: BaseException | None, proxy: Proxy | None) -> Stage:
+    """Where a request has failed."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return Stage.PROXY
+    if error is not None and _tls_error(error) is not None:
+        return Stage.TLS
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return Stage.PROXY if proxy else Stage.CONNECTION
+    return Stage.ANSWER
 
 
 def foreign_answer(status: int, headers: Mapping[str, str], address: str, proxy: Proxy | None) -> str | None:

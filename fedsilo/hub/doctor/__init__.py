@@ -1,0 +1,1 @@
+"""What an institution can find out by itself when it is not heard of: one line for each thing that must hold."""

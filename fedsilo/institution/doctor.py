@@ -1,0 +1,151 @@
+"""What must hold on a machine of an institution's own, beside the way to the hub: isolation, GPU, storage, silo.yaml.
+
+What trainers do is tried in processes of their own, with the Python that would run them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+from fedsilo.durable import make_own_directory, unlink, write_durably
+from fedsilo.errors import FedsiloError
+from fedsilo.hub.doctor.finding import Finding, failed, holds, skipped
+from fedsilo.hub.doctor.way import examine_way
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.silo_file import read_silo
+
+TRIAL = "fedsilo_agent.trainer.isolation_trial"
+"""A program of the agent's package, which depends on this one."""
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+"""Where NVIDIA's driver lists the cards of this machine."""
+
+TORCH = """
+import json, torch
+names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+print(json.dumps({"version": torch.__version__, "names": names}))
+"""
+
+TRIAL_SECONDS = 120.0
+
+MINIMUM_FREE_BYTES = 1 << 30
+"""A job keeps its tasks, private state and last update on the disk, each of the model's size."""
+
+
+async def examine(directory: SiloDirectory, environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """All that must hold here, the way to the hub first.
+
+    :raises FedsiloError: when the directory is no silo's that has joined, or another user's.
+    """
+    member, key = directory.require_membership(), directory.signing_key()
+    found = await examine_way(member.hub, member.silo, key, environment)
+    return [
+        *found,
+        _storage(directory),
+        _isolation(directory, member.hub.url),
+        _gpu(GPUS),
+        _offer(directory, member.silo, key.verify_key.to_text()),
+        skipped("images", "guard and trainer are processes of this installation; nothing is pulled"),
+    ]
+
+
+def _storage(directory: SiloDirectory) -> Finding:
+    """Whether files stay: content is synced, a name replaced, and both read again."""
+    path = directory.private / "doctor"
+    try:
+        write_durably(path, b"before")
+        write_durably(path, b"after")
+        same = path.read_bytes() == b"after"
+        unlink(path)
+        free = shutil.disk_usage(directory.root).free
+    except OSError as error:
+        return failed(
+            "storage",
+            f"{directory.root}: {error.strerror}; let this user write there, and look at the disk: full, or faulty",
+        )
+    if not same:
+        return failed("storage", f"{directory.root}: a file does not hold what was written; replace the disk")
+    if free < MINIMUM_FREE_BYTES:
+        return failed(
+            "storage",
+            f"{directory.root}: {free >> 20} MiB are free; make room for at least {MINIMUM_FREE_BYTES >> 20} MiB",
+        )
+    return holds("storage", f"{directory.root}: writes, syncs and renames; {free >> 30} GiB are free")
+
+
+def _isolation(directory: SiloDirectory, url: str) -> Finding:
+    """What a trainer can do here, tried by a process that is isolated like one."""
+    address = urlsplit(url)
+    try:
+        make_own_directory(directory.agents)
+        with TemporaryDirectory(prefix=".doctor-", dir=directory.agents) as volume:
+            hidden = [f"--hide={path}" for path in (directory.private, directory.logs) if path.is_dir()]
+            home = ["--home", str(directory.root), "--volume", volume]
+            outside = ["--connect", str(address.hostname), str(address.port or 443)]
+            tried = json.loads(_run("-m", TRIAL, *hidden, *home, *outside))
+    except (OSError, ValueError, FedsiloError, subprocess.SubprocessError) as error:
+        return failed("isolation", f"cannot be tried ({_last_line(error)}); install fedsilo[local] anew")
+    if not tried["isolated"]:
+        return failed(
+            "isolation",
+            f"{tried['said']}; no job is begun here: run fedsilo silo serve as root, or permit user namespaces "
+            "(sysctl kernel.unprivileged_userns_clone=1)",
+        )
+    if tried["reached"] or tried["seen"]:
+        what = f"reaches {url}" if tried["reached"] else f"sees {', '.join(tried['seen'])}"
+        return failed("isolation", f"a trainer {what}; begin no job, and send this line to fedsilo's authors")
+    return holds("isolation", "a trainer has no network, and sees neither key nor guard")
+
+
+def _gpu(cards: Path) -> Finding:
+    """Whether the PyTorch that trainers run finds the GPUs that the driver lists."""
+    listed = len(list(cards.iterdir())) if cards.is_dir() else 0
+    try:
+        seen = json.loads(_run("-c", TORCH))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return failed("GPU", f"PyTorch does not start ({_last_line(error)}); install fedsilo[local] anew")
+    names, version = seen["names"], seen["version"]
+    if names:
+        return holds("GPU", f"PyTorch {version} finds {', '.join(names)}")
+    if listed:
+        return failed(
+            "GPU",
+            f"PyTorch {version} finds none of this machine's {listed}; install a build of it for CUDA that fits the "
+            "driver (nvidia-smi), and let this user open /dev/nvidia*",
+        )
+    return holds("GPU", f"none; PyTorch {version} computes on the CPU")
+
+
+def _offer(directory: SiloDirectory, silo: str, public_key: str) -> Finding:
+    try:
+        found = read_silo(directory, silo, public_key)
+    except FedsiloError as error:
+        return failed("silo.yaml", " ".join(str(error).split()))
+    except OSError as error:
+        return failed("silo.yaml", f"{directory.silo_file}: {error.strerror}; restore it, or join again")
+    return holds("silo.yaml", f"offers {', '.join(dataset.name for dataset in found.spec.datasets)}")
+
+
+def _run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TRIAL_SECONDS,
+    )
+    return done.stdout
+
+
+def _last_line(error: BaseException) -> str:
+    text = error.stderr if isinstance(error, subprocess.CalledProcessError) and error.stderr else str(error)
+    return str(text).strip().rpartition("\n")[2]
