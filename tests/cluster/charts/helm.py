@@ -10,7 +10,11 @@ from typing import Any
 
 import yaml
 
+from fedsilo.api.common import Time
+from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object
+from fedsilo.api.silo import HubAddress
+from fedsilo.wire import SigningKey, make_authority
 from hack.cluster.binaries import programs
 from hack.examples import documents
 from tests.paths import ROOT
@@ -101,3 +105,16 @@ def merged(first: Values, second: Values) -> Values:
         if isinstance(first[name], dict) and isinstance(second[name], dict):
             both[name] = merged(first[name], second[name])
     return both
+
+
+def invitation(silo: str, *, private: bool = True) -> SiloInvitation:
+    """An invitation of a hub.
+
+    :param private: whether the authority of the hub's certificate is its own.
+    """
+    hub = HubAddress(
+        url="https://hub.example:8443",
+        ca_certificate=make_authority().cert_pem.decode() if private else None,
+        key=SigningKey.generate().verify_key.to_text(),
+    )
+    return SiloInvitation.of(hub, silo, "a-token_with <letters> & more", Time("2026-12-01T00:00:00Z"))

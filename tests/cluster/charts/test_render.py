@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedsilo.api.invitation import read_invitation
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
+from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
 from hack.cluster.binaries import programs
 from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, is_hook, quickstart, render
 from tests.paths import ROOT
+
+CRD = "CustomResourceDefinition"
 
 ADDED = {
     "helm.sh/chart",
@@ -238,6 +242,88 @@ def test_silo_matrix(name: str, quota: Values) -> None:
     assert all(item["metadata"]["name"].startswith(name or "release") for item in items)
 
 
+JOINED = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
+
+
+@pytest.mark.parametrize("values", [LEAST[SILO], FULL[SILO]], ids=["least", "full"])
+def test_in_an_institutions_own_cluster_nothing_has_rights_outside_of_the_namespace(values: Values) -> None:
+    items = [item for item in render(SILO, values | JOINED, namespace="silo-north") if not is_hook(item)]
+    kinds = {item["kind"] for item in items}
+    assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
+    assert {item["metadata"]["namespace"] for item in items if item["kind"] != CRD} == {"silo-north"}
+    assert [item["spec"]["names"]["kind"] for item in items if item["kind"] == CRD] == ["SiloAgent", "Silo"]
+    (binding,) = (item for item in items if item["kind"] == "RoleBinding")
+    assert [subject["name"] for subject in binding["subjects"]] == ["fedsilo-connector"]
+    rights = _rights(items)
+    assert {right[2] for right in rights if right[1] == "secrets" and right[3] == "get"} == {
+        "fedsilo-signing-key"
+    }
+    # What the silo controller may in the hub's cluster, it may here, and see what it follows; and who leads.
+    there = _rights([item for item in render(SILO, values) if item["kind"] == "Role" and not is_hook(item)])
+    assert there <= rights
+    assert {right[3] for right in rights - there if right[1] != "leases"} <= {"get", "list", "watch"}
+
+
+def test_what_is_the_institutions_stays_when_its_release_goes() -> None:
+    kept = {
+        item["kind"]
+        for item in render(SILO, JOINED, namespace="silo-north")
+        if item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    }
+    assert kept == {CRD, "Silo"}
+    assert "fedsilo-signing-key" not in [
+        item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")
+    ]
+
+
+def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:
+    items = render(SILO, JOINED, namespace="silo-north")
+    (secret,) = (item for item in items if item["kind"] == "Secret")
+    found = read_invitation(secret["stringData"]["invitation.yaml"], "the Secret")
+    assert found.token == JOINED["token"]
+    others = [item for item in items if item["kind"] != "Secret"]
+    assert JOINED["token"] not in yaml.safe_dump(others)
+
+
+@pytest.mark.parametrize(
+    ("values", "ports", "networks"),
+    [
+        ({}, [8443], []),
+        ({"proxy": {"url": "http://proxy.example:3128"}}, [3128], []),
+        ({"egress": {"networks": ["192.0.2.7/32"]}}, [8443], ["192.0.2.7/32"]),
+    ],
+)
+def test_a_connector_gets_out_to_the_hub_or_the_proxy(
+    values: Values, ports: list[int], networks: list[str]
+) -> None:
+    items = render(SILO, JOINED | values, namespace="silo-north")
+    (policy,) = (
+        item
+        for item in items
+        if item["kind"] == "NetworkPolicy" and item["metadata"]["name"] == "fedsilo-connector"
+    )
+    inside, outside = policy["spec"]["egress"]
+    assert [port["port"] for port in inside["ports"]] == [53, 53, 443, 6443]
+    assert [port["port"] for port in outside["ports"]] == ports
+    assert [peer["ipBlock"]["cidr"] for peer in outside.get("to", [])] == networks
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert connector_arguments(arguments).guard_networks == tuple(networks)
+
+
+def test_a_proxys_password_is_in_a_secret_only() -> None:
+    proxy = {"proxy": {"url": "http://proxy.example:3128", "secret": "login"}}
+    items = render(SILO, JOINED | proxy, namespace="silo-north")
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "login"}}]
+    given = connector_arguments(container["args"])
+    assert (given.guard_proxy_secret, given.guard_proxy_port) == ("login", 3128)
+    assert "fedsilo-proxy" not in [item["metadata"]["name"] for item in items]
+
+
 def test_a_quota_can_be_left_out() -> None:
     items = render(SILO, NORTH | {"quota": {"services": None}})
     assert "ResourceQuota" not in [item["kind"] for item in items]
@@ -247,6 +333,9 @@ def test_a_quota_can_be_left_out() -> None:
 def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_demand(chart: Path) -> None:
     pods = [_pod(item) for item in render(chart, FULL[chart]) if item["kind"] in ("Deployment", "Pod")]
     assert len(pods) == 2
+    if chart == SILO:
+        joined = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
+        pods += [_pod(item) for item in joined if item["kind"] == "Deployment"]
     for spec in pods:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from charts.generate import documented
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, merged, nested, quickstart
+from fedsilo.api.invitation import SiloInvitation
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, merged, nested, quickstart
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -31,6 +32,16 @@ BASE: dict[Path, Values] = {
     },
 }
 """What is there already: some values are about objects that are not there by default."""
+
+INSTITUTION: Values = {
+    **BASE[SILO],
+    **yaml.safe_load(invitation("default/north").to_yaml()),
+    "proxy": {"url": "http://proxy.example:3128", "authorities": "-----BEGIN CERTIFICATE-----"},
+}
+"""Of a release in an institution's own cluster."""
+
+OF_INSTITUTION = ("images", "connector", "proxy", "egress", "apiServer", "crds")
+"""Values of the chart fedsilo-silo that are about such a release only."""
 
 CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
     OPERATOR: {
@@ -115,6 +126,24 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "quota": ({"pods": 12}, 'pods: "12"'),
         "testImage": ("r/python:3", "image: r/python:3"),
         "imagePullSecrets": (["login"], "- name: login"),
+        "images.operator.repository": ("r/one", "image: r/one:0.1.0"),
+        "images.operator.tag": ("9", "image: fedsilo-operator:9"),
+        "images.operator.digest": (DIGEST, f"image: fedsilo-operator@{DIGEST}"),
+        "images.guard.repository": ("r/three", "--guard-image=r/three:0.1.0"),
+        "images.guard.tag": ("9", "--guard-image=fedsilo-guard:9"),
+        "images.guard.digest": (DIGEST, f"--guard-image=fedsilo-guard@{DIGEST}"),
+        "images.trainer.repository": ("r/four", "--trainer-image=r/four:0.1.0"),
+        "images.trainer.tag": ("9", "--trainer-image=fedsilo-trainer:9"),
+        "images.trainer.digest": (DIGEST, f"--trainer-image=fedsilo-trainer@{DIGEST}"),
+        "connector.replicas": (2, "replicas: 2"),
+        "connector.resources": ({"limits": {"memory": "3Gi"}}, "memory: 3Gi"),
+        "proxy.url": ("http://10.0.0.7:8080", "--guard-proxy-port=8080"),
+        "proxy.noProxy": ("10.0.0.0/8", 'NO_PROXY: "10.0.0.0/8"'),
+        "proxy.secret": ("login", "--guard-proxy-secret=login"),
+        "proxy.authorities": ("-----BEGIN CERTIFICATE-----\nTWO", "-----BEGIN CERTIFICATE-----\n    TWO"),
+        "egress.networks": (["192.0.2.7/32"], "cidr: 192.0.2.7/32"),
+        "apiServer.ports": ([16443], "port: 16443"),
+        "crds.install": (False, ""),
     },
 }
 """Another value for each, and what then appears; "" where something goes away."""
@@ -214,6 +243,27 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         "quota": ({"pods": True}, "at '/quota/pods': got boolean, want number or string"),
         "testImage": (None, "at '': missing property 'testImage'"),
         "imagePullSecrets": (["A"], "at '/imagePullSecrets/0': 'A' does not match"),
+        "images.operator.repository": ("r/op:1", "at '/images/operator/repository': 'r/op:1' does not match"),
+        "images.operator.tag": (1.0, "at '/images/operator/tag': got number, want string"),
+        "images.operator.digest": ("abc", "at '/images/operator/digest': 'abc' does not match"),
+        "images.guard.repository": ("", "at '/images/guard/repository': '' does not match"),
+        "images.guard.tag": ("-", "at '/images/guard/tag': '-' does not match"),
+        "images.guard.digest": (True, "at '/images/guard/digest': got boolean, want string"),
+        "images.trainer.repository": ("R", "at '/images/trainer/repository': 'R' does not match"),
+        "images.trainer.tag": ([], "at '/images/trainer/tag': got array, want string"),
+        "images.trainer.digest": (1, "at '/images/trainer/digest': got number, want string"),
+        "connector.replicas": (0, "at '/connector/replicas': minimum: got 0, want 1"),
+        "connector.resources": (
+            {"limits": {"memory": "lots"}},
+            "at '/connector/resources/limits/memory': 'lots' does not match",
+        ),
+        "proxy.url": ("http://user:password@proxy.example:3128", "at '/proxy/url': 'http://user"),
+        "proxy.noProxy": ("a, b", "at '/proxy/noProxy': 'a, b' does not match"),
+        "proxy.secret": ("A", "at '/proxy/secret': 'A' does not match"),
+        "proxy.authorities": ("ca.crt", "at '/proxy/authorities': 'ca.crt' does not match"),
+        "egress.networks": (["hub.example"], "at '/egress/networks/0': 'hub.example' does not match"),
+        "apiServer.ports": ([0], "at '/apiServer/ports/0': minimum: got 0, want 1"),
+        "crds.install": ("no", "at '/crds/install': got string, want boolean"),
     },
 }
 """A wrong value for each, and what is said about it."""
@@ -232,13 +282,18 @@ COMBINED: list[tuple[Values, str]] = [
         "metrics.podMonitor: nobody may ask the guards; name in metrics.from who may",
     ),
     ({"datasets": [{"name": "x", "loader": "npz", "volume": {"pvc": "y"}}]}, "properties 'pvc' not allowed"),
+    ({"proxy": {"secret": "login"}}, "proxy.secret: network policies need host and port of the proxy"),
 ]
 """Values of a silo that are wrong beside each other, or deep inside."""
 
 
+def base_of(chart: Path, path: str) -> Values:
+    return INSTITUTION if chart == SILO and path.partition(".")[0] in OF_INSTITUTION else BASE[chart]
+
+
 @cache
-def rendered(chart: Path) -> str:
-    return Helm().run("template", "north", str(chart), values=BASE[chart])
+def rendered(chart: Path, path: str) -> str:
+    return Helm().run("template", "north", str(chart), values=base_of(chart, path))
 
 
 def cases(table: Mapping[Path, Mapping[str, tuple[object, str]]]) -> pytest.MarkDecorator:
@@ -253,13 +308,53 @@ def cases(table: Mapping[Path, Mapping[str, tuple[object, str]]]) -> pytest.Mark
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_the_tables_have_every_value(chart: Path) -> None:
     paths = [value.path for value in documented((chart / "values.yaml").read_text())]
+    if chart == SILO:
+        assert paths[: len(INVITATION)] == list(INVITATION)
+        paths = paths[len(INVITATION) :]
     assert list(CHANGES[chart]) == list(WRONG[chart]) == paths
+
+
+INVITATION = ("apiVersion", "kind", "hub", "silo", "token", "expires", "checksum")
+"""Values that are the fields of an invitation, and only together."""
+
+
+def test_the_values_of_an_invitation_are_its_fields() -> None:
+    fields = [field.alias or name for name, field in SiloInvitation.model_fields.items()]
+    assert fields == list(INVITATION)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_an_invitation_that_is_as_it_was_printed_is_accepted(private: bool) -> None:
+    """Helm computes the same checksum, with letters, too, that other encoders of JSON would escape."""
+    values = BASE[SILO] | yaml.safe_load(invitation("default/north", private=private).to_yaml())
+    assert "kind: Deployment" in Helm().run("template", "north", str(SILO), values=values)
+
+
+@pytest.mark.parametrize("field", INVITATION)
+def test_an_invitation_that_was_changed_by_a_letter_is_refused(field: str) -> None:
+    changed = dict(INSTITUTION)
+    if field == "hub":
+        changed["hub"] = changed["hub"] | {"url": "https://hub.exemple:8443"}
+    else:
+        changed[field] = changed[field][:-1] + ("2" if changed[field][-1] != "2" else "3")
+    said = Helm().refusal("template", "north", str(SILO), values=changed)
+    assert f"at '/{field}'" in said if field in ("apiVersion", "kind") else "checksum: does not fit" in said
+    without = {name: value for name, value in INSTITUTION.items() if name != field}
+    assert "checksum: does not fit" in Helm().refusal("template", "north", str(SILO), values=without)
+
+
+def test_an_invitation_is_for_one_namespace_and_one_name() -> None:
+    said = Helm().refusal("template", "north", str(SILO), "-n", "elsewhere", values=INSTITUTION)
+    assert "silo: the invitation is for default/north, and this is namespace elsewhere; install" in said
+    said = Helm().refusal("template", "north", str(SILO), values=INSTITUTION | {"name": "south"})
+    assert "name: is south, and the invitation is for default/north; remove name" in said
 
 
 @cases(CHANGES)
 def test_a_value_changes_something(chart: Path, path: str, value: object, text: str) -> None:
-    before = rendered(chart)
-    after = Helm().run("template", "north", str(chart), values=merged(BASE[chart], nested(path, value)))
+    before = rendered(chart, path)
+    values = merged(base_of(chart, path), nested(path, value))
+    after = Helm().run("template", "north", str(chart), values=values)
     if text:
         assert text not in before
         assert text in after
@@ -269,7 +364,7 @@ def test_a_value_changes_something(chart: Path, path: str, value: object, text: 
 
 @cases(WRONG)
 def test_a_wrong_value_is_refused(chart: Path, path: str, value: object, text: str) -> None:
-    values = merged(BASE[chart], nested(path, value))
+    values = merged(base_of(chart, path), nested(path, value))
     assert text in Helm().refusal("template", "north", str(chart), values=values)
 
 
@@ -303,6 +398,7 @@ def groups(content: Values, prefix: str = "") -> Iterator[str]:
             "metrics.labels",
             "gateway.service.annotations",
             "gateway.ingress.annotations",
+            "hub",
         ):
             yield from groups(value, path)
 
@@ -318,7 +414,7 @@ def all_groups() -> list[tuple[Path, str]]:
 
 @pytest.mark.parametrize(("chart", "group"), all_groups())
 def test_an_unknown_value_is_refused(chart: Path, group: str) -> None:
-    values = merged(BASE[chart], nested(f"{group}.nonsense".strip("."), 1))
+    values = merged(base_of(chart, group), nested(f"{group}.nonsense".strip("."), 1))
     said = Helm().refusal("template", "north", str(chart), values=values)
     assert (
         f"at '/{group.replace('.', '/')}': additional properties 'nonsense' not allowed".replace("'/'", "''")
@@ -336,7 +432,7 @@ def test_an_unknown_value_is_refused(chart: Path, group: str) -> None:
 )
 def test_what_is_set_to_null_is_left_out_or_refused(chart: Path, path: str) -> None:
     """Helm takes null for "remove the default", which must never end in an error of a template."""
-    values = merged(BASE[chart], nested(path, None))
+    values = merged(base_of(chart, path), nested(path, None))
     try:
         Helm().run("template", "north", str(chart), values=values)
     except AssertionError as refused:
