@@ -110,6 +110,7 @@ async def _connect(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
     from fedsilo.api.invitation import read_invitation
     from fedsilo.hub.client import HubClient, hub_client
+    from fedsilo.hub.https import HttpsClient
     from fedsilo.probes import probes
     from fedsilo.wire import SigningKey, VerifyKey
     from fedsilo_operator.cluster.api_server import api_server
@@ -137,6 +138,8 @@ async def _connect(args: argparse.Namespace) -> None:
             f"{args.invitation}: is for silo {silo}, and this is namespace {namespace}; install it in namespace "
             f"{silo.namespace}, which has the same name at the hub"
         )
+    # What is wrong with proxy or authorities shows before this process is ready, while an earlier one goes on.
+    HttpsClient(invitation.hub.url, invitation.hub.ca_certificate)
     settings = SiloSettings(
         guard_image=args.guard_image,
         trainer_image=args.trainer_image,

@@ -21,6 +21,7 @@ from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.plan import Apply
+from fedsilo_operator.settings import Outside
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
 from tests.unit.operator.silo.harness import SETTINGS, World, agent, job_spec, silo
@@ -308,3 +309,28 @@ def test_names_leave_room_for_what_a_job_adds_to_its_pods() -> None:
     parsed = ParsedAgent(SiloAgent.model_validate(long), Silo.model_validate(silo()), long)
     for job in (children.trainer_job(parsed, SETTINGS), children.guard_job(parsed, SETTINGS)):
         assert len(job["metadata"]["name"]) + len("-abcde") <= 63
+
+
+def test_a_guard_gets_out_where_its_institution_says_and_by_its_proxy() -> None:
+    owner = agent(url="https://hub.example:9443", address=None)
+    parsed = ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
+
+    def made(outside: Outside) -> tuple[Any, Any]:
+        settings = replace(SETTINGS, outside=outside)
+        (container,) = children.guard_job(parsed, settings)["spec"]["template"]["spec"]["containers"]
+        return children.guard_policy(parsed, settings)["spec"]["egress"][0], container
+
+    rule, container = made(Outside())
+    assert rule == {"ports": [{"protocol": "TCP", "port": 9443}]}
+    assert not {"env", "envFrom"} & container.keys()
+    rule, container = made(Outside(("192.0.2.7/32",), "fedsilo-proxy", 3128, "fedsilo-authorities"))
+    assert rule == {
+        "ports": [{"protocol": "TCP", "port": 3128}],
+        "to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}],
+    }
+    assert container["envFrom"] == [{"secretRef": {"name": "fedsilo-proxy"}}]
+    (variable,) = container["env"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "authorities")
+    assert variable == {"name": "SSL_CERT_FILE", "value": f"{mount['mountPath']}/ca.crt"}
+    trainer = children.trainer_job(parsed, replace(SETTINGS, outside=Outside(proxy_secret="login")))
+    assert "login" not in str(trainer), "the trainer has no network, and no password"
