@@ -115,6 +115,36 @@ async def test_an_institution_is_invited_accepted_and_revoked(
             await answers(hub, "revoked")
 
 
+@runs("docs/consortium.md")
+async def test_the_office_invites_compares_fingerprints_accepts_and_revokes(
+    kubectl: Kubectl, released: Namespace, terminal: Terminal
+) -> None:
+    made, invited, watched, accepted, revoked = terminal.commands
+    key = SigningKey.from_seed(b"d" * 32)
+
+    async def typed(command: str, answer: str | None = None) -> str:
+        return await asyncio.to_thread(lambda: terminal.type(command, answer=answer))
+
+    try:
+        with released.forwarded("service/fedsilo-gateway", 443, GATEWAY.port):
+            await typed(made)
+            await typed(invited)
+            text = (terminal.folder / "invitation.yaml").read_text()
+            invitation = read_invitation(text, "invitation.yaml")
+            async with hub_client(invitation.hub, invitation.silo, key) as hub:
+                fingerprint = await hub.enrol(invitation.token, "0.1.0")
+                async with asyncio.timeout(30):
+                    while "EnrolmentPending" not in (seen := await typed(watched)):
+                        await asyncio.sleep(0.1)
+                assert fingerprint in seen
+                assert fingerprint in await typed(accepted, "y")
+                await answers(hub, "agents: 0")
+                assert "is revoked" in await typed(revoked, "y")
+                await answers(hub, "revoked")
+    finally:
+        kubectl.run("delete", "namespace", "silo-clinic", "--ignore-not-found", "--wait")
+
+
 async def answered(hub: HubClient) -> str:
     """What the gateway says to who asks for the silo's agents."""
     try:

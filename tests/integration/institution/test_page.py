@@ -17,7 +17,17 @@ AGENT = "digits-north-1a2b3c4d"
 """What the page calls the SiloAgent; its end is another in every consortium."""
 
 
-@runs("docs/institution.md")
+@runs(
+    "docs/institution.md",
+    "fedsilo silo join invitation.yaml --dir /srv/fedsilo",
+    "fedsilo silo serve --dir /srv/fedsilo",
+    "fedsilo silo status --dir /srv/fedsilo",
+    "fedsilo silo approve --dir /srv/fedsilo",
+    'fedsilo silo approve digits-north-1a2b3c4d --dir /srv/fedsilo --note "ethics vote 2026-17"',
+    'fedsilo silo refuse digits-north-1a2b3c4d --dir /srv/fedsilo --note "not this year" --yes',
+    "fedsilo silo receipts /srv/fedsilo",
+    "fedsilo silo dashboard --dir /srv/fedsilo --port 8082",
+)
 async def test_an_institution_joins_decides_and_watches(consortium: Consortium, terminal: Terminal) -> None:
     (join, serve, status, listed, approve, refuse, receipts, dashboard) = terminal.commands
     root = consortium.directory.root
