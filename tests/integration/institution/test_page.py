@@ -27,9 +27,10 @@ AGENT = "digits-north-1a2b3c4d"
     'fedsilo silo refuse digits-north-1a2b3c4d --dir /srv/fedsilo --note "not this year" --yes',
     "fedsilo silo receipts /srv/fedsilo",
     "fedsilo silo dashboard --dir /srv/fedsilo --port 8082",
+    "fedsilo silo doctor --dir /srv/fedsilo",
 )
 async def test_an_institution_joins_decides_and_watches(consortium: Consortium, terminal: Terminal) -> None:
-    (join, serve, status, listed, approve, refuse, receipts, dashboard) = terminal.commands
+    (join, serve, status, listed, approve, refuse, receipts, dashboard, doctor) = terminal.commands
     root = consortium.directory.root
     here = {"/srv/fedsilo": str(root)}
     terminal.environment["OMP_NUM_THREADS"] = "1"
@@ -57,6 +58,7 @@ async def test_an_institution_joins_decides_and_watches(consortium: Consortium, 
             admitted = await consortium.reported("Admitted")
             assert admitted["decision"]["decidedBy"]
             assert "nothing has left" in await typed(receipts)
+            assert "ok" in await typed(doctor)
             await asyncio.to_thread(see_the_page, terminal, dashboard, here)
             assert serving.poll() is None
 
