@@ -28,7 +28,7 @@ UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 NOT_YET_VALID, EXPIRED, WRONG_NAME, WRONG_ADDRESS = 9, 10, 62, 64
 
 
-class Stage(Enum):
+class RequestStage(Enum):
     """How far a request has come."""
 
     PROXY = 1
@@ -70,15 +70,15 @@ def explain_failure(error: BaseException, address: str, proxy: Proxy | None, *, 
     )
 
 
-def stage_of(error: BaseException | None, proxy: Proxy | None) -> Stage:
+def stage_of(error: BaseException | None, proxy: Proxy | None) -> RequestStage:
     """Where a request has failed."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return Stage.PROXY
+        return RequestStage.PROXY
     if error is not None and _tls_error(error) is not None:
-        return Stage.TLS
+        return RequestStage.TLS
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return Stage.PROXY if proxy else Stage.CONNECTION
-    return Stage.ANSWER
+        return RequestStage.PROXY if proxy else RequestStage.CONNECTION
+    return RequestStage.ANSWER
 
 
 def foreign_answer(status: int, headers: Mapping[str, str], address: str, proxy: Proxy | None) -> str | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from fedsilo.durable import make_own_directory, unlink, write_durably
+from fedsilo.durable import make_own_directory
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.doctor.finding import Finding, failed, holds, skipped
+from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.hub.doctor.way import examine_way
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.silo_file import read_silo
@@ -36,9 +36,6 @@ print(json.dumps({"version": torch.__version__, "names": names}))
 
 TRIAL_SECONDS = 120.0
 
-MINIMUM_FREE_BYTES = 1 << 30
-"""A job keeps its tasks, private state and last update on the disk, each of the model's size."""
-
 
 async def examine(directory: SiloDirectory, environment: Mapping[str, str] = os.environ) -> list[Finding]:
     """All that must hold here, the way to the hub first.
@@ -49,36 +46,12 @@ async def examine(directory: SiloDirectory, environment: Mapping[str, str] = os.
     found = await examine_way(member.hub, member.silo, key, environment)
     return [
         *found,
-        _storage(directory),
+        examine_storage(directory.root, directory.private / "doctor"),
         _isolation(directory, member.hub.url),
         _gpu(GPUS),
         _offer(directory, member.silo, key.verify_key.to_text()),
         skipped("images", "guard and trainer are processes of this installation; nothing is pulled"),
     ]
-
-
-def _storage(directory: SiloDirectory) -> Finding:
-    """Whether files stay: content is synced, a name replaced, and both read again."""
-    path = directory.private / "doctor"
-    try:
-        write_durably(path, b"before")
-        write_durably(path, b"after")
-        same = path.read_bytes() == b"after"
-        unlink(path)
-        free = shutil.disk_usage(directory.root).free
-    except OSError as error:
-        return failed(
-            "storage",
-            f"{directory.root}: {error.strerror}; let this user write there, and look at the disk: full, or faulty",
-        )
-    if not same:
-        return failed("storage", f"{directory.root}: a file does not hold what was written; replace the disk")
-    if free < MINIMUM_FREE_BYTES:
-        return failed(
-            "storage",
-            f"{directory.root}: {free >> 20} MiB are free; make room for at least {MINIMUM_FREE_BYTES >> 20} MiB",
-        )
-    return holds("storage", f"{directory.root}: writes, syncs and renames; {free >> 30} GiB are free")
 
 
 def _isolation(directory: SiloDirectory, url: str) -> Finding:

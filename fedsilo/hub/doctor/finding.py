@@ -9,7 +9,7 @@ from enum import StrEnum
 from fedsilo.wire.problems import one_line
 
 
-class Outcome(StrEnum):
+class FindingState(StrEnum):
     """How a check ended; as it is printed."""
 
     HOLDS = "ok"
@@ -26,37 +26,37 @@ class Finding:
     """
 
     check: str
-    outcome: Outcome
+    state: FindingState
     text: str
 
 
 def holds(check: str, text: str) -> Finding:
     """What was checked is as it must be."""
-    return Finding(check, Outcome.HOLDS, text)
+    return Finding(check, FindingState.HOLDS, text)
 
 
 def failed(check: str, text: str) -> Finding:
     """What was checked is not as it must be."""
-    return Finding(check, Outcome.FAILED, text)
+    return Finding(check, FindingState.FAILED, text)
 
 
 def skipped(check: str, text: str) -> Finding:
     """What could not be checked, or does not apply here."""
-    return Finding(check, Outcome.SKIPPED, text)
+    return Finding(check, FindingState.SKIPPED, text)
 
 
 def report(findings: Sequence[Finding]) -> str:
     """One line for each, and one that counts them."""
     width = max(len(finding.check) for finding in findings)
-    lines = [f"{found.outcome:<7} {found.check:<{width}} {one_line(found.text)}" for found in findings]
+    lines = [f"{found.state:<7} {found.check:<{width}} {one_line(found.text)}" for found in findings]
     return "\n".join([*lines, _sum(findings)])
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
     """Whether anything is to be done."""
-    return any(finding.outcome is Outcome.FAILED for finding in findings)
+    return any(finding.state is FindingState.FAILED for finding in findings)
 
 
 def _sum(findings: Sequence[Finding]) -> str:
-    count = [sum(finding.outcome is outcome for finding in findings) for outcome in Outcome]
+    count = [sum(finding.state is state for finding in findings) for state in FindingState]
     return f"{len(findings)} checks: {count[0]} ok, {count[1]} failed, {count[2]} skipped"

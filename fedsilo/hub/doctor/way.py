@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from fedsilo.api.silo import HubAddress
 from fedsilo.errors import ManifestInvalid, Problem
 from fedsilo.hub.client import HubClient
-from fedsilo.hub.doctor.finding import Finding, failed, holds, skipped
-from fedsilo.hub.failures import Stage, Unreachable, stage_of
+from fedsilo.hub.doctor.finding import Finding, FindingState, failed, holds, skipped
+from fedsilo.hub.failures import RequestStage, Unreachable, stage_of
 from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import SigningKey, VerifyKey
 
@@ -20,19 +20,25 @@ DNS, PROXY, CONNECTION, TLS, ANSWER, CLOCK, PROOF, ENROLMENT = (
 )
 STEPS = (DNS, PROXY, CONNECTION, TLS, ANSWER, CLOCK, PROOF, ENROLMENT)
 
-AT = {Stage.PROXY: PROXY, Stage.CONNECTION: CONNECTION, Stage.TLS: TLS, Stage.ANSWER: ANSWER}
+AT = {
+    RequestStage.PROXY: PROXY,
+    RequestStage.CONNECTION: CONNECTION,
+    RequestStage.TLS: TLS,
+    RequestStage.ANSWER: ANSWER,
+}
 
 
 async def examine_way(
     address: HubAddress,
     silo: str,
-    key: SigningKey,
+    key: SigningKey | None,
     environment: Mapping[str, str],
     now: Callable[[], float] = time.time,
 ) -> list[Finding]:
     """Each of `STEPS` in its order.
 
     :param silo: `namespace/name`.
+    :param key: the silo's; None where there is none yet.
     :param now: seconds since 1970.
     """
     try:
@@ -42,7 +48,12 @@ async def examine_way(
         return [failed("settings", str(error)), *_hidden(STEPS, "the settings")]
     async with https:
         found = [await _dns(https), *await _reach(https, now)]
-        if any(one.check == ANSWER and one.outcome == "ok" for one in found):
+        answered = any(one.check == ANSWER and one.state is FindingState.HOLDS for one in found)
+        if answered and key is None:
+            found.append(
+                failed(PROOF, "there is no signing key; look into the log of what should have made it")
+            )
+        elif answered and key is not None:
             hub = HubClient(https, VerifyKey.from_text(address.key), silo, key, now)
             found += await _membership(hub, silo, key.verify_key)
     reached = {one.check for one in found}

@@ -14,6 +14,8 @@ import yaml
 from fedsilo.api.invitation import read_invitation
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
+from fedsilo.hub.doctor.__main__ import _arguments as doctor_arguments
+from fedsilo.wire import make_authority
 from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
 from hack.cluster.binaries import programs
 from hack.examples import documents
@@ -324,6 +326,38 @@ def test_a_proxys_password_is_in_a_secret_only() -> None:
     assert "fedsilo-proxy" not in [item["metadata"]["name"] for item in items]
 
 
+def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
+    pem = make_authority().cert_pem.decode()
+    proxy = {"proxy": {"url": "http://proxy.example:3128", "authorities": pem}}
+    values = {"egress": {"networks": ["192.0.2.7/32"]}, "agent": {"storage": {"storageClassName": "fast"}}}
+    items = render(SILO, JOINED | proxy | values, namespace="silo-north")
+    (pod,) = (item for item in items if item["kind"] == "Pod" and item["metadata"]["name"].endswith("doctor"))
+    (container,) = pod["spec"]["containers"]
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    (connector,) = _pod(deployment)["containers"]
+    assert container["envFrom"] == connector["envFrom"]
+    assert [one for one in connector["env"] if one["name"] == "SSL_CERT_FILE"] == container["env"]
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    given = doctor_arguments(container["args"])
+    assert {str(given.invitation.parent), str(given.key.parent), str(given.storage)} < mounted
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        one["name"] for one in pod["spec"]["volumes"]
+    }
+    (storage,) = (volume["ephemeral"] for volume in pod["spec"]["volumes"] if "ephemeral" in volume)
+    assert storage["volumeClaimTemplate"]["spec"]["storageClassName"] == "fast"
+    policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
+    own, whole = policies["north-test-doctor"]["egress"], policies["fedsilo-connector"]["egress"]
+    assert own[1] == whole[1]
+    assert [port["port"] for port in own[0]["ports"]] == [53, 53]
+    labels = policies["north-test-doctor"]["podSelector"]["matchLabels"]
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    assert "ingress" not in policies["north-test-doctor"]
+
+
+def test_without_an_invitation_there_is_no_doctor() -> None:
+    assert not [item for item in render(SILO, NORTH) if item["metadata"]["name"].endswith("doctor")]
+
+
 def test_a_quota_can_be_left_out() -> None:
     items = render(SILO, NORTH | {"quota": {"services": None}})
     assert "ResourceQuota" not in [item["kind"] for item in items]
@@ -335,7 +369,7 @@ def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_dema
     assert len(pods) == 2
     if chart == SILO:
         joined = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
-        pods += [_pod(item) for item in joined if item["kind"] == "Deployment"]
+        pods += [_pod(item) for item in joined if item["kind"] in ("Deployment", "Pod")]
     for spec in pods:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fedsilo.api.silo import HubAddress
 from fedsilo.errors import Problem
-from fedsilo.hub.doctor.finding import Finding, Outcome, has_failed, report
+from fedsilo.hub.doctor.finding import Finding, FindingState, has_failed, report
 from fedsilo.hub.doctor.way import STEPS, examine_way
 from fedsilo.refusals import problem_response
 from fedsilo.wire import SigningKey, make_authority
@@ -44,10 +44,10 @@ async def examined(
 
 def only_failure(found: list[Finding]) -> Finding:
     """The one that failed; all before it hold, and what hides behind it is skipped."""
-    (one,) = [each for each in found if each.outcome is Outcome.FAILED]
+    (one,) = [each for each in found if each.state is FindingState.FAILED]
     assert has_failed(found)
     at = found.index(one)
-    assert all(each.outcome is not Outcome.FAILED for each in found[:at])
+    assert all(each.state is not FindingState.FAILED for each in found[:at])
     return one
 
 
@@ -58,13 +58,13 @@ def through(proxy: ConnectProxy) -> dict[str, str]:
 async def test_a_hub_without_address(hub: Hub) -> None:
     found = await examined("https://hub.invalid", hub.ca, {})
     first = found[0]
-    assert (first.check, first.outcome) == ("DNS", Outcome.FAILED)
+    assert (first.check, first.state) == ("DNS", FindingState.FAILED)
     assert "set HTTPS_PROXY" in first.text
 
 
 async def test_a_proxy_without_address(hub: Hub) -> None:
     first = (await examined("https://hub.invalid", hub.ca, {"HTTPS_PROXY": "proxy.invalid:3128"}))[0]
-    assert (first.check, first.outcome) == ("DNS", Outcome.FAILED)
+    assert (first.check, first.state) == ("DNS", FindingState.FAILED)
     assert "correct HTTPS_PROXY" in first.text
 
 
@@ -119,7 +119,7 @@ async def test_a_clock_that_is_off(hub: Hub, minutes: int, side: str) -> None:
         url = f"https://127.0.0.1:{hub.port}"
         found = await examined(url, hub.ca, {}, lambda: time.time() + 60 * minutes)
     clock = next(one for one in found if one.check == "clock")
-    assert clock.outcome is Outcome.FAILED
+    assert clock.state is FindingState.FAILED
     assert f"20 min {side}" in clock.text
 
 
@@ -147,9 +147,9 @@ async def test_a_hub_that_does_not_take_the_silos_word(hub: Hub, code: str, chec
 async def test_a_variable_that_cannot_be_used(hub: Hub, tmp_path: Path) -> None:
     for environment in ({"HTTPS_PROXY": "socks5://a"}, {"SSL_CERT_FILE": str(tmp_path / "none.pem")}):
         found = await examined("https://hub.invalid", hub.ca, environment)
-        assert found[0].outcome is Outcome.FAILED
+        assert found[0].state is FindingState.FAILED
         assert found[0].text.startswith(next(iter(environment)))
-        assert all(one.outcome is Outcome.SKIPPED for one in found[1:])
+        assert all(one.state is FindingState.SKIPPED for one in found[1:])
 
 
 async def test_every_finding_is_one_line_whatever_was_answered(hub: Hub) -> None:

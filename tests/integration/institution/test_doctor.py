@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.hub.doctor.finding import Finding, Outcome
+from fedsilo.hub.doctor.finding import Finding, FindingState
+from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.institution import doctor
 from fedsilo.institution.doctor import TRIAL
 from tests.integration.institution.hub import Consortium
@@ -72,8 +74,46 @@ async def test_before_a_silo_has_joined_there_is_nothing_to_examine(consortium: 
     assert "run fedsilo silo join" in done.stderr
 
 
+async def in_a_pod(consortium: Consortium, key: Path, storage: Path) -> subprocess.CompletedProcess[str]:
+    invitation, given = (
+        str(consortium.root / "invitation.yaml"),
+        ("--key", str(key), "--storage", str(storage)),
+    )
+    command = [sys.executable, "-m", "fedsilo.hub.doctor", "--invitation", invitation, *given]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+
+
+async def test_in_a_pod_the_way_and_a_volume_are_examined(consortium: Consortium, tmp_path: Path) -> None:
+    async with consortium.gateway():
+        await consortium.join()
+        while (
+            "not accepted"
+            in (found := await in_a_pod(consortium, consortium.directory.key_file, tmp_path)).stdout
+        ):
+            pass  # the gateway's cache has yet to follow the cluster
+        assert (found.returncode, found.stderr) == (0, "")
+        assert re.search(r"^ok +enrolment +silo-north/north is accepted$", found.stdout, re.MULTILINE)
+        assert found.stdout.endswith("9 checks: 9 ok, 0 failed, 0 skipped\n")
+        missing = tmp_path / "missing"
+        found = await in_a_pod(consortium, missing, missing)
+    assert found.returncode == 1
+    assert re.search(
+        r"^FAILED +proof +there is no signing key; look into the log", found.stdout, re.MULTILINE
+    )
+    assert re.search(r"^FAILED +storage +.*missing: No such file", found.stdout, re.MULTILINE)
+
+
+async def test_in_a_pod_without_an_invitation_one_line_says_so(
+    consortium: Consortium, tmp_path: Path
+) -> None:
+    found = await in_a_pod(consortium, tmp_path, tmp_path)
+    assert found.returncode == 2
+    assert "invitation.yaml: No such file or directory; give the hub's invitation" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
 def is_failed(found: Finding, said: str) -> bool:
-    return found.outcome is Outcome.FAILED and said in found.text
+    return found.state is FindingState.FAILED and said in found.text
 
 
 @contextmanager
@@ -91,11 +131,15 @@ def test_a_disk_without_space(consortium: Consortium) -> None:
     root.mkdir()
     with small_disk(root):
         consortium.directory.prepare()
-        assert is_failed(doctor._storage(consortium.directory), "0 MiB are free; make room")
+        assert is_failed(
+            examine_storage(root, consortium.directory.private / "doctor"), "0 MiB are free; make room"
+        )
         with (root / "data").open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
             while True:
                 file.write(bytes(4096))
-        assert is_failed(doctor._storage(consortium.directory), "No space left on device; ")
+        assert is_failed(
+            examine_storage(root, consortium.directory.private / "doctor"), "No space left on device; "
+        )
 
 
 def test_cards_that_pytorch_does_not_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +148,7 @@ def test_cards_that_pytorch_does_not_find(tmp_path: Path, monkeypatch: pytest.Mo
     assert is_failed(
         doctor._gpu(tmp_path / "gpus"), "finds none of this machine's 1; install a build of it for CUDA"
     )
-    assert doctor._gpu(tmp_path / "none").outcome is Outcome.HOLDS
+    assert doctor._gpu(tmp_path / "none").state is FindingState.HOLDS
 
 
 def test_a_pytorch_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
