@@ -51,15 +51,16 @@ class Executor:
     def follow(self, told: Iterable[HubAgent]) -> None:
         """Take what the hub asks for now."""
         asked = {agent.uid: agent for agent in told if self._is_sane(agent)}
-        for uid, agent in asked.items():
-            if (part := self.parts.get(uid)) is None:
-                part = self.parts[uid] = Part(self._directory, self._record(agent))
-                log.info("SiloAgent %s: the hub asks for it", part.name)
-            part.hear(is_suspended(agent))
+        # First: whatever begins anew goes on with what an earlier part in the same job has left.
         for uid, part in self.parts.items():
             if uid not in asked and not part.gone:
                 log.info("SiloAgent %s: the hub asks for it no more", part.name)
                 part.hear(None)
+        for uid, agent in asked.items():
+            if uid not in self.parts:
+                self.parts[uid] = Part(self._directory, self._record(agent))
+                log.info("SiloAgent %s: the hub asks for it", agent.name)
+            self.parts[uid].hear(is_suspended(agent))
 
     def step(self) -> None:
         """Decide, start and end whatever there is to; called often."""
@@ -68,7 +69,8 @@ class Executor:
         if self._server is not None:
             self._server.poll()
         clock = time.monotonic()
-        for part in self.parts.values():
+        # Those that are over first: another part in the same job needs what they hold.
+        for part in sorted(self.parts.values(), key=lambda part: not part.gone):
             try:
                 part.step(self.silo, self._generation, self._key, clock, self._fork_server)
             except FedsiloError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.silo import Silo, SiloStatus
 from fedsilo.api.timestamps import timestamp
-from fedsilo.durable import make_own_directory, read_file
+from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
@@ -21,6 +21,7 @@ from fedsilo.local.outcome import clear_outcome
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
 from fedsilo.silo.receipts import receipts_of, stated
+from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.silo")
@@ -105,6 +106,7 @@ class Part:
         """
         if self.gone:
             self.end()
+            self._processes = self._state = None
             return
         states = _NO_PROCESSES if self._processes is None else self._processes.states()
         basis = (generation, self.record["spec"], tuple(states.items()), int(clock / REASSESS_SECONDS))
@@ -138,6 +140,7 @@ class Part:
         """What it takes to start guard and trainer: the configuration is on the disk before anything relies on it."""
         assert state.agent is not None
         volume = self._directory.volume(self.uid)
+        self._inherit(volume)
         volume.prepare()
         limit = state.agent.spec.job.spec.backoff_limit
         label = f"{self.name}-{self.uid[:8]}"
@@ -149,6 +152,25 @@ class Part:
             clear_outcome(volume)
         processes.write_configuration(self._files, present_policy(silo))
         return processes
+
+    def _inherit(self, volume: Volume) -> None:
+        """Go on with the audit log of an earlier part in the same job, which the hub has taken back.
+
+        What a silo has answered, and how much has left, counts for the job: a hub that asks again under another
+        identity gets no second answer.
+        """
+        if volume.root.exists():
+            return
+        job = self.record["spec"]["job"]["uid"]
+        for path in sorted(self._directory.agents.iterdir()):
+            other = None if path.name == self.uid else read_record(self._directory, path.name)
+            left = self._directory.volume(path.name).root
+            if other is not None and _job_of(other) == job and left.is_dir():
+                log.info("SiloAgent %s: goes on with what was left of the same job", self.name)
+                rename(left, volume.root)
+                sync_directory(volume.root.parent)
+                sync_directory(left.parent)
+                return
 
     def _read_files(self) -> dict[str, str] | None:
         """The configuration as the guard began with it."""
@@ -180,3 +202,8 @@ class Part:
             make_own_directory(self._directory.record(self.uid).parent)
             write_with_digest(self._directory.record(self.uid), record)
             self.record = record
+
+
+def _job_of(record: Object) -> object:
+    job = record["spec"].get("job")
+    return job.get("uid") if isinstance(job, dict) else None
