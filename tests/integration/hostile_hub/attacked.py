@@ -1,0 +1,182 @@
+"""An institution whose hub belongs to the attacker: gateway, its key and every object of the API are the test's.
+
+The institution is real up to the moment at which it would start a process, and the gateway is real as well.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Never
+
+import yaml
+
+from fedsilo.api.agent import Proposal, agent_name
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.observed import Object, status_of, uid_of
+from fedsilo.api.silo import HubAddress
+from fedsilo.errors import FedsiloError
+from fedsilo.hub.client import AgentList, HubAgent, HubClient, hub_client
+from fedsilo.hub.mirror import Mirror
+from fedsilo.hub.reports import reported
+from fedsilo.institution.deciding import decide, entry_of
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.executor import Executor
+from fedsilo.institution.part import Part
+from fedsilo.institution.silo_file import WatchedSilo
+from fedsilo_operator.objects import SILO_AGENT, ref_of
+from tests.integration.gateway.house import NORTH, House
+from tests.unit.operator.silo.harness import agent as an_agent
+from tests.unit.operator.silo.harness import job_spec
+
+SECRET_PATH = "a-path-of-the-institution"
+
+
+class Watching(Executor):
+    """Notes what would start, in place of starting it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.begun = 0
+
+    def _fork_server(self) -> Never:
+        self.begun += 1
+        raise FedsiloError("a process would start")
+
+
+class Attacked:
+    """Both sides.
+
+    :ivar mirror: what the institution has heard.
+    :ivar uids: identities of the agents by the names that a test gives them.
+    """
+
+    def __init__(self, house: House, hub: HubClient, directory: SiloDirectory) -> None:
+        self.house, self.hub, self.directory = house, hub, directory
+        self.mirror = Mirror(str(NORTH))
+        self.uids: dict[str, str] = {}
+        key = house.keys[NORTH]
+        self._watched = WatchedSilo(directory, str(NORTH), key.verify_key.to_text())
+        self.executor = Watching(directory, self._watched, key)
+
+    def spec(self, trust: Object | None = None, job: Object | None = None, **changes: Any) -> Object:
+        """The spec of a SiloAgent, as consistent as the honest one.
+
+        :param trust: changes of the trust bundle; `job`: of the frozen job; others: of the job's specification.
+        """
+        made: Object = copy.deepcopy(an_agent(job_spec(**changes))["spec"])
+        made["trust"]["publicKey"] = self.house.keys[NORTH].verify_key.to_text()
+        made["trust"] |= trust or {}
+        made["trust"] = {name: value for name, value in made["trust"].items() if value is not None}
+        made["job"] |= job or {}
+        typed = FederatedJobSpec.model_validate(made["job"]["spec"])
+        if "specDigest" not in (job or {}):
+            made["job"]["specDigest"] = spec_digest(typed)
+        return made
+
+    def put(self, spec: Object, called: str = "honest") -> Object:
+        """Write a SiloAgent at the hub.
+
+        :param called: what the test calls it.
+        """
+        job = spec["job"]
+        own = agent_name(job["name"], job["uid"], NORTH.namespace, NORTH.name)
+        metadata = {"name": own, "namespace": NORTH.namespace}
+        obj = {"apiVersion": SILO_AGENT.api, "kind": SILO_AGENT.name, "metadata": metadata, "spec": spec}
+        made = self.house.cluster.put(obj)
+        self.uids[called] = uid_of(made)
+        return made
+
+    def withdraw(self, agent: Object) -> None:
+        self.house.cluster.remove(SILO_AGENT, ref_of(agent))
+
+    async def listen(self, *wanted: Object) -> None:
+        """Follow the hub until it says that these are the agents, and do what follows."""
+        specs = [agent["spec"] for agent in wanted]
+        while [agent.spec for agent in (await self._poll()).agents] != specs:
+            continue
+        self.hear(self.mirror)
+
+    def hear(self, mirror: Mirror) -> None:
+        """What `fedsilo silo serve` does about what it has heard."""
+        self.executor.follow(mirror.wanted().values())
+        self.executor.step()
+
+    async def _poll(self) -> AgentList:
+        told = await self.hub.agents(self.mirror.revision, 0.2)
+        if told is not None:
+            self.mirror = self.mirror.hear(told)
+        assert self.mirror.told is not None
+        return self.mirror.told
+
+    def part(self, called: str = "honest") -> Part:
+        """A part as the institution has it."""
+        return self.executor.parts[self.uids.get(called, called)]
+
+    def log(self, called: str = "honest") -> Path:
+        """The audit log of a part."""
+        return self.directory.volume(self.uids[called]).audit / "log.jsonl"
+
+    def status(self, called: str = "honest") -> Object:
+        """What the institution says of a part."""
+        return dict(status_of(self.part(called).record))
+
+    def phase(self, called: str = "honest") -> str:
+        return str(self.status(called)["phase"])
+
+    def reason(self, called: str = "honest") -> str:
+        """Why a part is not admitted."""
+        (found,) = (item for item in self.status(called)["conditions"] if item["type"] == "Admitted")
+        return str(found["reason"])
+
+    def approve(self, called: str = "honest") -> None:
+        """A person of the institution approves what is shown."""
+        decide(
+            self.directory, entry_of(Proposal.model_validate(self.status(called)["proposal"]), "Approved", "")
+        )
+        self.executor.step()
+
+    async def report(self) -> None:
+        """Tell the hub everything that there is to tell."""
+        for uid, (name, status) in self.executor.statuses().items():
+            await self.hub.report(name, uid, reported(status))
+
+
+@asynccontextmanager
+async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
+    """An institution with this policy, which has joined and was accepted."""
+    directory = SiloDirectory(root / "institution")
+    directory.root.mkdir()
+    directory.prepare()
+    async with House(root / "hub").running() as house:
+        await house.join()
+        directory.key_file.write_bytes(house.keys[NORTH].to_pem())
+        directory.key_file.chmod(0o600)
+        write_silo(directory, policy)
+        address = HubAddress(
+            url=f"https://127.0.0.1:{house.gateway.port}",
+            ca_certificate=house.authority_pem,
+            key=house.identity.key.verify_key.to_text(),
+        )
+        async with hub_client(address, str(NORTH), house.keys[NORTH], {}) as hub:
+            yield Attacked(house, hub, directory)
+
+
+def write_silo(directory: SiloDirectory, policy: Object) -> None:
+    """`silo.yaml` of the institution."""
+    dataset = {"name": "scans", "loader": "npz", "config": {"path": f"{SECRET_PATH}.npz"}}
+    silo = {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "Silo",
+        "metadata": {"namespace": NORTH.namespace, "name": NORTH.name},
+        "spec": {"datasets": [dataset], "policy": policy},
+    }
+    directory.silo_file.write_text(yaml.safe_dump(silo))
+
+
+def told(version: int, *agents: HubAgent) -> AgentList:
+    """A list that the hub signs, whatever the API server has."""
+    return AgentList(version, str(version), agents)

@@ -1,0 +1,301 @@
+"""Attempts of a hub that belongs to the attacker, whole: none makes the institution do what it did not decide.
+
+docs/security.md has the list. What tasks of an aggregator can try, with the job's own task key, is in
+tests/integration/service/test_hostile_tasks.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.api.observed import Object, uid_of
+from fedsilo.errors import Problem
+from fedsilo.hub.client import HubAgent
+from fedsilo.silo.decision import read_decision
+from fedsilo.wire import DECISION, SigningKey, open_agents, seal_agents, sign_statement
+from fedsilo_operator.gateway.writing import write_status
+from fedsilo_operator.objects import SILO_AGENT, SILO_KIND, ref_of
+from tests.integration.gateway.house import NORTH, SOUTH, agents_path
+from tests.integration.hostile_hub.attacked import SECRET_PATH, Attacked, attacked, told, write_silo
+
+DIGEST = "registry.example/trainer@sha256:" + "ab" * 32
+OTHER_DIGEST = "registry.example/trainer@sha256:" + "cd" * 32
+ATTACKER = SigningKey.generate()
+EVIL_CA = "-----BEGIN CERTIFICATE-----\nRXZpbA==\n-----END CERTIFICATE-----\n"
+
+ASKS = {"manualApproval": True}
+STRICT: Object = {
+    "methods": ["fedavg"],
+    "payloadKinds": ["model"],
+    "maxRounds": 20,
+    "trainerImages": [DIGEST],
+    "jobNamespaces": ["federation"],
+    "minSamplesPerClass": 7,
+    "minSilos": 2,
+}
+AGENTS: Object = {"image": DIGEST}
+QUORUM: Object = {"minSilos": 2}
+HONEST: Object = {"agents": AGENTS, "participation": QUORUM}
+
+AFTER_APPROVAL: dict[str, Object] = {
+    "another method": {"method": {"name": "fedprox"}},
+    "another payload kind": {"method": {"name": "creff"}},
+    "more rounds": {"training": {"rounds": 21}},
+    "another image": {"agents": {"image": OTHER_DIGEST}},
+    "fewer samples of a class": {"privacy": {"minSamplesPerClass": 1}},
+    "a smaller quorum": {"participation": {"minSilos": 1}},
+    "another task key": {"trust": {"taskKey": ATTACKER.verify_key.to_text()}},
+    "another aggregator": {"trust": {"url": "https://evil.example"}},
+    "another address": {"trust": {"address": "203.0.113.1"}},
+    "another authority": {"trust": {"caCertificate": EVIL_CA}},
+    "the system's authorities": {"trust": {"caCertificate": None}},
+    "another job": {"job": {"uid": "b0000000-0000-4000-8000-000000000009"}},
+    "another job of a name that people know": {"job": {"name": "approved-before"}},
+}
+
+
+@pytest.fixture
+async def asks(tmp_path: Path) -> AsyncIterator[Attacked]:
+    """An institution where a person decides, and has approved the honest job."""
+    async with attacked(tmp_path, ASKS) as scene:
+        agent = scene.put(scene.spec(**HONEST))
+        await scene.listen(agent)
+        assert scene.phase() == "ApprovalPending"
+        assert scene.executor.begun == 0
+        scene.approve()
+        assert scene.executor.begun == 1, "what a person approved is started"
+        yield scene
+
+
+@pytest.mark.parametrize("attempt", AFTER_APPROVAL)
+async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, asks: Attacked) -> None:
+    """The agent is deleted and made again, with everything else as consistent as it was."""
+    spec = asks.spec(**HONEST | AFTER_APPROVAL[attempt])
+    await _replace(asks, spec)
+    begun = asks.executor.begun
+    asks.executor.step()
+    assert asks.phase("attack") == "ApprovalPending"
+    assert asks.executor.begun == begun, "nothing starts"
+    key = asks.house.keys[NORTH].verify_key.to_text()
+    assert read_decision(asks.status("attack")["decision"], key).decision == "Refused"
+
+
+async def _replace(scene: Attacked, spec: Object, called: str = "attack") -> None:
+    for found in scene.house.cluster.objects(SILO_AGENT):
+        scene.withdraw(found)
+    await scene.listen(scene.put(spec, called))
+
+
+@pytest.mark.parametrize("attempt", AFTER_APPROVAL)
+async def test_an_agent_that_changes_under_its_identity_stays_what_was_decided(
+    attempt: str, asks: Attacked
+) -> None:
+    before = asks.status()
+    spec = asks.spec(**HONEST | AFTER_APPROVAL[attempt])
+    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    asks.hear(
+        asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(ref_of(agent).name, uid_of(agent), spec)))
+    )
+    record = asks.part().record
+    assert record["spec"] == agent["spec"]
+    assert asks.status() == before
+
+
+FORBIDDEN: dict[str, tuple[Object, str]] = {
+    "a method": ({"method": {"name": "fedprox"}}, "PolicyRefused"),
+    "a payload kind": ({"method": {"name": "ccvr"}}, "PolicyRefused"),
+    "more rounds": ({"training": {"rounds": 21}}, "PolicyRefused"),
+    "an image": ({"agents": {"image": OTHER_DIGEST}}, "PolicyRefused"),
+    "an image by tag": ({"agents": {"image": "registry.example/trainer:latest"}}, "PolicyRefused"),
+    "an image that is called like what is installed": (
+        {"agents": {"image": "installed/fedsilo:9"}},
+        "PolicyRefused",
+    ),
+    "a namespace": ({"job": {"namespace": "elsewhere"}}, "PolicyRefused"),
+    "fewer silos": ({"participation": {"minSilos": 1}}, "PolicyRefused"),
+    "a dataset": ({"data": {"dataset": "letters", "classes": 10, "inputShape": [1, 8, 8]}}, "DatasetMissing"),
+    "a specification beside its digest": ({"job": {"specDigest": "ab" * 32}}, "TrustBroken"),
+    "a key of the attacker's as the silo's": (
+        {"trust": {"publicKey": ATTACKER.verify_key.to_text()}},
+        "TrustBroken",
+    ),
+}
+
+
+@pytest.fixture
+async def strict(tmp_path: Path) -> AsyncIterator[Attacked]:
+    """An institution that asks nobody, and has a tight policy."""
+    async with attacked(tmp_path, STRICT) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize("attempt", FORBIDDEN)
+async def test_what_the_policy_forbids_is_refused_whatever_the_hub_says(
+    attempt: str, strict: Attacked
+) -> None:
+    changes, reason = FORBIDDEN[attempt]
+    _relax_at_the_hub(strict)
+    await strict.listen(strict.put(strict.spec(**HONEST | changes)))
+    assert (strict.phase(), strict.reason()) == ("Refused", reason)
+    assert strict.executor.begun == 0
+    strict.executor.step()
+    assert strict.executor.begun == 0
+
+
+def _relax_at_the_hub(scene: Attacked) -> None:
+    """The hub's copy of the Silo permits and approves everything."""
+    silo = scene.house.cluster.peek(SILO_KIND, NORTH)
+    silo["spec"]["policy"] = {"methods": None, "payloadKinds": ["model", "class_means"], "approvals": []}
+    silo["status"]["offer"] = sign_statement("fedsilo/offer/v1", {"policy": {}, "silo": str(NORTH)}, ATTACKER)
+    scene.house.cluster.put(silo)
+
+
+async def test_the_honest_job_is_admitted_by_the_strict_policy(strict: Attacked) -> None:
+    await strict.listen(strict.put(strict.spec(**HONEST) | {"suspend": True}))
+    assert strict.phase() == "Admitted"
+    least = "a class with fewer than 7 samples is left out"
+    (admitted,) = (item for item in strict.status()["conditions"] if item["type"] == "Admitted")
+    assert least in admitted["message"], "the job's own limit of 5 takes nothing away"
+
+
+@pytest.mark.parametrize(
+    ("place", "field", "value"),
+    [
+        ("agents", "guardImage", "registry.evil.example/guard:1"),
+        ("agents", "serviceAccountName", "cluster-admin"),
+        ("agents", "nodeSelector", {"kubernetes.io/hostname": "evil"}),
+        ("agents", "volumes", [{"name": "all", "hostPath": {"path": "/"}}]),
+        ("agents", "command", ["/bin/sh"]),
+        ("data", "loader", "python:os:system"),
+    ],
+)
+async def test_a_container_of_the_hub_s_choosing_is_nothing_that_a_job_can_ask_for(
+    strict: Attacked, place: str, field: str, value: Any
+) -> None:
+    spec = strict.spec(**HONEST)
+    spec["job"]["spec"][place][field] = value
+    await strict.listen(strict.put(spec))
+    assert (strict.phase(), strict.reason()) == ("Pending", "Unreadable")
+    assert f"spec.job.spec.{place}.{field}" in strict.status()["message"]
+    assert strict.executor.begun == 0
+
+
+async def test_a_forged_decision_or_approval_at_the_hub_has_no_effect(tmp_path: Path) -> None:
+    async with attacked(tmp_path, ASKS) as scene:
+        agent = scene.put(scene.spec(**HONEST))
+        await scene.listen(agent)
+        await scene.report()
+        stated = scene.status()
+        forged = stated["decision"] | {"decision": "Admitted", "objections": []}
+        del forged["keyId"], forged["signature"]
+        for key in (ATTACKER, scene.house.identity.key):
+            found = scene.house.cluster.peek(SILO_AGENT, ref_of(agent))
+            told_instead = stated | {"phase": "Running", "decision": sign_statement(DECISION, forged, key)}
+            await write_status(scene.house.cluster, SILO_AGENT, found, told_instead, "fedsilo-gateway")
+            with pytest.raises(Problem, match="signature"):
+                read_decision(told_instead["decision"], scene.house.keys[NORTH].verify_key.to_text())
+        silo = scene.house.cluster.peek(SILO_KIND, NORTH)
+        silo["spec"]["policy"] = {"manualApproval": False}
+        scene.house.cluster.put(silo)
+        scene.hear(scene.mirror)
+        assert scene.status() == stated
+        assert scene.executor.begun == 0
+        await scene.report()
+        assert scene.house.status(SILO_AGENT, ref_of(agent))["decision"] == stated["decision"]
+
+
+async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: Attacked) -> None:
+    """Whoever stands between repeats the list in which the approved agent still was, after the hub withdrew it."""
+    status, _, old = await asks.house.ask("GET", agents_path("x"))
+    assert status == 200
+    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    asks.withdraw(agent)
+    await asks.listen()
+    assert asks.part().gone
+    document = open_agents(old, asks.house.identity.key.verify_key, str(NORTH))
+    repeated = told(document["version"], *(HubAgent(**one) for one in document["agents"]))
+    assert asks.mirror.hear(repeated) is asks.mirror
+    asks.hear(asks.mirror.hear(repeated))
+    assert asks.part().gone
+
+
+async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none(asks: Attacked) -> None:
+    _, _, sealed = await asks.house.ask("GET", agents_path("x"))
+    key = asks.house.identity.key.verify_key
+    document = open_agents(sealed, key, str(NORTH))
+    with pytest.raises(Problem, match="signature"):
+        open_agents(seal_agents(document, ATTACKER), key, str(NORTH))
+    with pytest.raises(Problem, match="wrong-sender"):
+        open_agents(seal_agents(document | {"silo": str(SOUTH)}, asks.house.identity.key), key, str(NORTH))
+    changed = bytearray(sealed)
+    changed[40] ^= 1
+    with pytest.raises(Problem):
+        open_agents(bytes(changed), key, str(NORTH))
+
+
+async def test_an_agent_of_another_silo_or_name_or_with_a_path_for_an_identity_gets_nothing(
+    asks: Attacked,
+) -> None:
+    (honest,) = asks.house.cluster.objects(SILO_AGENT)
+    name, spec = ref_of(honest).name, honest["spec"]
+    begun = asks.executor.begun
+    foreign = asks.spec(**HONEST) | {"silo": {"namespace": SOUTH.namespace, "name": SOUTH.name}}
+    asks.hear(
+        asks.mirror.hear(
+            told(
+                asks.mirror.version + 1,
+                HubAgent(name, uid_of(honest), spec),
+                HubAgent("digits-foreign", "foreign", foreign),
+                HubAgent("digits-twin", "twin", spec),
+                HubAgent("digits-path", "../../private", spec),
+                HubAgent("../private", "path", spec),
+            )
+        )
+    )
+    assert set(asks.executor.parts) == {uid_of(honest), "twin"}
+    assert (asks.phase("twin"), asks.reason("twin")) == ("Refused", "TrustBroken")
+    assert {path.name for path in asks.directory.agents.iterdir()} == {uid_of(honest), "twin"}
+    assert not asks.directory.volume("twin").root.exists()
+    assert asks.executor.begun >= begun
+
+
+async def test_a_job_that_is_asked_for_again_goes_on_with_its_audit_log(asks: Attacked) -> None:
+    """What was answered, and how much has left, counts for the job, under whatever identity the hub asks again."""
+    log = asks.log()
+    log.write_text('{"event": "departure"}\n')
+    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    await _replace(asks, agent["spec"], "again")
+    moved = asks.log("again")
+    assert moved.read_text() == '{"event": "departure"}\n'
+    assert not log.exists()
+    # And back to the first identity.
+    name = ref_of(agent).name
+    asks.hear(asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(name, uid_of(agent), agent["spec"]))))
+    assert log.read_text() == '{"event": "departure"}\n'
+    assert not moved.exists()
+
+
+async def test_a_policy_that_is_tightened_ends_what_the_hub_goes_on_asking_for(strict: Attacked) -> None:
+    await strict.listen(strict.put(strict.spec(**HONEST)))
+    assert strict.executor.begun == 1
+    write_silo(strict.directory, STRICT | {"methods": ["fedprox"]})
+    strict.executor.step()
+    assert (strict.phase(), strict.executor.begun) == ("Refused", 1)
+
+
+async def test_nothing_of_the_institution_is_at_the_hub_but_what_it_publishes(asks: Attacked) -> None:
+    await asks.report()
+    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    status = asks.house.status(SILO_AGENT, ref_of(agent))
+    assert set(status) <= {"phase", "message", "conditions", "proposal", "decision", "receipts"}
+    everything = json.dumps([asks.house.cluster.objects(kind) for kind in (SILO_AGENT, SILO_KIND)])
+    pem = asks.directory.key_file.read_text().splitlines()[1]
+    published = {"hub", "enrolment", "lastSeen", "offer", "publicKey", "rotations", "leaving", "conditions"}
+    assert set(asks.house.status(SILO_KIND, NORTH)) <= published
+    for secret in (SECRET_PATH, str(asks.directory.root), pem):
+        assert secret not in everything
