@@ -92,11 +92,9 @@ def assess(
     """
     suspended = bool(record["spec"].get("suspend"))
     if (ended := _recorded_end(record)) is not None:
-        # A guard stays until the job is over: it reports why there is no answer.
-        stays = ended == ConditionType.FAILED and not suspended and not processes[GUARD].failed
-        agent = _parse(record)[0] if stays and files is not None else None
-        wanted = {GUARD} if agent is not None and processes[GUARD].exit_code is None else set[str]()
-        return PartState(agent, frozenset(wanted), dict(status_of(record)))
+        agent = _parse(record)[0] if files is not None else None
+        wanted = _after_the_end(ended == ConditionType.FAILED and agent is not None, suspended, processes)
+        return PartState(agent if wanted else None, wanted, dict(status_of(record)))
     agent, fault = _parse(record)
     if agent is None:
         return _unreadable(record, fault, now)
@@ -113,7 +111,9 @@ def assess(
     if ruling.objections:
         return _refused(record, ruling, facts, now)
     if (end := _end(processes)) is not None:
-        return _ended(record, ruling, end, facts, now)
+        wanted = _after_the_end(not end[0], suspended, processes)
+        state = _ended(record, ruling, end, facts, now)
+        return replace(state, agent=agent if wanted else None, wanted=wanted)
     return _progress(record, agent, ruling, processes, facts, now)
 
 
@@ -209,6 +209,12 @@ def _unreadable(record: Object, fault: str, now: datetime) -> PartState:
         if name in ("proposal", "decision", "configuration")
     }
     return PartState(None, frozenset(), _status(record, AgentPhase.PENDING, text, stated, kept, now))
+
+
+def _after_the_end(failed: bool, suspended: bool, processes: Mapping[str, ProcessState]) -> frozenset[str]:
+    """A guard stays after a failure until the job is over: it reports why there is no answer."""
+    stays = failed and not suspended and processes[GUARD].exit_code is None
+    return frozenset({GUARD}) if stays else frozenset()
 
 
 def _ended(

@@ -1,0 +1,146 @@
+"""What a silo without Kubernetes says and does about its part in a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.api.agent import SiloAgentStatus
+from fedsilo.api.observed import Object, condition
+from fedsilo.api.silo import Silo
+from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.silo_file import read_silo
+from fedsilo.silo.decision import read_decision
+from fedsilo.wire import SigningKey
+from tests.unit.institution.parts import KEY, SILO, record, write_silo
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+IMAGE = f"registry.example/trainer@sha256:{'a' * 64}"
+BOTH = frozenset({GUARD, TRAINER})
+RUNS = {GUARD: ProcessState(running=True), TRAINER: ProcessState(running=True)}
+IDLE = {GUARD: ProcessState(), TRAINER: ProcessState()}
+
+
+def silo_with(tmp_path: Path, **policy: Any) -> Silo:
+    place = SiloDirectory(tmp_path)
+    write_silo(place, policy)
+    return read_silo(place, SILO, KEY.verify_key.to_text())
+
+
+def state_of(
+    seen: Object, silo: Silo, processes: dict[str, ProcessState] | None = None, **options: Any
+) -> PartState:
+    found = assess(seen, silo, processes or IDLE, None, KEY, options.get("now", NOW))
+    SiloAgentStatus.model_validate(found.status)  # as the hub checks it
+    return found
+
+
+def statuses(state: PartState) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in state.status["conditions"]}
+
+
+def test_a_job_is_admitted_before_it_runs_and_the_decision_stays_as_it_was_signed(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path)
+    waits = state_of(record(suspend=True), silo)
+    assert (waits.status["phase"], waits.wanted) == ("Admitted", frozenset())
+    assert statuses(waits) == {"Admitted": ("True", "Admitted"), "Ready": ("False", "Suspended")}
+    assert "configuration" not in waits.status
+    signed = read_decision(waits.status["decision"], KEY.verify_key.to_text())
+    assert (signed.silo, signed.decision) == (SILO, "Admitted")
+
+    later = NOW + timedelta(hours=1)
+    starts = state_of(record(waits.status), silo, now=later)
+    assert (starts.status["phase"], starts.wanted) == ("Starting", BOTH)
+    runs = state_of(record(starts.status), silo, RUNS, now=later)
+    assert (runs.status["phase"], statuses(runs)["Ready"]) == ("Running", ("True", "Running"))
+    assert runs.status["decision"] == waits.status["decision"]
+    admitted = condition({"status": runs.status}, "Admitted")
+    assert admitted is not None
+    assert admitted["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    suspended = state_of(record(runs.status, suspend=True), silo, RUNS)
+    assert (suspended.status["phase"], suspended.wanted) == ("Suspended", frozenset())
+
+
+def test_a_policy_that_changes_stops_what_runs_and_lets_it_go_on_again(tmp_path: Path) -> None:
+    runs = state_of(record(), silo_with(tmp_path), RUNS)
+    refused = state_of(record(runs.status), silo_with(tmp_path, methods=["fedprox"]), RUNS)
+    assert (refused.status["phase"], refused.wanted) == ("Refused", frozenset())
+    assert statuses(refused)["Admitted"] == ("False", "PolicyRefused")
+    again = state_of(record(refused.status), silo_with(tmp_path), IDLE)
+    assert again.wanted == BOTH
+
+
+@pytest.mark.parametrize(
+    ("allowed", "image", "phase"),
+    [
+        (None, IMAGE, "Admitted"),
+        ([IMAGE], IMAGE, "Admitted"),
+        ([IMAGE], None, "Admitted"),
+        ([IMAGE], IMAGE.replace("a" * 64, "b" * 64), "Refused"),
+        ([IMAGE], "registry.example/trainer:latest", "Refused"),
+        ([IMAGE], "installed/fedsilo:0.1.0", "Refused"),
+    ],
+)
+def test_what_is_installed_runs_in_place_of_an_image_that_the_policy_admits(
+    tmp_path: Path, allowed: list[str] | None, image: str | None, phase: str
+) -> None:
+    silo = silo_with(tmp_path, trainerImages=allowed)
+    found = state_of(record(suspend=True, image=image), silo).status
+    assert found["phase"] == phase
+    assert found["proposal"]["trainerImage"].startswith("installed/fedsilo:")
+    assert found["proposal"]["guardImage"] == found["proposal"]["trainerImage"]
+
+
+def test_a_person_is_asked_with_the_command_of_this_place(tmp_path: Path) -> None:
+    found = state_of(record(), silo_with(tmp_path, manualApproval=True)).status
+    assert found["phase"] == "ApprovalPending"
+    assert "fedsilo silo approve --dir DIR" in found["message"]
+    assert "kubectl" not in found["message"]
+
+
+def test_the_ends_are_those_of_a_cluster_and_are_never_taken_back(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path)
+    runs = state_of(record(), silo, RUNS).status
+    done = {GUARD: ProcessState(exit_code=0), TRAINER: ProcessState(exit_code=0)}
+    finished = state_of(record(runs), silo, done)
+    assert (finished.status["phase"], statuses(finished)["Finished"]) == ("Finished", ("True", "Finished"))
+    assert state_of(record(finished.status), silo_with(tmp_path), IDLE) == PartState(
+        None, frozenset(), finished.status
+    )
+    # The trainer still writes its own model.
+    assert state_of(record(runs), silo, done | {TRAINER: RUNS[TRAINER]}).wanted == {TRAINER}
+
+    lost = {GUARD: RUNS[GUARD], TRAINER: ProcessState(exit_code=3)}
+    failed = state_of(record(runs), silo, lost)
+    assert statuses(failed)["Failed"] == ("True", "DataInvalid")
+    early = state_of(record(runs), silo, lost | {TRAINER: ProcessState(exit_code=0, early=True)})
+    assert "before the job was over" in early.status["message"]
+    crashed = state_of(record(runs), silo, lost | {TRAINER: ProcessState(exit_code=-11, crashes=7)})
+    assert statuses(crashed)["Failed"] == ("True", "BackoffLimitExceeded")
+    # A guard stays, to report why there is no answer, as long as the job goes on.
+    files = {"agent.json": "{}", "silo.json": "{}"}
+    assert assess(record(failed.status), silo, IDLE, files, KEY, NOW).wanted == {GUARD}
+    assert assess(record(failed.status, suspend=True), silo, IDLE, files, KEY, NOW).wanted == frozenset()
+
+
+def test_nothing_runs_with_another_configuration_than_it_began_with(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path)
+    runs = state_of(record(), silo, RUNS).status
+    changed = {"agent.json": "{}", "silo.json": "{}"}
+    found = assess(record(runs), silo, RUNS, changed, KEY, NOW)
+    assert (found.wanted, statuses(found)["Admitted"]) == (frozenset(), ("False", "TrustBroken"))
+
+
+def test_a_part_for_another_key_or_of_another_version_starts_nothing(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path)
+    foreign = SigningKey.from_seed(bytes(32)).verify_key.to_text()
+    assert statuses(state_of(record(publicKey=foreign), silo))["Admitted"] == ("False", "TrustBroken")
+    later = record()
+    later["spec"]["job"]["spec"]["fieldOfALaterVersion"] = 1
+    found = state_of(later, silo)
+    assert (found.wanted, statuses(found)["Admitted"]) == (frozenset(), ("Unknown", "Unreadable"))
+    assert "fieldOfALaterVersion" in found.status["message"]

@@ -1,0 +1,245 @@
+"""All parts of a silo: what is on the disk, what is started and ended, and what a crash at any step leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo import durable
+from fedsilo.api.observed import Object
+from fedsilo.institution import executor as module
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.executor import Executor
+from fedsilo.institution.silo_file import WatchedSilo
+from fedsilo.local.child_processes import ChildProcess
+from tests.unit.institution.parts import KEY, SILO, UID, agent, directory, write_silo
+
+
+class FakeForks:
+    """A fork server of which a test says how processes end."""
+
+    def __init__(self, _label: str = "") -> None:
+        self.pid = 99
+        self.started: dict[int, list[str]] = {}
+        self.ended: dict[int, int] = {}
+        self.closed = False
+
+    def is_ready(self) -> bool:
+        return True
+
+    def start(self, program: str, arguments: list[str], log_file: Path) -> int:
+        pid = 100 + len(self.started)
+        self.started[pid] = [program, *arguments]
+        return pid
+
+    def poll(self) -> None: ...
+
+    def exit_code(self, pid: int) -> int | None:
+        return self.ended.get(pid)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def running(self, word: str) -> list[int]:
+        """Process ids of programs with that word in their name."""
+        return [pid for pid, line in self.started.items() if word in line[0] and pid not in self.ended]
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> FakeForks:
+    server = FakeForks()
+    monkeypatch.setattr(module, "ForkServerClient", lambda label: server)
+
+    def signalled(process: ChildProcess, number: int) -> None:
+        if process.pid is not None:
+            server.ended.setdefault(process.pid, -number)
+
+    monkeypatch.setattr(ChildProcess, "signal", signalled)
+    return server
+
+
+def executor_of(place: SiloDirectory) -> Executor:
+    return Executor(place, WatchedSilo(place, SILO, KEY.verify_key.to_text()), KEY)
+
+
+def status_of(found: Executor) -> Object:
+    return found.statuses()[UID][1]
+
+
+def test_guard_and_trainer_get_what_they_may_have(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent(suspend=True)])
+    found.step()
+    assert (status_of(found)["phase"], forks.started) == ("Admitted", {})
+    found.follow([agent()])
+    found.step()
+    (guard,) = forks.running("guard")
+    (trainer,) = forks.running("trainer")
+    assert f"--key {place.key_file}" in " ".join(forks.started[guard])
+    line = " ".join(forks.started[trainer])
+    assert str(place.private) in line
+    assert str(place.key_file) not in line.replace(f"--hide={place.private}", "")
+    for option in ("--isolate", "--require-isolation", f"--home {place.root}", f"--hide={place.logs}"):
+        assert option in line
+    found.step()
+    assert status_of(found)["phase"] == "Running"
+    volume = place.volume(UID)
+    frozen = json.loads((volume.guard / "agent.json").read_text())
+    assert frozen["spec"]["suspend"] is False
+    assert (volume.guard / "agent.json").read_bytes() == (volume.root / "agent.json").read_bytes()
+
+
+def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent()])
+    found.step()
+    write_silo(place, {"maxBytesPerRound": "1Ki"})
+    found.step()
+    present = json.loads((place.volume(UID).guard / "present" / "silo.json").read_text())
+    assert present["spec"]["policy"]["maxBytesPerRound"] == "1Ki"
+    frozen = json.loads((place.volume(UID).guard / "silo.json").read_text())
+    assert "maxBytesPerRound" not in frozen["spec"]["policy"]
+    assert forks.running("guard")
+    write_silo(place, {"methods": ["fedprox"]})
+    found.step()
+    assert not forks.running("guard")
+    assert not forks.running("trainer")
+    assert status_of(found)["phase"] == "Refused"
+
+
+def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent(suspend=True)])
+    found.step()
+    before = status_of(found)
+    found.follow([agent(suspend=True, url="https://elsewhere.example")])
+    found.step()
+    assert status_of(found) == before
+    assert "elsewhere" not in place.record(UID).read_text()
+
+
+def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent()])
+    found.step()
+    audit = place.volume(UID).audit
+    found.follow([])
+    found.step()
+    assert not forks.running("guard")
+    assert found.statuses() == {}
+    assert audit.is_dir()
+    assert executor_of(place).parts[UID].gone
+    # The gateway was set back, and knows it again.
+    found.follow([agent()])
+    found.step()
+    assert forks.running("guard")
+
+
+@pytest.mark.parametrize("uid", ["../../etc", "", "a/b", ".", "x" * 65])
+def test_an_identity_that_is_none_names_no_directory(tmp_path: Path, forks: FakeForks, uid: str) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent(uid=uid)])
+    found.step()
+    assert (found.parts, list(place.agents.iterdir())) == ({}, [])
+
+
+def test_a_trainer_that_is_lost_is_reported_by_its_guard(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([agent()])
+    found.step()
+    forks.ended[forks.running("trainer")[0]] = 3
+    found.step()
+    found.step()
+    assert status_of(found)["phase"] == "Failed"
+    assert json.loads((place.volume(UID).drop / "failed.json").read_text())["reason"] == "TrainerLost"
+    assert forks.running("guard"), "the guard reports it"
+    # So does that of another process, which starts no trainer any more.
+    again = executor_of(place)
+    again.follow([agent()])
+    forks.ended |= dict.fromkeys(forks.running("guard"), -9)
+    again.step()
+    assert forks.running("guard")
+    assert not forks.running("trainer")
+    assert (place.volume(UID).drop / "failed.json").exists()
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """End at the step of that number; the steps that were done."""
+    done: list[int] = []
+
+    def intercept(_: durable.DiskStep, perform: Callable[[], None]) -> None:
+        if len(done) == number:
+            raise Crash
+        perform()
+        done.append(number)
+
+    monkeypatch.setattr(durable, "intercept", intercept)
+    return done
+
+
+def work(place: SiloDirectory) -> Executor:
+    found = executor_of(place)
+    for told in (agent(suspend=True), agent()):
+        found.follow([told])
+        found.step()
+        found.step()
+    return found
+
+
+def comparable(status: Any) -> Any:
+    """A status without times and what is signed over them."""
+    return json.loads(json.dumps(status), object_hook=_timeless)
+
+
+def _timeless(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in ("lastTransitionTime", "time", "signature")
+    }
+
+
+def test_a_crash_at_any_step_changes_nothing_that_was_said(
+    tmp_path: Path, forks: FakeForks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = work(directory(tmp_path / "whole"))
+    expected = comparable(status_of(whole))
+    steps = 0
+    while True:
+        place = directory(tmp_path / f"crash-{steps}")
+        with monkeypatch.context() as patch:
+            crash_at(steps, patch)
+            try:
+                work(place)
+            except Crash:
+                ended = True
+            else:
+                ended = False
+        said = _said(place)
+        after = work(place)
+        assert comparable(status_of(after)) == expected, f"step {steps}"
+        if said is not None and said.get("decision") is not None:
+            assert status_of(after)["decision"] == said["decision"], f"step {steps}"
+        if not ended:
+            break
+        steps += 1
+    assert steps > 20
+
+
+def _said(place: SiloDirectory) -> Any:
+    path = place.record(UID)
+    return json.loads(path.read_text())["status"] if path.exists() else None
