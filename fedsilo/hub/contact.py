@@ -17,6 +17,7 @@ class ContactReason(StrEnum):
     ENROLMENT_PENDING = "EnrolmentPending"
     INVITATION_REFUSED = "InvitationRefused"
     REFUSED = "HubRefused"
+    LEFT = "Left"
 
 
 INVITATION_CODES = frozenset({"invitation-invalid", "invitation-used", "invitation-expired"})

@@ -18,11 +18,14 @@ from typing import Any, Never
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.errors import Problem
-from fedsilo.hub.client import HubAgent, HubRequests
-from fedsilo.hub.contact import Contact
+from fedsilo.hub.client import AgentList, HubAgent, HubRequests
+from fedsilo.hub.contact import Contact, ContactReason
+from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership
 from fedsilo.hub.mirror import Mirror
+from fedsilo.hub.reports import pause_after
 from fedsilo.process import version
+from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event, NotFound
 from fedsilo_operator.conditions import Condition, as_status
@@ -47,6 +50,12 @@ from fedsilo_operator.silo import signing_key
 
 log = logging.getLogger("fedsilo.connector")
 
+LEAVE = "fedsilo.io/leave"
+"""Annotation of the Silo with which the institution leaves, whatever its value."""
+
+SETTLED_SECONDS = 3600.0
+"""Nothing is asked any more once an institution has left; what wakes the connector is that the annotation goes."""
+
 KEY_POLL_SECONDS = 10.0
 """Time after which the signing key is looked for again: Secrets are not watched."""
 
@@ -68,8 +77,8 @@ class Subscription:
     token: str | None
 
 
-class _AnotherKey(Exception):
-    """The silo has another key than the one that the hub is asked with."""
+class _Otherwise(Exception):
+    """The silo has another key than the one that the hub is asked with, or leaves, or leaves no more."""
 
 
 class Connector:
@@ -116,10 +125,11 @@ class Connector:
         if silo is None or is_deleted(silo):
             return None
         # What was told counts as followed before anything is done about it: after a crash nothing older is followed.
-        await self._write(silo)
+        mirror = self._mirror
+        await self._write(silo, mirror)
         brought = Brought()
-        if self._mirror is not None:
-            brought = await bring_about(self._cluster, self._cache, key.ref, self._mirror)
+        if mirror is not None:
+            brought = await bring_about(self._cluster, self._cache, key.ref, mirror)
         self._report(silo, brought)
         if brought.failed is not None:
             raise brought.failed
@@ -134,12 +144,36 @@ class Connector:
             membership = Membership(
                 key.verify_key.fingerprint, self._subscription.token, version().removeprefix("fedsilo ")
             )
+            leaves = self._leaves()
             async with self._open_hub(key) as hub:
                 mirror = Mirror(str(self._subscription.silo), self._followed_version())
-                self._following = Following(hub, self, membership, mirror, self._now)
+                self._following = None if leaves else Following(hub, self, membership, mirror, self._now)
                 self.wake()
-                with suppress(_AnotherKey):
-                    await run_until_one_ends(self._following.run(), self._until_another(key))
+                asks = self._leave(hub, key, mirror) if self._following is None else self._following.run()
+                with suppress(_Otherwise):
+                    await run_until_one_ends(asks, self._until_otherwise(key, leaves))
+
+    async def _leave(self, hub: HubRequests, key: SigningKey, mirror: Mirror) -> Never:
+        """Tell the hub that the silo leaves, until it has taken that; then nothing of the hub's stays here."""
+        subscription, failures = self._subscription, 0
+        while True:
+            statement = sign_leaving(str(subscription.silo), subscription.hub, self._now(), key)
+            try:
+                await hub.leave(statement)
+            except (Problem, Unreachable) as error:
+                await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
+                await asyncio.sleep(pause_after(failures))
+                failures += 1
+            else:
+                break
+        text = (
+            f"This institution has left. To join again, remove the annotation {LEAVE} and give another invitation by "
+            "helm upgrade."
+        )
+        await self.contact(Contact(False, ContactReason.LEFT, text, self._now()))
+        await self.told(mirror.hear(AgentList(mirror.version, "", ())))
+        while True:
+            await asyncio.sleep(SETTLED_SECONDS)
 
     async def told(self, mirror: Mirror) -> None:
         """See `Institution`."""
@@ -181,11 +215,16 @@ class Connector:
             return None
         return key if key.verify_key.to_text() == published else None
 
-    async def _until_another(self, key: SigningKey) -> Never:
-        while self._public_key() in (None, key.verify_key.to_text()):
+    async def _until_otherwise(self, key: SigningKey, leaves: bool) -> Never:
+        while self._public_key() in (None, key.verify_key.to_text()) and self._leaves() == leaves:
             self._changed.clear()
             await self._changed.wait()
-        raise _AnotherKey
+        raise _Otherwise
+
+    def _leaves(self) -> bool:
+        """Whether a person of the institution has decided that it leaves."""
+        silo = self._cache.get(SILO_KIND, self._subscription.silo)
+        return silo is not None and LEAVE in (silo["metadata"].get("annotations") or {})
 
     def _public_key(self) -> str | None:
         silo = self._cache.get(SILO_KIND, self._subscription.silo)
@@ -199,7 +238,7 @@ class Connector:
 
     # What is done here
 
-    async def _write(self, silo: Object) -> None:
+    async def _write(self, silo: Object, mirror: Mirror | None) -> None:
         """The connector's part of the Silo's status, and an Event where it stands otherwise with the hub."""
         status: dict[str, Any] = {}
         stated = None
@@ -208,8 +247,8 @@ class Connector:
             diagnosis = Diagnosis(Reason(self._contact.reason), self._contact.message)
             stated = Condition.of(ConditionType.HUB_REACHED, reached, diagnosis)  # type: ignore[arg-type]
             status["conditions"] = as_status([stated], silo, self._now())
-        if self._mirror is not None:
-            status["followed"] = {"hub": self._subscription.hub, "version": self._mirror.version}
+        if mirror is not None:
+            status["followed"] = {"hub": self._subscription.hub, "version": mirror.version}
         elif (followed := status_of(silo).get("followed")) is not None:
             status["followed"] = followed
         if not status or satisfies(silo.get("status"), status):

@@ -13,7 +13,7 @@ from fedsilo.hub.client import HubAgent, HubRequests
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.cluster.one_namespace import OneNamespace
-from fedsilo_operator.connector.connector import Connector, Subscription
+from fedsilo_operator.connector.connector import LEAVE, Connector, Subscription
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator
@@ -65,6 +65,12 @@ class Institution:
         del made["status"]
         metadata = {name: made["metadata"][name] for name in ("name", "namespace")}
         self.cluster.put({**made, "metadata": metadata}, "helm")
+
+    def leave(self, leaves: bool = True) -> None:
+        """A person of the institution annotates the Silo."""
+        found = self.silo()
+        found["metadata"]["annotations"] = {LEAVE: "true"} if leaves else {}
+        self.cluster.put(found)
 
     def accept(self) -> None:
         """The consortium's office accepts the key that was registered."""

@@ -261,3 +261,37 @@ async def test_it_is_told_by_an_event_when_it_stands_otherwise_with_the_hub(here
         "HubReached",
         "HubUnreachable",
     ]
+
+
+@virtually
+async def test_an_institution_leaves_when_one_of_its_people_says_so_and_may_come_back(
+    here: Institution,
+) -> None:
+    await here.join()
+    here.propose(suspend=False)
+    await here.until(lambda: here.cluster.objects(CLAIM))
+    here.hub.away = GONE
+    here.leave()
+    await here.until(lambda: here.reached()[1] == "HubUnreachable")
+    await asyncio.sleep(300)
+    assert here.is_there(), "as long as the hub does not know, the silo has not left"
+    here.hub.away = None
+    await here.until(lambda: here.hub.left)
+    await here.until(lambda: not here.is_there())
+    assert here.reached() == ("False", "Left")
+    assert here.cluster.objects(CLAIM)
+    assert here.cluster.objects(SECRET)
+    await here.kill()
+    asked = here.hub.requests.count("agents")
+    here.start()
+    await asyncio.sleep(600)
+    assert here.reached() == ("False", "Left")
+    assert here.hub.requests.count("agents") == asked
+    assert not here.is_there()
+
+    await here.kill()
+    here.leave(False)
+    here.hub.token = "the next token"
+    here.start("the next token")
+    await here.until(lambda: not here.hub.left)
+    await here.until(lambda: here.reached()[0] == "True")
