@@ -13,6 +13,7 @@ from tests.recovery.laboratory import Laboratory
 WORDS = {
     "gateway": "the gateway",
     "hub": "gateway and aggregator together",
+    "serve": "`fedsilo silo serve`",
 }
 """What is killed, in words."""
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.agent import agent_name
 from fedsilo.api.observed import Object
+from fedsilo.api.silo import HubAddress
 from fedsilo.local.workdir import Workdir
 from fedsilo.wire import SigningKey, VerifyKey, issue_server, make_authority
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
@@ -36,6 +38,14 @@ class HubSite:
         (folder / "ca.pem").write_text(self.ca)
         self.key = SigningKey.generate()
         self.key.save(folder / "key.pem")
+
+    def address(self, seen: int) -> HubAddress:
+        """As institutions know it.
+
+        :param seen: port at which they see it.
+        """
+        url = f"https://127.0.0.1:{seen}"
+        return HubAddress(url=url, ca_certificate=self.ca, key=self.key.verify_key.to_text())
 
     def arguments(self, seen: int) -> list[str]:
         """Arguments of the gateway.
@@ -68,10 +78,11 @@ def enrolled_silo(ref: Ref, key: VerifyKey) -> Object:
     }
 
 
-def silo_agent(document: Object, namespace: str) -> Object:
+def silo_agent(document: Object, silo: Ref) -> Object:
     """A SiloAgent of the hub, from what `fedsilo run` would write for the silo."""
-    uid, name = document["spec"]["job"]["uid"], document["metadata"]["name"]
-    metadata = {"namespace": namespace, "name": name, "labels": {JOB_UID: uid}}
+    job = document["spec"]["job"]
+    name = agent_name(job["name"], job["uid"], silo.namespace, silo.name)
+    metadata = {"namespace": silo.namespace, "name": name, "labels": {JOB_UID: job["uid"]}}
     return {
         "apiVersion": SILO_AGENT.api,
         "kind": SILO_AGENT.name,
@@ -91,7 +102,7 @@ def populate(cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggre
         key = SigningKey.load(workdir.volume(silo).guard / "key.pem").verify_key
         cluster.put(enrolled_silo(ref, key))
         document["spec"]["trust"]["url"] = f"https://127.0.0.1:{aggregator}"
-        cluster.put(silo_agent(document, ref.namespace))
+        cluster.put(silo_agent(document, ref))
 
 
 def lead(workdir: Workdir, silo: str, port: int, ca: str) -> None:

@@ -16,10 +16,18 @@ from fedsilo.local.workdir import Workdir
 from tests.faults.manifests import federation, write_data
 from tests.faults.outcome import Violation
 from tests.paths import ROOT
+from tests.recovery.machine import Machine
 from tests.recovery.moment import drawn
 from tests.recovery.trial import Ended, Trial
 
-VICTIMS: Mapping[str, Sequence[str]] = {"gateway": ["gateway"], "hub": ["gateway", "aggregator"]}
+SERVED = "north"
+"""The silo that is served on a machine, in runs in which that is killed."""
+
+VICTIMS: Mapping[str, Sequence[str]] = {
+    "gateway": ["gateway"],
+    "hub": ["gateway", "aggregator"],
+    "serve": [f"{SERVED}-serve"],
+}
 """What is killed -> its processes, which die together."""
 
 METHOD = "fedphp"
@@ -72,6 +80,8 @@ class Laboratory:
         expected, directory = self.undisturbed, self._directory / f"{victim}-{seed}"
         kills = drawn(seed, expected.passed)
         trial = Trial(self._server, self._template, directory, VICTIMS[victim], kills)
+        if victim == "serve":
+            trial.machine = Machine(directory / "machine", trial.workdir, SERVED)
         try:
             ended = trial.run()
             require_same(ended, expected)

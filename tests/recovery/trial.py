@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tests.faults.proxy import Proxy
 from tests.operator_fakes.served import ServedCluster
 from tests.ports import free_port
 from tests.recovery.hub import HubSite, lead, populate
+from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill
 from tests.recovery.supervisor import POLL_SECONDS, Part, Supervisor
 
@@ -52,6 +53,7 @@ class Trial:
 
     :param template: a run's directory, as it is before its processes start.
     :param victims: names of the processes that are killed, together.
+    :param machine: a silo that is served on a machine; of any other, guard and trainer are started by themselves.
     """
 
     server: ForkServerClient
@@ -59,6 +61,7 @@ class Trial:
     directory: Path
     victims: Sequence[str] = ()
     kills: Sequence[Kill] = ()
+    machine: Machine | None = None
     _due: float | None = None
     _up_again: float | None = None
     _killed: int = 0
@@ -71,11 +74,16 @@ class Trial:
             site, port = HubSite(self.directory / "gateway"), free_port()
             cluster.ask(lambda held: populate(held, self.workdir, SILOS, port))
             proxy = Proxy(site.port)
-            for silo in SILOS:
-                lead(self.workdir, silo, proxy.port, site.ca)
             environment = {"KUBECONFIG": str(cluster.kubeconfig)}
             gateway = Part("gateway", GATEWAY, site.arguments(proxy.port), environment, endless=True)
-            supervisor = Supervisor(self.server, self.workdir.logs, [*self._job(port), gateway])
+            parts = [self._aggregator(port), gateway]
+            for silo in SILOS:
+                if self.machine is not None and silo == self.machine.silo:
+                    parts.append(self.machine.join(site.address(proxy.port)))
+                else:
+                    lead(self.workdir, silo, proxy.port, site.ca)
+                    parts += self._guard_and_trainer(silo)
+            supervisor = Supervisor(self.server, self.workdir.logs, parts)
             began = time.monotonic()
             try:
                 trouble = self._supervise(supervisor, proxy)
@@ -83,6 +91,8 @@ class Trial:
                 supervisor.end()
                 proxy.close()
             seconds = time.monotonic() - began
+        if self.machine is not None:
+            self.machine.show()
         return Ended(
             None if trouble else snapshot(self.workdir), trouble, proxy.passed, self._killed, seconds
         )
@@ -91,21 +101,19 @@ class Trial:
     def workdir(self) -> Workdir:
         return Workdir(self.directory / "run")
 
-    def _job(self, port: int) -> list[Part]:
+    def _aggregator(self, port: int) -> Part:
         secrets, aggregator = self.workdir.secrets, self.workdir.aggregator
         arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator)]
         arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
         arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
-        parts = [Part("aggregator", AGGREGATOR, arguments)]
-        for silo in SILOS:
-            volume = self.workdir.volume(silo)
-            for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
-                documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]
-                key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
-                parts.append(
-                    Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])
-                )
-        return parts
+        return Part("aggregator", AGGREGATOR, arguments)
+
+    def _guard_and_trainer(self, silo: str) -> Iterator[Part]:
+        volume = self.workdir.volume(silo)
+        for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
+            documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]
+            key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
+            yield Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])
 
     def _supervise(self, supervisor: Supervisor, proxy: Proxy) -> str:
         """Keep everything running until the job is over, but for what is killed; why it did not come to its end."""
@@ -119,7 +127,7 @@ class Trial:
                 return f"{hopeless.name} ends again and again, see its log"
             if failed := next((part for part in ending if part.code not in (None, 0)), None):
                 return f"{failed.name} ended with exit code {failed.code}, see its log"
-            if all(part.code == 0 for part in ending):
+            if all(part.code == 0 for part in ending) and (self.machine is None or self.machine.finished):
                 return ""
             if aggregator.code is not None:
                 last = last or time.monotonic() + LAST_TASK_SECONDS
