@@ -17,7 +17,7 @@ from fedsilo.institution.processes import AgentProcesses
 from fedsilo.institution.rotating import is_own
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.local.child_processes import ForkServerClient
-from fedsilo.local.outcome import clear_outcome
+from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
 from fedsilo.silo.receipts import receipts_of, stated
@@ -149,7 +149,7 @@ class Part:
         if self._files is None:
             self._files = configuration(state.agent, silo)
         if TRAINER in state.wanted:
-            clear_outcome(volume)
+            clear_failures(volume)
         processes.write_configuration(self._files, present_policy(silo))
         return processes
 

@@ -16,9 +16,15 @@ def clear_outcome(volume: Volume) -> None:
 
     Otherwise guard or trainer, whichever starts first, would take it for current.
     """
-    for path in (volume.task, *volume.drop.rglob("failed.json")):
-        if os.path.lexists(path):
-            remove(path)
+    if os.path.lexists(volume.task):
+        remove(volume.task)
+    clear_failures(volume)
+
+
+def clear_failures(volume: Volume) -> None:
+    """Remove why an earlier guard or trainer failed: it is tried again."""
+    for path in volume.drop.rglob("failed.json"):
+        remove(path)
 
 
 def report_lost_trainer(trainer: ChildProcess, volume: Volume) -> None:

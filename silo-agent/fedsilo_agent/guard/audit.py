@@ -62,15 +62,18 @@ class AuditRecord:
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
     :ivar departures: task -> digest of its update.
     :ivar answered: round and phase -> what departed in this exchange.
+    :ivar finished: whether its last line says that the job is over.
     """
 
     acknowledged: tuple[str, ...] = ()
     signature: str | None = None
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
+    finished: bool = False
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Take a line of the log."""
+        self.finished = line["event"] == "finished"
         match line["event"]:
             case "acknowledged":
                 task = line.get("task", "")

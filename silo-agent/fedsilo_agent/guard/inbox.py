@@ -11,11 +11,13 @@ import errno
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedsilo.durable import remove, require_content
 from fedsilo.errors import FileDamaged, PolicyRefused
-from fedsilo.json_files import write_with_digest
+from fedsilo.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient
@@ -24,6 +26,8 @@ log = logging.getLogger("fedsilo.guard")
 
 MAX_VOLUME_SHARE = 0.9
 """Part of the volume's free space that a task's blobs may take: the aggregator must not fill the silo's disk."""
+
+_FIELDS: Fields = {"task": str, "step": str, "settings": dict}
 
 
 class Inbox:
@@ -54,11 +58,11 @@ class Inbox:
         for link in missing:
             await self._client.download(link, self._path(link))
             self._checked.add(link.digest)
-        self.write(task, acknowledged)
+        self.write(self.document(task, acknowledged))
 
-    def write(self, task: Task, acknowledged: str | None) -> None:
-        """Give a task to the trainer whose blobs, if any, are there."""
-        document = {
+    def document(self, task: Task, acknowledged: str | None) -> dict[str, Any]:
+        """A task as the trainer is told it."""
+        return {
             "task": task.task,
             "step": task.step,
             "phase": task.phase,
@@ -67,7 +71,17 @@ class Inbox:
             "settings": dict(task.settings),
             "acknowledged": acknowledged,
         }
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Give a task to the trainer whose blobs, if any, are there."""
         write_with_digest(self._volume.task, document)
+
+    def last(self) -> Mapping[str, Any] | None:
+        """What was given to the trainer last, also by an earlier process; None where that cannot be told."""
+        try:
+            return read_with_digest(self._volume.task, fields=_FIELDS)
+        except FileDamaged:
+            return None
 
     def _path(self, link: BlobLink) -> Path:
         return self._volume.blobs / link.digest

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,6 +76,11 @@ class Guard:
     async def run(self) -> None:
         """Answer tasks until the job ends."""
         self._outbox.clear_unfinished()
+        last = self._inbox.last()
+        if last is not None and last["step"] == FINISH:
+            # An earlier process was told so, and the aggregator may have gone since.
+            await self._finish(last)
+            return
         await self._settle()
         next_task = self._ask(after="")
         work: asyncio.Task[None] | None = None
@@ -85,13 +90,10 @@ class Guard:
                 if work is not None:
                     await _cancel(work)
                 finished, before = verified.task.step == FINISH, self._audit.record.last_acknowledged
-                # The next task may overtake the response to an upload, which must not count as lost then.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(OUTBOX_SECONDS if finished else None):
-                        await self._settle()
                 if finished:
-                    await self._finish(verified.task)
+                    await self._finish(self._inbox.document(verified.task, None))
                     return
+                await self._settle()
                 # An answer that was under way when its task was given again, as after a restart, has arrived by now.
                 arrived = self._audit.record.last_acknowledged == verified.task.task != before
                 work = None if arrived else asyncio.create_task(self._answer(verified))
@@ -234,11 +236,22 @@ class Guard:
         )
         self._outbox.add(task.task, signed, update.digest)
 
-    async def _finish(self, task: Task) -> None:
+    async def _finish(self, last: Mapping[str, Any]) -> None:
+        """Tell the trainer that the job is over.
+
+        :param last: the task that says so, for the inbox.
+        """
+        # It may overtake the response to an upload, which must not count as lost then.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OUTBOX_SECONDS):
+                await self._settle()
+
         async def record() -> None:
             self._outbox.record()
-            self._inbox.write(task, self._audit.record.acknowledged_before(task.task))
-            self._audit.write("finished", succeeded=bool(task.settings.get("succeeded")))
+            acknowledged = self._audit.record.acknowledged_before(last["task"])
+            self._inbox.write({**last, "acknowledged": acknowledged})
+            if not self._audit.record.finished:
+                self._audit.write("finished", succeeded=bool(last["settings"].get("succeeded")))
 
         await done_when_there_is_space(record)
 

@@ -19,6 +19,7 @@ from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
 from fedsilo.json_files import read_json, write_with_digest
+from fedsilo.local.outcome import clear_outcome, is_dismissed
 from fedsilo.silo.drop import write_digests
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors
@@ -118,7 +119,9 @@ class Scene:
         return self.volume.outbox / f"{TASK}.update"
 
     async def run(self) -> None:
-        """Start a guard and let it answer the task, to the end of the job."""
+        """Start a guard and let it answer the task, to the end of the job; one that had ended goes on, as resumed."""
+        if is_dismissed(self.volume):
+            clear_outcome(self.volume)
         self.aggregator.tasks = self.tasks()
         client: Any = self.aggregator
         async with asyncio.timeout(60):
