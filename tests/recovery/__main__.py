@@ -3,8 +3,9 @@
     python -m tests.recovery --kills 60                 # victims in turn, a table at the end
     python -m tests.recovery --kills 60 --log FILE      # the same, which can be interrupted and gone on with
     python -m tests.recovery --victim gateway --seed 7  # one run again
+    python -m tests.recovery --outage 600               # the whole hub is gone for ten minutes
 
-The last form repeats one run; it is printed for every run that did not end with the bytes of the undisturbed one.
+The third form repeats one run; it is printed for every run that did not end with the bytes of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ def main() -> int:
     parser.add_argument("--victim", choices=VICTIMS, help="only this one; without --kills: one run")
     parser.add_argument("--log", type=Path, help="one line per run; those in it are not tried again")
     parser.add_argument("--directory", type=Path, help="for the runs (default: a temporary one)")
+    parser.add_argument("--outage", type=float, metavar="SECONDS", help="time for which the hub is gone")
     args = parser.parse_args()
-    if args.kills is None and args.victim is None:
-        parser.error("give --kills, or --victim and --seed of one run")
+    if args.kills is None and args.victim is None and args.outage is None:
+        parser.error("give --kills, or --victim and --seed of one run, or --outage")
     directory = args.directory or Path(tempfile.mkdtemp(prefix="recovery."))
     with Laboratory(directory) as laboratory:
+        if args.outage is not None:
+            print(f"the same after {laboratory.outage(args.outage).seconds:.0f} s")
+            return 0
         if args.kills is None:
             made = attempt(laboratory, args.victim, args.seed)
             print(made.violation or f"the same after {made.killed} kills")

@@ -12,6 +12,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import HubAddress
 from fedsilo.local.workdir import Workdir
 from fedsilo.wire import SigningKey, VerifyKey, issue_server, make_authority
+from fedsilo_operator.job.gateway import ROUTE, route_of, through
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
 from tests.operator_fakes.cluster import FakeCluster
 from tests.ports import free_port
@@ -91,8 +92,10 @@ def silo_agent(document: Object, silo: Ref) -> Object:
     }
 
 
-def populate(cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int) -> None:
-    """The objects of a hub whose silos have all enrolled, and whose job is to run.
+def populate(
+    cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int, gateway: HubAddress
+) -> None:
+    """The objects of a hub whose silos have all enrolled, and whose job is to run, as the job controller makes them.
 
     :param aggregator: its port.
     """
@@ -101,7 +104,11 @@ def populate(cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggre
         ref = Ref(document["spec"]["silo"]["namespace"], silo)
         key = SigningKey.load(workdir.volume(silo).guard / "key.pem").verify_key
         cluster.put(enrolled_silo(ref, key))
-        document["spec"]["trust"]["url"] = f"https://127.0.0.1:{aggregator}"
+        spec = document["spec"]
+        bundle = spec["trust"] | {"url": f"https://127.0.0.1:{aggregator}"}
+        way = gateway.model_dump(by_alias=True, include={"url", "ca_certificate"})
+        spec["trust"] = through(way, bundle) | {"publicKey": key.to_text()}
+        spec[ROUTE] = route_of(bundle)
         cluster.put(silo_agent(document, ref))
 
 

@@ -17,7 +17,8 @@ from tests.faults.manifests import federation, write_data
 from tests.faults.outcome import Violation
 from tests.paths import ROOT
 from tests.recovery.machine import Machine
-from tests.recovery.moment import drawn
+from tests.recovery.moment import Kill, drawn
+from tests.recovery.outage import Outage
 from tests.recovery.trial import Ended, Trial
 
 SERVED = "north"
@@ -82,14 +83,38 @@ class Laboratory:
         trial = Trial(self._server, self._template, directory, VICTIMS[victim], kills)
         if victim == "serve":
             trial.machine = Machine(directory / "machine", trial.workdir, SERVED)
+        return self._held(trial)
+
+    def outage(self, seconds: float) -> Ended:
+        """A run whose hub is gone for so long in the middle of a round.
+
+        :raises Violation: as `attempt`; also when the institution did not say so, or keeps no update for the hub.
+        """
+        directory = self._directory / "outage"
+        kill = Kill(0, 0.0, seconds)
+        trial = Outage(self._server, self._template, directory, VICTIMS["hub"], [kill])
+        trial.machine = Machine(directory / "machine", trial.workdir, SERVED)
+        return self._held(trial)
+
+    def _held(self, trial: Trial) -> Ended:
+        expected = self.undisturbed
         try:
             ended = trial.run()
             require_same(ended, expected)
+            require_no_traceback(trial.workdir)
+            if isinstance(trial, Outage):
+                _require_noticed(trial)
         except (Violation, FedsiloError) as error:
-            raise Violation(f"{error} ({directory})") from error
-        require_no_traceback(trial.workdir)
-        shutil.rmtree(directory)
+            raise Violation(f"{error} ({trial.directory})") from error
+        shutil.rmtree(trial.directory)
         return ended
+
+
+def _require_noticed(outage: Outage) -> None:
+    if outage.said != [True, False, True]:
+        raise Violation(f"the institution said of the hub, one after the other: {outage.said}")
+    if len(outage.waiting) != 1:
+        raise Violation(f"signed updates that waited for the hub: {sorted(outage.waiting)}")
 
 
 def require_same(ended: Ended, expected: Ended) -> None:

@@ -53,6 +53,7 @@ class Trial:
 
     :param template: a run's directory, as it is before its processes start.
     :param victims: names of the processes that are killed, together.
+    :ivar up_again: when the victims are started again, while they are down.
     :param machine: a silo that is served on a machine; of any other, guard and trainer are started by themselves.
     """
 
@@ -63,7 +64,7 @@ class Trial:
     kills: Sequence[Kill] = ()
     machine: Machine | None = None
     _due: float | None = None
-    _up_again: float | None = None
+    up_again: float | None = None
     _killed: int = 0
 
     def run(self) -> Ended:
@@ -72,21 +73,22 @@ class Trial:
         shutil.copytree(self.template, self.workdir.root)
         with ServedCluster(self.directory / "kubeconfig") as cluster:
             site, port = HubSite(self.directory / "gateway"), free_port()
-            cluster.ask(lambda held: populate(held, self.workdir, SILOS, port))
             proxy = Proxy(site.port)
+            address = site.address(proxy.port)
+            cluster.ask(lambda held: populate(held, self.workdir, SILOS, port, address))
             environment = {"KUBECONFIG": str(cluster.kubeconfig)}
             gateway = Part("gateway", GATEWAY, site.arguments(proxy.port), environment, endless=True)
             parts = [self._aggregator(port), gateway]
             for silo in SILOS:
                 if self.machine is not None and silo == self.machine.silo:
-                    parts.append(self.machine.join(site.address(proxy.port)))
+                    parts.append(self.machine.join(address))
                 else:
                     lead(self.workdir, silo, proxy.port, site.ca)
                     parts += self._guard_and_trainer(silo)
             supervisor = Supervisor(self.server, self.workdir.logs, parts)
             began = time.monotonic()
             try:
-                trouble = self._supervise(supervisor, proxy)
+                trouble = self._supervise(supervisor, proxy, cluster)
             finally:
                 supervisor.end()
                 proxy.close()
@@ -115,39 +117,53 @@ class Trial:
             key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
             yield Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])
 
-    def _supervise(self, supervisor: Supervisor, proxy: Proxy) -> str:
+    def _supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
         """Keep everything running until the job is over, but for what is killed; why it did not come to its end."""
-        kills, until, last = list(self.kills), time.monotonic() + PATIENCE_SECONDS, None
+        kills, last = list(self.kills), None
+        until = time.monotonic() + PATIENCE_SECONDS + sum(kill.down for kill in kills)
         aggregator = supervisor.parts["aggregator"]
         ending = [part for part in supervisor.parts.values() if not part.endless]
         while time.monotonic() < until:
             supervisor.step()
             self._kill_what_is_due(supervisor, kills, proxy.passed)
+            self.look(cluster)
             if hopeless := next((part for part in supervisor.parts.values() if part.hopeless), None):
                 return f"{hopeless.name} ends again and again, see its log"
             if failed := next((part for part in ending if part.code not in (None, 0)), None):
                 return f"{failed.name} ended with exit code {failed.code}, see its log"
-            if all(part.code == 0 for part in ending) and (self.machine is None or self.machine.finished):
+            over = all(part.code == 0 for part in ending)
+            if over and self.is_over():
                 return ""
-            if aggregator.code is not None:
+            if aggregator.code is not None and not over:
                 last = last or time.monotonic() + LAST_TASK_SECONDS
                 if time.monotonic() > last:
                     return "guards and trainers have not ended after the aggregator"
             time.sleep(POLL_SECONDS)
         return f"did not end within {PATIENCE_SECONDS:g} s"
 
+    def is_over(self) -> bool:
+        """Whether nothing more is to come once aggregator, guards and trainers have ended."""
+        return self.machine is None or self.machine.finished
+
+    def is_due(self, kill: Kill, passed: int) -> bool:
+        """Whether the byte of a kill has passed."""
+        return passed >= kill.passed
+
+    def look(self, cluster: ServedCluster) -> None:
+        """What a kind of trial does besides, again and again."""
+
     def _kill_what_is_due(self, supervisor: Supervisor, kills: list[Kill], passed: int) -> None:
         """Kill at the moments, one after the other: what is down already cannot be killed again."""
         now, victims = time.monotonic(), [supervisor.parts[name] for name in self.victims]
-        if self._up_again is not None:
-            if now >= self._up_again:
-                self._up_again = None
+        if self.up_again is not None:
+            if now >= self.up_again:
+                self.up_again = None
                 for part in victims:
                     part.down = False
-        elif kills and passed >= kills[0].passed:
+        elif kills and self.is_due(kills[0], passed):
             self._due = now + kills[0].delay if self._due is None else self._due
             if now >= self._due:
-                self._due, self._up_again = None, now + kills.pop(0).down
+                self._due, self.up_again = None, now + kills.pop(0).down
                 for part in victims:
                     part.down = True
                     self._killed += supervisor.kill(part.name)
