@@ -169,7 +169,7 @@ def _unconnected(error: aiohttp.ClientConnectorError, address: str, proxy: Proxy
         if proxy:
             return f"{named} refuses connections; look whether it runs, and correct {proxy.variable} if it is another"
         return f"{named} refuses connections; ask the hub whether its gateway runs there, and {_permit(address, proxy)}"
-    told = one_line(why.strerror or why)[:MAX_QUOTED]
+    told = one_line(why.strerror or str(why) or type(why).__name__)[:MAX_QUOTED]
     return f"{named}: no connection ({told}); {_permit(address, proxy)}"
 
 

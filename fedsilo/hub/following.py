@@ -144,7 +144,8 @@ class Following:
         :raises Problem: `malformed` also when it is older than what was told before.
         """
         try:
-            told = await self._hub.agents(self._mirror.revision, POLL_SECONDS)
+            # After a failure at once: that the hub is there again must not wait for news of it.
+            told = await self._hub.agents(self._mirror.revision, 0.0 if self._failures else POLL_SECONDS)
         except Problem as problem:
             if problem.code not in UNKNOWN_CODES or self._token_used:
                 raise

@@ -138,6 +138,16 @@ async def test_while_the_hub_is_not_reached_it_says_since_when_and_why_and_asks_
     assert (here.contacts[-1].reached, here.contacts[-1].since) == (True, back)
 
 
+async def test_that_the_hub_is_back_is_known_at_once_also_without_news() -> None:
+    here = await joined()
+    here.hub.away = Unreachable("gone")
+    await here.following.poll_once()
+    here.hub.away = None
+    async with asyncio.timeout(5):
+        assert await here.following.poll_once() == 0
+    assert here.contacts[-1].reached
+
+
 async def test_what_is_told_is_handed_on_and_what_is_older_is_not() -> None:
     here = await joined()
     here.hub.put(AGENT)
