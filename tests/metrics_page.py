@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
+from fedsilo.institution import metrics as institution
 from fedsilo.metrics import Series
 from fedsilo_agent.guard import metrics as guard
 from fedsilo_aggregator import metrics as aggregator
@@ -20,6 +21,7 @@ PROCESSES: Mapping[str, Sequence[Series]] = {
     "aggregator": aggregator.DECLARED,
     "guard": guard.DECLARED,
     "gateway": gateway.DECLARED,
+    "fedsilo silo serve": institution.DECLARED,
 }
 
 

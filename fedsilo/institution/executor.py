@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from fedsilo.api.conditions import AgentPhase
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
@@ -84,6 +85,14 @@ class Executor:
             for uid, part in self.parts.items()
             if not part.gone and part.record["status"]
         }
+
+    def pending_since(self) -> list[str]:
+        """Since when the parts that wait for a person were asked for, RFC 3339."""
+        return [
+            str(part.record["metadata"]["creationTimestamp"])
+            for part in self.parts.values()
+            if not part.gone and status_of(part.record).get("phase") == AgentPhase.APPROVAL_PENDING
+        ]
 
     @property
     def busy(self) -> bool:

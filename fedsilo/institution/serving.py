@@ -22,9 +22,11 @@ from fedsilo.hub.following import Following, Membership
 from fedsilo.hub.mirror import Mirror
 from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
+from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.local.disk_space import DiskSpace
+from fedsilo.probes import probing
 from fedsilo.process import version
 from fedsilo.silo.offer import offers, sign_offer
 from fedsilo.wire import SigningKey
@@ -37,9 +39,12 @@ BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 _HEARD = {"version": int}
 
 
-async def serve_until_signalled(directory: SiloDirectory, member: SiloIdentity) -> None:
+async def serve_until_signalled(
+    directory: SiloDirectory, member: SiloIdentity, metrics_port: int | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT; whatever was started has ended then.
 
+    :param metrics_port: port of `/healthz`, `/readyz` and `/metrics`; none of these when None.
     :raises FedsiloError: when the silo has left, or the directory or `silo.yaml` is not as it must be.
     """
     if directory.left.exists():
@@ -47,7 +52,7 @@ async def serve_until_signalled(directory: SiloDirectory, member: SiloIdentity) 
             f"{directory.root}: silo {member.silo} has left the hub at {member.hub.url}; to take part again, ask its "
             "office for an invitation and run fedsilo silo join"
         )
-    work = asyncio.ensure_future(_serve(directory, member))
+    work = asyncio.ensure_future(_serve(directory, member, metrics_port))
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,7 +67,7 @@ async def serve_until_signalled(directory: SiloDirectory, member: SiloIdentity) 
         log.info("silo %s serves no more", member.silo)
 
 
-async def _serve(directory: SiloDirectory, member: SiloIdentity) -> Never:
+async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: int | None) -> Never:
     key = directory.signing_key()
     directory.prepare()
     watched = WatchedSilo(directory, member.silo, key.verify_key.to_text())
@@ -75,7 +80,9 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity) -> Never:
         log.info("silo %s serves from %s; key %s", member.silo, directory.root, me.fingerprint)
         tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(house.work())]
         try:
-            await asyncio.gather(*tasks)
+            metrics = exposition(executor, lambda: following.contact)
+            async with probing(metrics, metrics_port):
+                await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()

@@ -9,8 +9,14 @@ from fedsilo.logs import add_log_arguments, start_logging
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """The silo's directory, and where it is watched."""
     add_directory(parser)
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="port of /healthz, /readyz and /metrics (default: none)",
+    )
     add_log_arguments(parser)
 
 
@@ -26,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     directory = directory_of(args)
     member = directory.require_membership()
     with directory.claimed():
-        run_event_loop(serve_until_signalled(directory, member))
+        run_event_loop(serve_until_signalled(directory, member, args.metrics_port))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from fedsilo import durable
 from fedsilo.api.observed import Object
+from fedsilo.hub.contact import Contact
 from fedsilo.institution import executor as module
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.executor import Executor
+from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
 from tests.unit.institution.parts import KEY, SILO, UID, agent, directory, write_silo
@@ -243,3 +246,18 @@ def test_a_crash_at_any_step_changes_nothing_that_was_said(
 def _said(place: SiloDirectory) -> Any:
     path = place.record(UID)
     return json.loads(path.read_text())["status"] if path.exists() else None
+
+
+def test_metrics_are_what_is_known(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo", {"manualApproval": True})
+    found = executor_of(place)
+    contact = Contact.of(None, None, "0000-0000", datetime(2026, 1, 2, tzinfo=UTC))
+    assert "federated_silo_jobs{phase" not in exposition(found, lambda: None).text().decode()
+    found.follow([agent(suspend=True)])
+    found.step()
+    lines = exposition(found, lambda: contact).text().decode().splitlines()
+    labels = 'silo="north",silo_namespace="silo-north"'
+    assert f"federated_silo_hub_reached{{{labels}}} 1.0" in lines
+    assert f'federated_silo_jobs{{phase="ApprovalPending",{labels}}} 1.0' in lines
+    assert any(line.startswith("federated_silo_approval_pending_timestamp_seconds{") for line in lines)
+    assert f"federated_silo_hub_reached{{{labels}}} 0.0" in exposition(found, lambda: None).text().decode()

@@ -1,0 +1,47 @@
+"""What a silo that serves answers at `/metrics`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from fedsilo.api.timestamps import parse_timestamp
+from fedsilo.hub.contact import Contact
+from fedsilo.institution.executor import Executor
+from fedsilo.metrics import Exposition, Sample, Series
+
+SILO = ("silo_namespace", "silo")
+
+REACHED = Series("federated_silo_hub_reached", "gauge", SILO, "1 while the hub is reached, else 0.")
+HEARD = Series(
+    "federated_silo_hub_heard_timestamp_seconds", "gauge", SILO, "When the hub answered last (Unix time)."
+)
+JOBS = Series(
+    "federated_silo_jobs", "gauge", (*SILO, "phase"), "Jobs that the hub asks this silo for, by phase."
+)
+WAITING = Series(
+    "federated_silo_approval_pending_timestamp_seconds",
+    "gauge",
+    SILO,
+    "Since when the job that has waited longest for a person was asked for (Unix time); None while none waits.",
+)
+
+DECLARED = (REACHED, HEARD, JOBS, WAITING)
+
+
+def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exposition:
+    """The silo's metrics."""
+    silo = (executor.silo.metadata.namespace, executor.silo.metadata.name)
+
+    def read() -> Iterator[Sample]:
+        known = contact()
+        yield Sample(REACHED, silo, float(known is not None and known.reached))
+        if known is not None and known.heard is not None:
+            yield Sample(HEARD, silo, known.heard.timestamp())
+        phases = Counter(str(status["phase"]) for _, status in executor.statuses().values())
+        for phase, count in sorted(phases.items()):
+            yield Sample(JOBS, (*silo, phase), count)
+        if pending := executor.pending_since():
+            yield Sample(WAITING, silo, parse_timestamp(min(pending)).timestamp())
+
+    return Exposition(DECLARED, read)
