@@ -34,7 +34,7 @@ class InstitutionSnapshot:
     :param silos: Silos of this institution.
     :param agents: their SiloAgents; `gone` is the time at which the hub took one back that stays on record here.
     :param receipts: uid of a SiloAgent -> its receipts as its audit log has them now (`fedsilo.api.receipts`), where
-        that can be read; else the page has what the agent's status says.
+        that can be read, as on a machine; on a cluster the page has what the agent's status says.
     :param directory: of `fedsilo silo serve`.
     """
 
@@ -187,7 +187,8 @@ def _decision(decision: Mapping[str, Any] | None) -> Document | None:
 def _receipts(snapshot: InstitutionSnapshot, agent: Object) -> Document | None:
     """What has left, the latest first; where the audit log cannot be read from here, as its guard said last."""
     live = snapshot.receipts.get(uid_of(agent))
-    found = live if live is not None else status_of(agent).get("receipts")
+    # On a machine the log itself can be read: one that is not there any more counts with the part that it went to.
+    found = live if live is not None or snapshot.place == "machine" else status_of(agent).get("receipts")
     if found is None:
         return None
     latest = [

@@ -17,7 +17,7 @@ from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.audit import AuditLog
 from tests.unit.agent.test_report import departed
-from tests.unit.dashboard.institutions import agent
+from tests.unit.dashboard.institutions import agent, receipts
 from tests.unit.dashboard.snapshots import Calendar
 
 KEY = SigningKey.from_seed(b"k" * 32)
@@ -110,11 +110,21 @@ def test_what_has_left_is_what_the_audit_log_says_now(directory: SiloDirectory) 
     version = source.feed.version
     for round in (1, 2):
         departed(log, round)
-        receipts = shown(source)["agents"][0]["receipts"]
-        assert (receipts["live"], receipts["updates"]) == (True, round)
+        told = shown(source)["agents"][0]["receipts"]
+        assert (told["live"], told["updates"]) == (True, round)
     assert source.feed.version == version + 2
     assert shown(source)["left"] == {"updates": 2, "bytes": 400}
     assert source.feed.version == version + 2, "nothing has changed"
+
+
+def test_a_log_that_another_part_has_taken_over_is_counted_once(directory: SiloDirectory) -> None:
+    status = agent("digits", "Running", Calendar(), 5, receipts=receipts(2))["status"]
+    put(directory, "digits", "Running", status=status, gone="2026-11-21T12:00:00Z")
+    uid = put(directory, "again", "Running")
+    log = AuditLog(directory.volume(uid).audit)
+    for round in (1, 2):
+        departed(log, round)
+    assert shown(DirectorySource(directory))["left"] == {"updates": 2, "bytes": 400}
 
 
 def test_a_log_that_was_changed_gives_no_receipts_and_hides_nothing_else(
