@@ -71,7 +71,9 @@ class Hub:
         return f"https://{HUB}:{self.port}"
 
     @asynccontextmanager
-    async def serving(self, handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Hub]:
+    async def serving(
+        self, handler: Handler, tls: ssl.SSLContext | None = None, port: int = 0
+    ) -> AsyncIterator[Hub]:
         """Answer requests; over TLS with a certificate for its name, unless told otherwise."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -84,7 +86,7 @@ class Hub:
         await runner.setup()
         try:
             used = tls or tls_of(self.folder / "hub", self.authority, [HUB, "127.0.0.1"])
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=used).start()
+            await web.TCPSite(runner, "127.0.0.1", port, ssl_context=used).start()
             self.port = int(runner.addresses[0][1])
             yield self
         finally:
@@ -98,6 +100,7 @@ class ConnectProxy:
     :param login: `user:password` that it demands; None for none.
     :param status: what it answers to CONNECT instead of connecting.
     :param inspects: settings with which it ends TLS itself; None where it passes bytes on.
+    :param name: of the server's certificate, where TLS is looked into.
     :param silent: it takes connections and says nothing.
     :ivar asked: what it was asked to connect to.
     """
@@ -105,6 +108,7 @@ class ConnectProxy:
     login: str | None = None
     status: int | None = None
     inspects: ssl.SSLContext | None = None
+    name: str = HUB
     silent: bool = False
     asked: list[str] = field(default_factory=list)
     port: int = 0
@@ -153,7 +157,7 @@ class ConnectProxy:
             return
         port = int(target.rpartition(":")[2])
         trusted = ssl.create_default_context(cadata=authority.cert_pem.decode()) if authority else None
-        name = HUB if trusted else None
+        name = self.name if trusted else None
         there, onward = await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname=name)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         with closing(onward):
