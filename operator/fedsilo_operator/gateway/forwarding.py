@@ -27,11 +27,15 @@ from fedsilo.refusals import unreadable_body
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import small_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
+from fedsilo_operator.gateway.relay import relay_body
 
 log = logging.getLogger("fedsilo.gateway")
 
 CHUNK_BYTES = 256 << 10
 """Bytes that are read ahead of a connection, in either direction; aiohttp holds up to twice as many."""
+
+LARGE_BYTES = 1 << 20
+"""Length of an answer that is relayed past the HTTP library."""
 
 AUTHORITIES = 256
 """Aggregators whose TLS settings are kept; of others they are made anew."""
@@ -216,6 +220,8 @@ async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.
     response.headers["Cache-Control"] = "no-store, no-transform"
     await response.prepare(request)
     try:
+        if _is_large(request, answer):
+            await relay_body(answer, response, request, SILENCE_SECONDS)
         async for piece in answer.content.iter_any():
             async with asyncio.timeout(SILENCE_SECONDS):
                 await response.write(piece)
@@ -235,6 +241,14 @@ def _ends_visibly(request: web.Request, answer: aiohttp.ClientResponse) -> bool:
     without_body = request.method == "HEAD" or answer.status in (204, 304)
     chunked = "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
     return without_body or chunked or "Content-Length" in answer.headers
+
+
+def _is_large(request: web.Request, answer: aiohttp.ClientResponse) -> bool:
+    """Whether it is worth while to take the connection from the library for the body."""
+    has_body = request.method != "HEAD" and answer.status in (200, 206)
+    return (
+        has_body and "Transfer-Encoding" not in answer.headers and (answer.content_length or 0) >= LARGE_BYTES
+    )
 
 
 @lru_cache(AUTHORITIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -78,7 +79,8 @@ class Place:
             ca = self.aggregators_authority.cert_pem.decode()
             url = f"https://127.0.0.1:{port}"
             self.routes = {silo: Route(url, ca, key.verify_key) for silo, key in self.keys.items()}
-            async with served(self.service.runner(), own) as self.port:
+            self._runner = self.service.runner()
+            async with served(self._runner, own) as self.port:
                 connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
                 async with aiohttp.ClientSession(connector=connector) as self.client:
                     yield self
@@ -95,6 +97,12 @@ class Place:
         """An honest proof."""
         key = self.keys[silo]
         return sign_request(key, job=JOB, sender=silo, method=method, path=path, body=body, now=time.time())
+
+    def connections(self) -> list[asyncio.Transport]:
+        """Those of silos with the gateway."""
+        server = self._runner.server
+        assert server is not None
+        return [made.transport for made in server.connections if made.transport is not None]
 
     def _find(self, job: str, silo: str) -> Route | None:
         return self.routes.get(silo) if job == JOB else None
