@@ -3,7 +3,8 @@
 A connection costs memory, a file and a TLS handshake before anything is known of who opened it. One over which no silo
 has proven its identity yet is closed after some seconds, and only so many of these are kept: the oldest makes room,
 for an honest silo proves itself with its first request. A silo has a number of connections of its own, so that neither
-strangers nor another silo can take them.
+strangers nor another silo can take them. Behind a reverse proxy, several silos ask over one connection: it counts for
+each of them, and is closed for none.
 """
 
 from __future__ import annotations
@@ -60,11 +61,14 @@ class Connections:
     """All open connections. What is over a limit is closed, the oldest first.
 
     :param clock: monotonic seconds.
+    :param per_silo: most connections of a silo.
     """
 
     clock: Callable[[], float] = time.monotonic
+    per_silo: int = MAX_PER_SILO
     _unproven: dict[object, _Opened] = field(default_factory=dict)
     _proven: dict[str, dict[object, _Opened]] = field(default_factory=dict)
+    _silos: dict[object, set[str]] = field(default_factory=dict)
     _closed: int = 0
     _noticed: float = float("-inf")
 
@@ -76,18 +80,25 @@ class Connections:
 
     def prove(self, connection: object, silo: str) -> None:
         """A request over this connection was the silo's."""
-        opened = self._unproven.pop(connection, None)
+        own = self._proven.setdefault(silo, {})
+        if connection in own:
+            return
+        others = self._silos.get(connection)
+        opened = (
+            self._proven[next(iter(others))][connection] if others else self._unproven.pop(connection, None)
+        )
         if opened is None:
             return
-        own = self._proven.setdefault(silo, {})
-        if len(own) >= MAX_PER_SILO:
-            self._close(own, next(iter(own)))
+        if len(own) >= self.per_silo:
+            self._give_up(silo, next(iter(own)))
         own[connection] = opened
+        self._silos.setdefault(connection, set()).add(silo)
 
     def remove(self, connection: object) -> None:
         """The connection has ended."""
-        for opened in (self._unproven, *self._proven.values()):
-            opened.pop(connection, None)
+        self._unproven.pop(connection, None)
+        for silo in self._silos.pop(connection, ()):
+            del self._proven[silo][connection]
 
     def close_oldest(self) -> None:
         """Make room for another connection."""
@@ -107,9 +118,19 @@ class Connections:
                 "%d of a silo)",
                 self._closed,
                 MAX_UNPROVEN,
-                MAX_PER_SILO,
+                self.per_silo,
             )
             self._closed, self._noticed = 0, now
+
+    def _give_up(self, silo: str, connection: object) -> None:
+        """Count a connection no more for a silo, and close it if it is no other silo's either."""
+        silos = self._silos[connection]
+        silos.discard(silo)
+        if silos:
+            del self._proven[silo][connection]
+        else:
+            del self._silos[connection]
+            self._close(self._proven[silo], connection)
 
     def _close(self, opened: dict[object, _Opened], connection: object) -> None:
         self._closed += 1
@@ -120,7 +141,12 @@ class Listener(web.BaseSite):
     """Accepts connections and keeps account of them from before their handshake to their end."""
 
     def __init__(
-        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ssl.SSLContext
+        self,
+        runner: web.AppRunner,
+        connections: Connections,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
     ) -> None:
         super().__init__(runner, ssl_context=tls)
         self._connections = connections
@@ -132,7 +158,13 @@ class Listener(web.BaseSite):
     def name(self) -> str:
         """URL of the service."""
         host, port = self._address
-        return f"https://{host}:{port}"
+        return f"{'http' if self._ssl_context is None else 'https'}://{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it does."""
+        assert self._listening is not None
+        return int(self._listening.getsockname()[1])
 
     async def start(self) -> None:
         """Bind the address; connections are accepted from here on.
@@ -181,7 +213,7 @@ class Listener(web.BaseSite):
                     lambda: connection,
                     accepted,
                     ssl=self._ssl_context,
-                    ssl_handshake_timeout=UNPROVEN_SECONDS,
+                    ssl_handshake_timeout=None if self._ssl_context is None else UNPROVEN_SECONDS,
                 )
                 transports.append(transport)
             except BaseException:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Never
 
 from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, Local, serving
-from fedsilo.errors import ManifestInvalid
+from fedsilo_operator.certificate import renew_certificate, served_tls
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.dashboard.access import TokenAccess
 from fedsilo_operator.dashboard.source import InstitutionSource, Source
 from fedsilo_operator.runtime.store import Store
-
-CERTIFICATE_POLL_SECONDS = 60.0
-"""Time between two checks for a newer certificate."""
-
-log = logging.getLogger("fedsilo")
 
 
 @asynccontextmanager
@@ -32,13 +24,13 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
     :raises ManifestInvalid: when the certificate cannot be used.
     """
     source = Source(cluster, store)
-    context = None if tls is None else _tls_context(tls)
+    context = None if tls is None else served_tls(tls)
     access: Access = Local() if tls is None else TokenAccess(cluster)
     host = "127.0.0.1" if tls is None else "0.0.0.0"
     async with serving(source.feed, access, host, port, context, views=JOBS) as found:
         tasks = [asyncio.create_task(source.run())]
         if context is not None and tls is not None:
-            tasks.append(asyncio.create_task(_reload_certificate(context, tls)))
+            tasks.append(asyncio.create_task(renew_certificate(context, tls)))
         try:
             yield found
         finally:
@@ -53,33 +45,3 @@ async def institution_dashboard(store: Store, port: int) -> AsyncIterator[int]:
     feed = InstitutionSource(store).feed
     async with serving(feed, Local(), "127.0.0.1", port, views=INSTITUTION) as found:
         yield found
-
-
-def _tls_context(folder: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load_certificate(context, folder)
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, folder: Path) -> None:
-    try:
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    except (OSError, ssl.SSLError) as error:
-        raise ManifestInvalid(
-            f"{folder}: tls.crt and tls.key cannot be used ({error}); give a Secret of type kubernetes.io/tls"
-        ) from error
-
-
-async def _reload_certificate(context: ssl.SSLContext, folder: Path) -> Never:
-    """Use a newer certificate for new connections; the kubelet changes the files when the Secret changes."""
-    known = (folder / "tls.crt").read_bytes()
-    while True:
-        await asyncio.sleep(CERTIFICATE_POLL_SECONDS)
-        try:
-            found = (folder / "tls.crt").read_bytes()
-            if found != known:
-                _load_certificate(context, folder)
-                known = found
-                log.info("dashboard: a newer certificate is in use")
-        except (OSError, ManifestInvalid) as error:
-            log.warning("dashboard: the certificate stays as it is: %s", error)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import ssl
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, Never
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
@@ -118,10 +119,12 @@ async def _serve(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
     from fedsilo.probes import probes
     from fedsilo.wire import SigningKey
+    from fedsilo_operator.certificate import renew_certificate, served_tls
     from fedsilo_operator.cluster.api_server import api_server
     from fedsilo_operator.gateway.hub import HubIdentity
     from fedsilo_operator.gateway.metrics import exposition
     from fedsilo_operator.gateway.running import Gateway
+    from fedsilo_operator.runtime.operator import run_until_one_ends
 
     limits = Limits(
         open_requests=args.max_open_requests,
@@ -135,24 +138,15 @@ async def _serve(args: argparse.Namespace) -> None:
         raise ManifestInvalid(
             f"{error.filename}: {error.strerror}; give files that this process may read"
         ) from error
-    tls = None if args.tls is None else _tls(args.tls)
+    tls = None if args.tls is None else served_tls(args.tls)
     async with api_server() as server:
         gateway = Gateway(server, identity, limits)
         metrics = exposition(gateway.service, gateway.admission)
         async with probes(gateway.unready, metrics, args.health_port):
-            await gateway.run("0.0.0.0", args.port, tls)
-
-
-def _tls(folder: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    except (OSError, ssl.SSLError) as error:
-        raise ManifestInvalid(
-            f"{folder}: tls.crt and tls.key cannot be used ({error}); give a Secret of type kubernetes.io/tls"
-        ) from error
-    return context
+            serving: list[Coroutine[Any, Any, Never]] = [gateway.run("0.0.0.0", args.port, tls)]
+            if tls is not None:
+                serving.append(renew_certificate(tls, args.tls))
+            await run_until_one_ends(*serving)
 
 
 if __name__ == "__main__":

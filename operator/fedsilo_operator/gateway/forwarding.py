@@ -23,6 +23,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from fedsilo.errors import Problem
+from fedsilo.listener import Connections
 from fedsilo.refusals import unreadable_body
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import small_body
@@ -82,6 +83,11 @@ class Forwarding:
         self._admission = admission
         self._client: aiohttp.ClientSession | None = None
 
+    @property
+    def connections(self) -> Connections:
+        """Those of silos with the service."""
+        return self._admission.connections
+
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """Handle `/v1/jobs/{job}/...`.
 
@@ -109,7 +115,7 @@ class Forwarding:
         )
         if route.closed is not None:
             raise route.closed
-        with self._admission.request(silo):
+        with self._admission.request(silo, request.protocol):
             return await self._exchange(request, silo, route, self._data(request, body))
 
     async def close(self) -> None:

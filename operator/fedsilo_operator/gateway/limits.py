@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
+from fedsilo.listener import Connections
 
 SILENCE_SECONDS = 90.0
 """Longest time in which no byte of a request or answer moves; an aggregator answers a long poll after 60 s."""
@@ -34,20 +35,26 @@ class Admission:
     """Counts each silo's requests against the limits.
 
     :param now: seconds of a clock that never goes back.
+    :ivar connections: those of the service, if a `Listener` accepts them.
     """
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.open: Counter[str] = Counter()
+        # A request takes a connection: with fewer, the silo could not have all of its requests.
+        self.connections = Connections(per_silo=limits.open_requests)
         self._now = now
         self._allowances: dict[str, tuple[float, float]] = {}  # silo -> requests left, as of when
 
     @contextmanager
-    def request(self, silo: str) -> Iterator[None]:
+    def request(self, silo: str, connection: object = None) -> Iterator[None]:
         """A request under way, from its proof to the end of its answer.
 
+        :param connection: that it came over; None if the proof is not by a key that is known.
         :raises Problem: `too-many-requests`.
         """
+        if connection is not None:
+            self.connections.prove(connection, silo)
         self._spend(silo)
         if self.open[silo] >= self.limits.open_requests:
             raise Problem(

@@ -77,14 +77,22 @@ class Registration:
                 f"the fingerprint, which runs kubectl fedsilo accept {silo.name} -n {silo.namespace}",
             )
 
+    def require_invitation(self, silo: Ref, token: str) -> str:
+        """Digest of the token, if it is that of the silo's invitation as far as is known here.
+
+        :raises Problem: `invitation-invalid`.
+        """
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        self._require_invitation(self._cache.get(SILO_KIND, silo), silo, digest)
+        return digest
+
     async def enrol(self, silo: Ref, token: str, key: VerifyKey, version: str) -> None:
         """Register a silo's key; the same once more is no error.
 
         :raises Problem: `invitation-invalid`, `invitation-used`, `invitation-expired`, `silo-left` or `unreachable`.
         """
-        digest = hashlib.sha256(token.encode()).hexdigest()
         # A stranger, who has no token, never makes the gateway ask the API server.
-        self._require_invitation(self._cache.get(SILO_KIND, silo), silo, digest)
+        digest = self.require_invitation(silo, token)
 
         def registered(observed: Object) -> Mapping[str, Any] | None:
             invitation = self._require_invitation(observed, silo, digest)

@@ -7,8 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Never
 
-from aiohttp import web
-
+from fedsilo.listener import Listener
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.gateway.forwarding import Forwarding
 from fedsilo_operator.gateway.hub import Hub, HubIdentity
@@ -64,8 +63,9 @@ class Gateway:
         runner = self.service.runner()
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
-            self.port = int(runner.addresses[0][1])
+            listener = Listener(runner, self.admission.connections, host, port, tls)
+            await listener.start()
+            self.port = listener.port
             await _forever()
         finally:
             await runner.cleanup()

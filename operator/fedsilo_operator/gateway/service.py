@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.listener import Connections
 from fedsilo.refusals import RefusingRunner, problem_response, unreadable_body
 from fedsilo.wire.problems import one_line
 from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, Forwarding
@@ -40,7 +39,7 @@ class GatewayService:
         return RefusingRunner(
             self.application(),
             self.refuse,
-            Connections(),
+            self._forwarding.connections,
             access_log=None,
             read_bufsize=CHUNK_BYTES,
             shutdown_timeout=SHUTDOWN_SECONDS,

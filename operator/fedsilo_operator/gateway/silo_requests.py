@@ -60,6 +60,8 @@ class SiloRequests:
         ref = _ref(silo)
         registered = VerifyKey.from_text(key)
         self._verify(request, ref, registered, body)
+        # Nobody without its token uses up the silo's requests.
+        self._hub.registration.require_invitation(ref, token)
         with self._admission.request(silo):
             await self._hub.registration.enrol(ref, token, registered, one_line(version)[:100])
         return web.json_response({"silo": silo, "fingerprint": registered.fingerprint}, status=201)
@@ -67,7 +69,7 @@ class SiloRequests:
     async def _agents(self, request: web.Request) -> web.Response:
         ref = self._proven(request, None)
         after, wait = _query(request)
-        with self._admission.request(str(ref)):
+        with self._admission.request(str(ref), request.protocol):
             await self._hub.saw(ref)
             until = asyncio.get_running_loop().time() + min(wait, MAX_WAIT_SECONDS)
             while True:
@@ -90,7 +92,7 @@ class SiloRequests:
     async def _report(self, request: web.Request) -> web.Response:
         body = await small_body(request, MAX_STATUS_BYTES)
         ref = self._proven(request, body)
-        with self._admission.request(str(ref)):
+        with self._admission.request(str(ref), request.protocol):
             report = json_object(body, "uid", "status")
             if not isinstance(report["status"], dict):
                 raise Problem("malformed", "status is not a JSON object")
@@ -101,7 +103,7 @@ class SiloRequests:
     async def _offer(self, request: web.Request) -> web.Response:
         body = await small_body(request, MAX_STATUS_BYTES)
         ref = self._proven(request, body)
-        with self._admission.request(str(ref)):
+        with self._admission.request(str(ref), request.protocol):
             await self._hub.offer(ref, json_object(body))
         return web.Response(status=204)
 
@@ -111,7 +113,7 @@ class SiloRequests:
         # A silo whose answer was lost asks again with the key that it had.
         ref = self._own(request, body, previous_key(rotation))
         self._hub.registration.require_accepted(ref)
-        with self._admission.request(str(ref)):
+        with self._admission.request(str(ref), request.protocol):
             await self._hub.registration.rotate(ref, rotation)
         return web.Response(status=204)
 
@@ -119,7 +121,7 @@ class SiloRequests:
         body = await small_body(request)
         # One that is not accepted yet may leave as well, and one that has left may say so once more.
         ref = self._own(request, body)
-        with self._admission.request(str(ref)):
+        with self._admission.request(str(ref), request.protocol):
             await self._hub.registration.leave(ref, json_object(body))
         return web.Response(status=204)
 

@@ -22,7 +22,7 @@ from typing import Any
 from fedsilo.api.observed import Object
 from fedsilo.event_loop import run_event_loop
 from fedsilo.wire import Authority, SigningKey, issue_server, make_authority
-from fedsilo_operator.gateway.__main__ import _tls
+from fedsilo_operator.certificate import served_tls
 from fedsilo_operator.gateway.hub import HubIdentity
 from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.running import Gateway
@@ -107,7 +107,7 @@ async def _serve(config: Mapping[str, Any]) -> None:
         cluster.put(obj)
     identity = HubIdentity(SigningKey.load(Path(config["key"])), "https://127.0.0.1")
     served = Gateway(cluster, identity, Limits(**config["limits"]))
-    work = asyncio.ensure_future(served.run("127.0.0.1", 0, _tls(Path(config["tls"]))))
+    work = asyncio.ensure_future(served.run("127.0.0.1", 0, served_tls(Path(config["tls"]))))
     while served.unready() and not work.done():
         await asyncio.sleep(0.01)
     following = asyncio.ensure_future(_follow(cluster))

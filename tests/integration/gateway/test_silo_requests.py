@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -71,6 +72,18 @@ async def test_an_invitation_that_is_wrong_late_or_of_another_hub_gets_a_clear_w
     assert answer[1] == "signature-invalid"
     assert (await house.enrol(now=time.time() - 1200))[1] == "proof-expired"
     assert "enrolment" not in house.status()
+
+
+async def test_whoever_guesses_invitations_uses_up_no_request_of_the_silo(house: House) -> None:
+    await house.join()
+    house.gateway.admission.limits = replace(
+        house.gateway.admission.limits, requests_per_second=0.001, burst=3
+    )
+    house.gateway.admission._allowances.clear()
+    for guess in range(5):
+        answer = await house.enrol(token=f"guess {guess}", key=SigningKey.generate())
+        assert answer[1] == "invitation-invalid"
+    assert (await house.ask("GET", agents_path("x")))[0] == 200
 
 
 async def test_a_new_invitation_gives_a_silo_another_key(house: House) -> None:

@@ -204,3 +204,47 @@ async def test_bytes_that_are_no_handshake_are_no_news(
     silo.close()
     await silo.wait_closed()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_connection_that_a_proxy_shares_between_silos_is_closed_for_none_of_them(table: Table) -> None:
+    table.add("shared")
+    table.connections.prove("shared", "a/a")
+    table.connections.prove("shared", "b/b")
+    for name in names("a", MAX_PER_SILO):
+        table.add(name)
+        table.connections.prove(name, "a/a")
+    assert table.closed == [], "it counts for this silo no more"
+    # It is the other silo's alone now, and as good as any other of that.
+    for name in names("b", MAX_PER_SILO):
+        table.add(name)
+        table.connections.prove(name, "b/b")
+    assert table.closed == ["shared"]
+
+
+def test_two_silos_together_have_no_more_connections_than_each_for_itself(table: Table) -> None:
+    for name in names("c", 10 * MAX_PER_SILO):
+        table.add(name)
+        table.connections.prove(name, "a/a")
+        table.connections.prove(name, "b/b")
+    assert len(table.closed) == 9 * MAX_PER_SILO
+
+
+def test_a_shared_connection_that_ends_is_forgotten_by_all(table: Table) -> None:
+    table.add("shared")
+    table.connections.prove("shared", "a/a")
+    table.connections.prove("shared", "b/b")
+    table.connections.remove("shared")
+    table.connections.prove("shared", "b/b")
+    for silo in ("a/a", "b/b"):
+        for name in names(silo, MAX_PER_SILO):
+            table.add(name)
+            table.connections.prove(name, silo)
+    assert table.closed == []
+
+
+def test_how_many_connections_a_silo_has_is_the_services_to_say() -> None:
+    connections, closed = Connections(per_silo=2), []
+    for name in names("c", 3):
+        connections.add(name, lambda name=name: closed.append(name))  # type: ignore[misc]
+        connections.prove(name, "a/a")
+    assert closed == ["c0"]
