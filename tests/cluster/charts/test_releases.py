@@ -266,6 +266,12 @@ def test_an_institutions_own_cluster_is_installed_uninstalled_and_goes_on(
     )
     stays = [("secret", KEY, *here), ("silo", "north", *here), ("crd", "silos.fedsilo.io")]
     before = [cluster.uid(*what) for what in stays]
+    files = [
+        part for name in ("invitation", "north") for part in ("-f", str(terminal.folder / f"{name}.yaml"))
+    ]
+    cluster.helm.run("upgrade", "north", str(SILO), "-n", "silo-north", *files, "--set", "policy.maxRounds=9")
+    assert kubectl.get("silo", "north", *here)["spec"]["policy"]["maxRounds"] == 9
+    assert [cluster.uid(*what) for what in stays] == before
     cluster.uninstall("north", "silo-north")
     assert [cluster.uid(*what) for what in stays] == before
     assert kubectl.get("deployments,roles,rolebindings", *here)["items"] == []
