@@ -18,12 +18,13 @@ import pytest
 from fedsilo import durable, full_disk
 from fedsilo.api.silo import Silo
 from fedsilo.durable import DiskStep
-from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
+from fedsilo_agent.trainer import __main__ as trainer_module
 from fedsilo_agent.trainer import mailbox as mailbox_module
 from fedsilo_agent.trainer.__main__ import _arguments, _run
 from fedsilo_agent.trainer.loop import Trainer
@@ -137,6 +138,20 @@ def test_what_no_task_could_mend_is_reported_before_the_guard_is_there(
         _run(_arguments([*arguments, "--volume", str(volume.root)]))
     assert json.loads((volume.drop / "failed.json").read_bytes())["reason"] == reason
     assert sorted(path.name for path in volume.root.iterdir()) == ["drop", "state"]
+
+
+def test_where_isolation_is_required_no_code_of_a_job_runs_without_it(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = "not isolated: this system permits no network namespace (EPERM)"
+    monkeypatch.setattr(trainer_module, "isolate", lambda *_: refusal)
+    monkeypatch.setattr(trainer_module, "_mailbox_and_runner", lambda *_: pytest.fail("it went on"))
+    documents = ["--agent", "agent.json", "--silo", "silo.json", "--volume", str(volume.root)]
+    with pytest.raises(PolicyRefused, match=r"permit this user network and mount namespaces"):
+        _run(_arguments([*documents, "--isolate", "--require-isolation"]))
+    reported = json.loads((volume.drop / "failed.json").read_text())
+    assert reported["reason"] == "PolicyRefused"
+    assert refusal in reported["message"]
 
 
 def test_a_model_that_ends_the_process_is_reported_instead_of_ending_the_trainer_with_0(
