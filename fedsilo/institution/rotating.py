@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from fedsilo.durable import link, make_own_directory, rename, sync_directory, unlink
-from fedsilo.hub.client import hub_client
 from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.silo.rotation import sign_rotation
@@ -22,6 +21,9 @@ async def rotate_key(directory: SiloDirectory, member: SiloIdentity) -> str:
     :raises Problem: when the hub refuses it.
     :raises Unreachable: when it cannot be asked.
     """
+    # Imported here: who only looks at the directory needs no HTTP.
+    from fedsilo.hub.client import hub_client
+
     announced = directory.private / "rotation.json"
     key = directory.signing_key()
     found = read_with_digest(announced, RESTORE, {"rotation": dict})
