@@ -51,7 +51,15 @@ def test_the_chart_gives_rights_to_statuses_only() -> None:
     rules = template.partition("rules:\n  - apiGroups")[2].partition("---")[0]
     found = re.findall(r"resources: \[(.*)\]\n +verbs: \[(.*)\]", rules)
     assert found == [
-        ("silos, siloagents", "get, list, watch"),
-        ("silos/status, siloagents/status", "get, patch"),
+        ("silos, siloagents", "list, watch"),
+        ("silos", "get"),
+        ("silos/status, siloagents/status", "patch"),
     ]
     assert template.count("kind: ClusterRole\n") == 2, "the role, and the binding's reference to it"
+
+
+def test_the_gateway_asks_the_api_server_for_no_more() -> None:
+    """Whatever a later request needs has to be granted, and stated above."""
+    code = "".join(path.read_text() for path in (ROOT / "operator/fedsilo_operator/gateway").glob("*.py"))
+    calls = set(re.findall(r"cluster\.(get|list|watch|create|apply|delete|event)\(([A-Za-z_]*)", code))
+    assert calls == {("get", "SILO_KIND"), ("apply", "wanted")}
