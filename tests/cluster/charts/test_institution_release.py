@@ -29,6 +29,7 @@ def kubectl() -> Iterator[Kubectl]:
     "kubectl get silo clinic -n silo-clinic -o yaml",
     "kubectl fedsilo approve -n silo-clinic",
     "helm upgrade clinic charts/fedsilo-silo -n silo-clinic -f invitation.yaml -f clinic.yaml",
+    "kubectl annotate silo clinic -n silo-clinic fedsilo.io/leave=true",
     "helm uninstall clinic -n silo-clinic",
 )
 def test_an_institutions_release_comes_changes_and_goes(kubectl: Kubectl, terminal: Terminal) -> None:
@@ -36,7 +37,7 @@ def test_an_institutions_release_comes_changes_and_goes(kubectl: Kubectl, termin
     (terminal.folder / "invitation.yaml").write_text(invitation(f"{NAMESPACE}/clinic").to_yaml())
     (values,) = blocks("docs/institution.md", "yaml")
     (terminal.folder / "clinic.yaml").write_text(values)
-    install, show, listed, upgrade, uninstall = terminal.commands
+    install, show, listed, upgrade, leave, uninstall = terminal.commands
 
     terminal.type(install)
     assert "manualApproval: true" in terminal.type(show)
@@ -47,6 +48,7 @@ def test_an_institutions_release_comes_changes_and_goes(kubectl: Kubectl, termin
     patch = json.dumps({"spec": {"policy": {"approvals": [decided]}}})
     kubectl.run("patch", "silo", "clinic", "-n", NAMESPACE, "--type=merge", f"--patch={patch}")
     terminal.type(upgrade)
+    terminal.type(leave)
     terminal.type(uninstall)
     kept = kubectl.get("silo", "clinic", "-n", NAMESPACE)["spec"]["policy"]["approvals"]
     assert [entry["note"] for entry in kept] == ["not this year"]
