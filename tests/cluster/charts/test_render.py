@@ -354,8 +354,21 @@ def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
     assert "ingress" not in policies["north-test-doctor"]
 
 
-def test_without_an_invitation_there_is_no_doctor() -> None:
-    assert not [item for item in render(SILO, NORTH) if item["metadata"]["name"].endswith("doctor")]
+def test_where_agents_ask_for_a_gpu_the_trainers_image_looks_for_one() -> None:
+    resources = FULL[SILO]["agent"]["resources"]
+    items = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
+    (pod,) = (_pod(item) for item in items if item["metadata"]["name"].endswith("-test-gpu"))
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
+    assert container["image"].startswith("fedsilo-trainer")
+    assert pod["nodeSelector"] == FULL[SILO]["agent"]["nodeSelector"]
+    names = [item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")]
+    assert not [name for name in names if name.endswith("-test-gpu")]
+
+
+def test_without_an_invitation_nothing_looks_for_hub_or_gpu() -> None:
+    names = [item["metadata"]["name"] for item in render(SILO, FULL[SILO])]
+    assert not [name for name in names if name.endswith(("doctor", "gpu"))]
 
 
 def test_a_quota_can_be_left_out() -> None:

@@ -22,6 +22,7 @@ from tests.ports import free_port
 
 READY = CHARTS / "fedsilo" / "files" / "ready.py"
 KEY = CHARTS / "fedsilo-silo" / "files" / "key.py"
+GPU = CHARTS / "fedsilo-silo" / "files" / "gpu.py"
 ISOLATION = CHARTS / "fedsilo-silo" / "files" / "isolation.py"
 
 TOKEN = "a-token"
@@ -166,3 +167,51 @@ def test_a_pod_that_does_not_get_out() -> None:
         0,
         f"this pod cannot reach 127.0.0.1:{port}: network policies are enforced\n",
     )
+
+
+TORCH = """
+__version__ = "2.11.0"
+
+
+class cuda:
+    is_available = staticmethod(lambda: {available})
+    get_device_name = staticmethod(lambda number: "a card")
+
+
+def ones(*shape, device):
+    if {broken}:
+        raise RuntimeError("CUDA driver version is insufficient\\nCompile with TORCH_USE_CUDA_DSA")
+    return ones
+
+
+ones.sum = lambda: ones
+ones.item = lambda: 2.0
+"""
+"""What stands for PyTorch on a machine with a card, which the tests' need not have."""
+
+
+@pytest.mark.parametrize(
+    ("available", "broken", "code", "said"),
+    [
+        (True, False, 0, "PyTorch 2.11.0 computes on a card\n"),
+        (
+            False,
+            False,
+            1,
+            "PyTorch 2.11.0 finds no GPU in this pod, although agent.resources asks for one: look at",
+        ),
+        (
+            True,
+            True,
+            1,
+            "finds a card and cannot use it (CUDA driver version is insufficient): name a trainer image",
+        ),
+    ],
+)
+def test_a_trainer_image_and_a_gpu(
+    tmp_path: Path, available: bool, broken: bool, code: int, said: str
+) -> None:
+    (tmp_path / "torch.py").write_text(TORCH.format(available=available, broken=broken))
+    found, text = run(GPU, PYTHONPATH=str(tmp_path))
+    assert (found, len(text.splitlines())) == (code, 1)
+    assert said in text
