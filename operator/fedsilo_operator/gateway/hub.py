@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.agent import SiloAgentStatus
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo.canonical import canonical_json
@@ -153,6 +154,11 @@ class Hub:
             fault = error.errors(include_url=False)[0]
             place = ".".join(map(str, fault["loc"]))
             raise Problem("malformed", f"status.{place}: {fault['msg']}") from None
+        if "conditions" in known:
+            # Whether it is heard of is not its own to say.
+            known["conditions"] = [
+                one for one in known["conditions"] if one["type"] != ConditionType.CONNECTED
+            ]
         await self._written(SILO_AGENT, agent, known, MANAGER)
 
     async def offer(self, silo: Ref, statement: Mapping[str, Any]) -> None:

@@ -132,7 +132,11 @@ async def test_a_report_changes_the_status_of_ones_own_agent_only(house: House) 
     path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/agents/digits-north-1/status"
     ready = {"type": "Ready", "status": "True", "reason": "Running", "message": ""}
     ready["lastTransitionTime"] = "2026-01-02T03:04:05Z"
-    report = {"uid": uid_of(mine), "status": {"phase": "Running", "conditions": [ready], "later": 1}}
+    connected = ready | {"type": "Connected"}
+    report = {
+        "uid": uid_of(mine),
+        "status": {"phase": "Running", "conditions": [ready, connected], "later": 1},
+    }
     assert await house.settled(lambda: house.ask("PUT", path, report), "unknown-agent") == 204
     found = house.status(SILO_AGENT, Ref(NORTH.namespace, "digits-north-1"))
     assert (found["phase"], found["conditions"]) == ("Running", [ready])

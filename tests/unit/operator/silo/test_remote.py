@@ -190,6 +190,15 @@ async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
     await write_status(cluster, SILO_AGENT, written, reported | {"phase": "Failed"}, "fedsilo-gateway")
     assert connected(cluster.peek(SILO_AGENT, AGENT_REF))[0] == "False"
 
+    finished = ready | {"type": "Finished", "reason": "Finished"}
+    over = {"phase": "Finished", "conditions": [ready, finished]}
+    await write_status(cluster, SILO_AGENT, cluster.peek(SILO_AGENT, AGENT_REF), over, "fedsilo-gateway")
+    for _ in range(2):
+        store.indexer(SILO_AGENT, "").update(cluster.peek(SILO_AGENT, AGENT_REF))
+        await controller.reconcile(Key(SILO_AGENT, AGENT_REF))
+    written = cluster.peek(SILO_AGENT, AGENT_REF)
+    assert [item["type"] for item in written["status"]["conditions"]] == ["Ready", "Finished"]
+
 
 async def test_the_hub_makes_neither_key_nor_children_for_it() -> None:
     cluster, store = FakeCluster(), Store()
