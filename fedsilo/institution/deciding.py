@@ -27,9 +27,7 @@ Verdict = Literal["Approved", "Refused"]
 
 def records(directory: SiloDirectory) -> list[Object]:
     """All parts that the hub asks for or asked for, in the order in which it did first."""
-    if not directory.agents.is_dir():
-        return []
-    read = (read_record(directory, path.name) for path in directory.agents.iterdir())
+    read = (read_record(directory, uid) for uid in directory.uids())
     found = [record for record in read if record is not None]
     return sorted(found, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
 

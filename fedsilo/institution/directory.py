@@ -163,6 +163,22 @@ class SiloDirectory:
             lock.write_holder(str(os.getpid()))
             yield
 
+    def uids(self) -> list[str]:
+        """Of the parts that there are records of."""
+        if not self.agents.is_dir():
+            return []
+        return sorted(path.name for path in self.agents.iterdir() if UID.fullmatch(path.name))
+
+    def read_heard(self) -> dict[str, Any]:
+        """How far the hub's word was heard, and what the silo offers.
+
+        :raises FileDamaged: when it is missing or not as it was written: the hub could take the silo back then.
+        """
+        found = read_with_digest(self.heard, RESTORE, {"version": int})
+        if found is None:
+            raise FileDamaged(f"{self.heard}: is missing; {RESTORE}")
+        return found
+
     def membership(self) -> SiloIdentity | None:
         """Which silo this is; None before it has joined.
 

@@ -148,7 +148,7 @@ class Executor:
 
 
 def _on_file(directory: SiloDirectory) -> Iterator[Part]:
-    for path in sorted(directory.agents.iterdir()) if directory.agents.is_dir() else ():
-        record = read_record(directory, path.name)
+    for uid in directory.uids():
+        record = read_record(directory, uid)
         if record is not None:
             yield Part(directory, record)

@@ -15,6 +15,7 @@ from fedsilo.errors import ManifestInvalid, WorkdirConflict
 from fedsilo.hub.client import hub_client
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
+from fedsilo.json_files import write_with_digest
 from fedsilo.process import version
 from fedsilo.wire import SigningKey
 
@@ -65,10 +66,10 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
             fingerprint = await hub.enrol(invitation.token, version())
         digest = hashlib.sha256(invitation.token.encode()).hexdigest()
         before = directory.membership()
-        if before is not None and before.token_digest != digest:
+        if before is None or before.token_digest != digest:
             # With a new invitation what the hub said before counts no more, nor that the silo had left.
-            for path in (directory.heard, directory.left):
-                unlink(path, missing_ok=True)
+            write_with_digest(directory.heard, {"version": 0})
+            unlink(directory.left, missing_ok=True)
         directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest))
         return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
 

@@ -11,6 +11,7 @@ from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.silo import Silo, SiloStatus
 from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
+from fedsilo.errors import FileDamaged
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
@@ -42,7 +43,11 @@ def read_record(directory: SiloDirectory, uid: str) -> Object | None:
 
     :raises FileDamaged: when it is not as it was written.
     """
-    return read_with_digest(directory.record(uid), RESTORE, _FIELDS)
+    path = directory.record(uid)
+    found = read_with_digest(path, RESTORE, _FIELDS)
+    if found is not None and found["metadata"].get("uid") != uid:
+        raise FileDamaged(f"{path}: is of another SiloAgent than its directory; {RESTORE}")
+    return found
 
 
 class Part:

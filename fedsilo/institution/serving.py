@@ -20,11 +20,11 @@ from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
 from fedsilo.hub.following import Following, Membership
 from fedsilo.hub.mirror import Mirror
-from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
+from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.json_files import read_with_digest, write_json, write_with_digest
+from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.probes import probing
 from fedsilo.process import version
@@ -35,8 +35,6 @@ log = logging.getLogger("fedsilo.silo")
 
 BUSY_SECONDS, IDLE_SECONDS = 0.1, 0.5
 """Time between two looks at processes and files: while guards and trainers run, and else."""
-
-_HEARD = {"version": int}
 
 
 async def serve_until_signalled(
@@ -72,7 +70,7 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     directory.prepare()
     watched = WatchedSilo(directory, member.silo, key.verify_key.to_text())
     executor = Executor(directory, watched, key)
-    heard = read_with_digest(directory.heard, RESTORE, _HEARD) or {"version": 0}
+    heard = directory.read_heard()
     async with hub_client(member.hub, member.silo, key) as hub:
         house = House(directory, executor, watched, key, heard)
         me = Membership(key.verify_key.fingerprint, None, version())

@@ -80,13 +80,15 @@ class ForkServerClient:
     def is_ready(self, seconds: float = 0.0) -> bool:
         """Whether processes can be started, waiting at most so long for it; one that has died is replaced.
 
-        :raises FedsiloError: when it ended before it was ready.
+        :raises FedsiloError: when it ended before it was ready; the next call begins another.
         """
         if self._closed:
             self._warm()
         if not self._ready and select.select([self._answers], [], [], seconds)[0]:
             if not self._answers.readline():
-                raise FedsiloError(f"the process that starts all others ended: {self._last_line()}")
+                reason = self._last_line()
+                self.close()
+                raise FedsiloError(f"the process that starts all others ended: {reason}")
             self._ready = True
         return self._ready
 

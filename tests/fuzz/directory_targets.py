@@ -19,7 +19,10 @@ from fedsilo.api.job import DataSpec
 from fedsilo.api.silo import DatasetSpec
 from fedsilo.data.loaders import load
 from fedsilo.durable import append_durably
-from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, Problem, WorkdirConflict
+from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, ManifestInvalid, Problem, WorkdirConflict
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.executor import Executor
+from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.json_files import write_json
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import PlainDisplay
@@ -42,6 +45,7 @@ from tests.integration.service.scripted import TREE
 from tests.integration.service.site import federation
 from tests.unit.agent.test_guard import TASK, Scene
 from tests.unit.engine.synthetic import synthetic_runners
+from tests.unit.institution import parts as institution
 
 _SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadline": "90s"})
 BEFORE = "r00000-train-north"
@@ -221,6 +225,30 @@ def _resume(root: Path) -> object:
     return uid
 
 
+def _make_institution(root: Path) -> None:
+    """A silo on a machine of its own, which has admitted a job that has not begun."""
+    _executor(institution.directory(root)).step()
+
+
+def _reopen_institution(root: Path) -> object:
+    """Whose silo it is, how far it has heard its hub, and what it has said.
+
+    Any 32 bytes are a key: the hub refuses one that it does not know.
+    """
+    place = SiloDirectory(root)
+    if place.key_file.is_file() and not place.key_file.is_symlink():
+        place.key_file.chmod(0o600)
+    place.signing_key()
+    return place.require_membership(), place.read_heard()["version"], _executor(place).statuses()
+
+
+def _executor(place: SiloDirectory) -> Executor:
+    watched = WatchedSilo(place, institution.SILO, institution.KEY.verify_key.to_text())
+    executor = Executor(place, watched, institution.KEY)
+    executor.follow([institution.agent(suspend=True)])
+    return executor
+
+
 def _space(root: Path) -> DiskSpace:
     return DiskSpace(root, lambda text: None)
 
@@ -240,10 +268,21 @@ def directories() -> dict[str, Directory]:
         "audit/log.jsonl",
     )
     without = frozenset(map(Path, unknown))
+    recorded = Path("agents", institution.UID, "record.json")
     return {
         "directory of an aggregator": Directory(_make_aggregator, _go_on, (FileDamaged,)),
         "volume of a silo": Directory(silo.make, silo.reopen, refusals, without=without, own="state"),
         "audit log of a silo": Directory(silo.make, silo.reopen, refusals, within="audit", own="state"),
         "directory of a run": Directory(_make_run, _resume, (WorkdirConflict, Problem), own="aggregator"),
+        "private directory of an institution": Directory(
+            _make_institution, _reopen_institution, (FileDamaged, ManifestInvalid, Problem), within="private"
+        ),
+        "parts of an institution": Directory(
+            _make_institution,
+            _reopen_institution,
+            (FileDamaged,),
+            within="agents",
+            without=frozenset({Path("agents"), recorded.parent, recorded}),
+        ),
         "folder of images": Directory(_make_images, _load_images, (DataInvalid,), hostile=True),
     }

@@ -14,6 +14,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import HubAddress
 from fedsilo.hub.client import HubAgent
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
+from fedsilo.json_files import write_with_digest
 from fedsilo.wire import SigningKey, make_authority
 from tests.integration.service.site import federation
 
@@ -30,6 +31,7 @@ def directory(root: Path, policy: Mapping[str, Any] | None = None) -> SiloDirect
     KEY.save(made.key_file)
     hub = HubAddress(url="https://hub.example", key=HUB_KEY.verify_key.to_text())
     made.write_membership(SiloIdentity(SILO, hub, "0" * 64))
+    write_with_digest(made.heard, {"version": 7})
     write_silo(made, policy)
     return made
 

@@ -176,7 +176,11 @@ def test_a_rotation_that_is_cut_off_anywhere_ends_with_one_new_key(
         assert len(hub.rotations) == 1, f"step {steps}"
         assert keys_since(SILO, PUBLIC, hub.rotations)[-1] == present.to_text(), f"step {steps}"
         assert is_own(place, PUBLIC)
-        assert sorted(path.name for path in place.private.glob("[!.]*.*")) == ["hub.json", "key.pem"]
+        assert sorted(path.name for path in place.private.glob("[!.]*.*")) == [
+            "heard.json",
+            "hub.json",
+            "key.pem",
+        ]
         assert place.key_file.stat().st_mode & 0o777 == 0o600
         if not ended:
             break
