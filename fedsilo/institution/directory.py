@@ -5,6 +5,7 @@ approvals.yaml             its people         decisions about jobs; `fedsilo sil
 private/key.pem            the signing key, mode 0600; it never leaves this directory
 private/retired/           earlier keys, for the jobs that began with them
 private/hub.json           which silo this is, of which hub, and how the hub is found and recognised
+private/proxy              address of the proxy with its login, as serve found it; for guards alone
 private/heard.json         how far the hub's word was heard, and what the silo offers, signed
 private/left.json          that the silo has left the consortium, signed
 agents/<uid>/record.json   one job's part: SiloAgent as the hub said it, the silo's decision and status
@@ -19,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.silo import HubAddress
-from fedsilo.durable import make_own_directory
+from fedsilo.durable import make_own_directory, unlink, write_durably
 from fedsilo.errors import FileDamaged, ManifestInvalid, WorkdirConflict
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.locking import DirectoryLock
@@ -100,6 +101,11 @@ class SiloDirectory:
     def left(self) -> Path:
         """The statement by which the silo has left."""
         return self.private / "left.json"
+
+    @property
+    def proxy(self) -> Path:
+        """The proxy through which guards get out."""
+        return self.private / "proxy"
 
     @property
     def agents(self) -> Path:
@@ -217,6 +223,15 @@ class SiloDirectory:
         hub: dict[str, Any] = membership.hub.model_dump(mode="json", by_alias=True, exclude_none=True)
         document = {"silo": membership.silo, "hub": hub, "tokenDigest": membership.token_digest}
         write_with_digest(self.private / "hub.json", document)
+
+    def write_proxy(self, environment: Mapping[str, str]) -> None:
+        """Keep what `HTTPS_PROXY` says for the guards that are started from now on."""
+        address = environment.get("https_proxy") or environment.get("HTTPS_PROXY") or ""
+        before = self.proxy.read_text() if self.proxy.exists() else ""
+        if address and address != before:
+            write_durably(self.proxy, address.encode())
+        elif before and not address:
+            unlink(self.proxy)
 
     def signing_key(self) -> SigningKey:
         """The silo's key.

@@ -122,7 +122,8 @@ class AgentProcesses:
     def _guard(self, key: VerifyKey) -> list[str]:
         retired = self._directory.retired_key_file(key)
         path = str(retired if retired.exists() else self._directory.key_file)
-        return [*self._documents(self._volume.guard), "--key", path, "--policy", str(self._present)]
+        proxy = ["--proxy", str(self._directory.proxy)] if self._directory.proxy.exists() else []
+        return [*self._documents(self._volume.guard), "--key", path, "--policy", str(self._present), *proxy]
 
     def _trainer(self) -> list[str]:
         root, private, logs = self._directory.root, self._directory.private, self._directory.logs

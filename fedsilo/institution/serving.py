@@ -68,6 +68,7 @@ async def serve_until_signalled(
 async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: int | None) -> Never:
     key = directory.signing_key()
     directory.prepare()
+    directory.write_proxy(os.environ)
     watched = WatchedSilo(directory, member.silo, key.verify_key.to_text())
     executor = Executor(directory, watched, key)
     heard = directory.read_heard()

@@ -42,6 +42,10 @@ class StartFailed(FedsiloError):
     """A process could not be forked; trying again may help."""
 
 
+PROXY_VARIABLES = frozenset({"https_proxy", "http_proxy", "all_proxy"})
+"""Variables, in small letters, that may hold user and password."""
+
+
 class ForkServerClient:
     """The warmed process of `fedsilo.local.fork_server`, seen from the run; several jobs may share one.
 
@@ -157,6 +161,8 @@ class ForkServerClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            # Trainers are forked from it too, and job code has no use for the login at the institution's proxy.
+            env={name: value for name, value in os.environ.items() if name.lower() not in PROXY_VARIABLES},
             # Ctrl-C in the terminal is for the run, which then ends its processes in order.
             start_new_session=True,
         )

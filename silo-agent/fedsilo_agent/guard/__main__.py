@@ -8,6 +8,7 @@ guard's. An aggregator that is gone for good cannot say so; the guard's supervis
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
     parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
     parser.add_argument(
+        "--proxy", type=Path, help="file with the proxy's address (default: HTTPS_PROXY of the environment)"
+    )
+    parser.add_argument(
         "--metrics-port", type=int, help="port of /healthz, /readyz and /metrics (default: none)"
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input is closed")
@@ -67,6 +71,8 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
     volume = Volume(args.volume)
     volume.prepare_guard()
     key = SigningKey.load(args.key)
+    if args.proxy is not None:
+        take_proxy(args.proxy)
     trust = agent.spec.trust
     peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, check.reference, key)
 
@@ -83,6 +89,11 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
             await guard.run()
 
     run_event_loop(guarding())
+
+
+def take_proxy(path: Path) -> None:
+    """Use the proxy that a file names: trainers are forked from the same process, whose environment has none."""
+    os.environ["https_proxy"] = path.read_text().strip()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from aiohttp import web
 from fedsilo.errors import Problem
 from fedsilo.refusals import problem_response
 from fedsilo.wire import SigningKey
+from fedsilo_agent.guard.__main__ import take_proxy
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from tests.integration.hub.outside import HUB, ConnectProxy, Handler, Hub
 
@@ -64,6 +65,19 @@ async def test_updates_leave_through_the_proxy_of_the_environment(
             await client.upload("r1", update, hashlib.sha256(update.read_bytes()).hexdigest())
     assert aggregator.received == update.read_bytes()
     assert set(proxy.asked) == {f"{HUB}:{hub.port}"}
+
+
+async def test_updates_leave_through_the_proxy_that_a_file_names(
+    hub: Hub, update: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://none.invalid:1")
+    proxy, aggregator = ConnectProxy(login="hospital:a secret"), Aggregator()
+    async with hub.serving(aggregator), proxy.serving():
+        (tmp_path / "proxy").write_text(f"http://hospital:a%20secret@127.0.0.1:{proxy.port}")
+        take_proxy(tmp_path / "proxy")
+        async with guard(hub.url, hub.ca) as client:
+            await client.upload("r1", update, hashlib.sha256(update.read_bytes()).hexdigest())
+    assert aggregator.received == update.read_bytes()
 
 
 async def test_without_an_authority_the_systems_count(

@@ -67,6 +67,7 @@ def _description() -> dict[str, object]:
         "handlers": [str(signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGCHLD)],
         "title": Path("/proc/self/cmdline").read_text().rstrip("\0").split("\0"),
         "arguments": sys.argv[1:],
+        "environment": [dict(os.environ), Path("/proc/self/environ").read_text()],
         "main": sys.modules["__main__"].__name__,
         "random": [random.random(), float(np.random.random())],
         "torch": "torch" in sys.modules,

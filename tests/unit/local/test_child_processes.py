@@ -70,6 +70,21 @@ def test_a_child_has_nothing_of_its_parent_but_memory(
     assert not found["cuda"]
 
 
+def test_a_child_does_not_learn_the_login_at_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://hospital:a-secret@proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "stays.example")
+    with ForkServerClient("tests") as server:
+        path = tmp_path / "description"
+        child = ChildProcess(server, "child", PROGRAM, ("describe", str(path)), tmp_path / "log", 0)
+        assert to_its_end(child) == 0
+    environment = json.dumps(json.loads(path.read_text())["environment"])
+    assert "stays.example" in environment
+    assert "a-secret" not in environment
+
+
 def test_a_child_looks_as_if_it_had_been_started_by_itself(
     child: Callable[..., ChildProcess], tmp_path: Path
 ) -> None:
