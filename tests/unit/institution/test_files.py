@@ -14,7 +14,8 @@ import pytest
 from fedsilo import durable
 from fedsilo.api.silo import Approval, HubAddress
 from fedsilo.errors import FedsiloError, FileDamaged, ManifestInvalid
-from fedsilo.institution import leaving, rotating
+from fedsilo.hub import client
+from fedsilo.institution import leaving
 from fedsilo.institution.approvals import MAX_APPROVALS, merged, read_approvals, write_approval
 from fedsilo.institution.deciding import decide
 from fedsilo.institution.directory import SiloDirectory
@@ -149,7 +150,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     async def opened(address: HubAddress, silo: str, key: SigningKey) -> AsyncIterator[FakeHub]:
         yield fake
 
-    for user in (rotating, leaving):
+    for user in (client, leaving):
         monkeypatch.setattr(user, "hub_client", opened)
     return fake
 
