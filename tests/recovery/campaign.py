@@ -14,6 +14,7 @@ WORDS = {
     "gateway": "the gateway",
     "hub": "gateway and aggregator together",
     "serve": "`fedsilo silo serve`",
+    "connector": "connector and silo controller of an institution's own cluster",
 }
 """What is killed, in words."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,17 +19,22 @@ from tests.paths import ROOT
 from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill, drawn
 from tests.recovery.outage import Outage
-from tests.recovery.trial import Ended, Trial
+from tests.recovery.own_cluster import OwnCluster
+from tests.recovery.trial import Ended, Place, Trial
 
 SERVED = "north"
-"""The silo that is served on a machine, in runs in which that is killed."""
+"""The silo that follows the hub, in runs in which that is killed by which it does."""
 
 VICTIMS: Mapping[str, Sequence[str]] = {
     "gateway": ["gateway"],
     "hub": ["gateway", "aggregator"],
     "serve": [f"{SERVED}-serve"],
+    "connector": [f"{SERVED}-connector"],
 }
 """What is killed -> its processes, which die together."""
+
+PLACES: Mapping[str, Callable[[Path, Workdir, str], Place]] = {"serve": Machine, "connector": OwnCluster}
+"""What is killed -> where one of the silos runs then."""
 
 METHOD = "fedphp"
 """It keeps private state, and models of the silos' own."""
@@ -81,8 +86,8 @@ class Laboratory:
         expected, directory = self.undisturbed, self._directory / f"{victim}-{seed}"
         kills = drawn(seed, expected.passed)
         trial = Trial(self._server, self._template, directory, VICTIMS[victim], kills)
-        if victim == "serve":
-            trial.machine = Machine(directory / "machine", trial.workdir, SERVED)
+        if victim in PLACES:
+            trial.place = PLACES[victim](directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 
     def outage(self, seconds: float) -> Ended:
@@ -93,7 +98,7 @@ class Laboratory:
         directory = self._directory / "outage"
         kill = Kill(0, 0.0, seconds)
         trial = Outage(self._server, self._template, directory, VICTIMS["hub"], [kill])
-        trial.machine = Machine(directory / "machine", trial.workdir, SERVED)
+        trial.place = Machine(directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 
     def _held(self, trial: Trial) -> Ended:

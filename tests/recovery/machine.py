@@ -12,7 +12,7 @@ from fedsilo.api.silo import HubAddress
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.json_files import read_json
 from fedsilo.local.workdir import Workdir
-from tests.recovery.supervisor import Part
+from tests.recovery.supervisor import Part, Supervisor
 
 SERVE = "fedsilo.cli.main"
 
@@ -48,6 +48,9 @@ class Machine:
         """What it says of the hub; None before it has asked."""
         shown = read_json(self.directory.serving)
         return None if shown is None or shown["hub"] is None else bool(shown["hub"]["reached"])
+
+    def look(self, supervisor: Supervisor) -> None:
+        """It starts its processes itself."""
 
     def show(self) -> None:
         """Put the volume and the logs where those of another run are, to be compared."""

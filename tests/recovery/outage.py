@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fedsilo.silo.volume import Volume
 from tests.operator_fakes.served import ServedCluster
+from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill
 from tests.recovery.trial import Trial
 
@@ -37,16 +38,18 @@ class Outage(Trial):
     def look(self, cluster: ServedCluster) -> None:
         """Note what is said and kept, at every moment."""
         cluster.down = self.up_again is not None
-        assert self.machine is not None
-        reached = self.machine.reached()
+        reached = self._machine().reached()
         if self.said and reached is not None and reached != self.said[-1]:
             self.said.append(reached)
         if cluster.down:
             self.waiting = _waiting(self._volume())
 
+    def _machine(self) -> Machine:
+        assert isinstance(self.place, Machine)
+        return self.place
+
     def _volume(self) -> Volume | None:
-        assert self.machine is not None
-        found = list(self.machine.directory.agents.glob("*/volume"))
+        found = list(self._machine().directory.agents.glob("*/volume"))
         return Volume(found[0]) if found else None
 
 

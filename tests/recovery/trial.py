@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from fedsilo.api.silo import HubAddress
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
 from fedsilo.local.workdir import Workdir
@@ -17,7 +19,6 @@ from tests.faults.proxy import Proxy
 from tests.operator_fakes.served import ServedCluster
 from tests.ports import free_port
 from tests.recovery.hub import HubSite, lead, populate
-from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill
 from tests.recovery.supervisor import POLL_SECONDS, Part, Supervisor
 
@@ -28,6 +29,25 @@ PATIENCE_SECONDS = 90.0
 
 LAST_TASK_SECONDS = 10.0
 """Time that guards and trainers get to end after the aggregator."""
+
+
+class Place(Protocol):
+    """Where the institution runs a silo that follows the hub."""
+
+    silo: str
+
+    def join(self, hub: HubAddress) -> Part:
+        """The silo as it is once it has enrolled; the process that follows the hub."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the silo has done its part in the job."""
+
+    def look(self, supervisor: Supervisor) -> None:
+        """What others do there, again and again."""
+
+    def show(self) -> None:
+        """Put volume and logs where those of any other run are; nothing runs there any more."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,7 @@ class Trial:
     :param template: a run's directory, as it is before its processes start.
     :param victims: names of the processes that are killed, together.
     :ivar up_again: when the victims are started again, while they are down.
-    :param machine: a silo that is served on a machine; of any other, guard and trainer are started by themselves.
+    :param place: of a silo that follows the hub; of any other, guard and trainer are started by themselves.
     """
 
     server: ForkServerClient
@@ -62,7 +82,7 @@ class Trial:
     directory: Path
     victims: Sequence[str] = ()
     kills: Sequence[Kill] = ()
-    machine: Machine | None = None
+    place: Place | None = None
     _due: float | None = None
     up_again: float | None = None
     _killed: int = 0
@@ -80,8 +100,8 @@ class Trial:
             gateway = Part("gateway", GATEWAY, site.arguments(proxy.port), environment, endless=True)
             parts = [self._aggregator(port), gateway]
             for silo in SILOS:
-                if self.machine is not None and silo == self.machine.silo:
-                    parts.append(self.machine.join(address))
+                if self.place is not None and silo == self.place.silo:
+                    parts.append(self.place.join(address))
                 else:
                     lead(self.workdir, silo, proxy.port, site.ca)
                     parts += self._guard_and_trainer(silo)
@@ -92,9 +112,9 @@ class Trial:
             finally:
                 supervisor.end()
                 proxy.close()
+                if self.place is not None:
+                    self.place.show()
             seconds = time.monotonic() - began
-        if self.machine is not None:
-            self.machine.show()
         return Ended(
             None if trouble else snapshot(self.workdir), trouble, proxy.passed, self._killed, seconds
         )
@@ -122,11 +142,13 @@ class Trial:
         kills, last = list(self.kills), None
         until = time.monotonic() + PATIENCE_SECONDS + sum(kill.down for kill in kills)
         aggregator = supervisor.parts["aggregator"]
-        ending = [part for part in supervisor.parts.values() if not part.endless]
         while time.monotonic() < until:
             supervisor.step()
             self._kill_what_is_due(supervisor, kills, proxy.passed)
+            if self.place is not None:
+                self.place.look(supervisor)
             self.look(cluster)
+            ending = [part for part in supervisor.parts.values() if not part.endless]
             if hopeless := next((part for part in supervisor.parts.values() if part.hopeless), None):
                 return f"{hopeless.name} ends again and again, see its log"
             if failed := next((part for part in ending if part.code not in (None, 0)), None):
@@ -143,7 +165,7 @@ class Trial:
 
     def is_over(self) -> bool:
         """Whether nothing more is to come once aggregator, guards and trainers have ended."""
-        return self.machine is None or self.machine.finished
+        return self.place is None or self.place.finished
 
     def is_due(self, kill: Kill, passed: int) -> bool:
         """Whether the byte of a kill has passed."""
