@@ -111,8 +111,11 @@ async def serve(
 
 async def run_rounds(service: AggregatorService, status: StatusSource, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
-    engine, message = service.engine, ""
+    engine, message, began = service.engine, "", time.monotonic()
     completed = len(engine.history())
+    # What an earlier process heard of the open round counts as heard: if that was the last, its silos are still there.
+    for silo in engine.current.accepted if engine.current is not None else ():
+        service.last_seen.setdefault(silo, began)
     while not engine.ended:
         if engine.current is not None:
             about(round=engine.current.exchange.round)

@@ -1,0 +1,70 @@
+"""An aggregator that is started again after the last answers waits for the silos that gave them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from fedsilo_aggregator import rounds
+
+NORTH, SOUTH = "silo-north/north", "silo-south/south"
+
+
+class Service:
+    """A job of which an earlier process has taken some answers; nobody asks this one until the test says so."""
+
+    def __init__(self, accepted: list[str]) -> None:
+        self.last_seen: dict[str, float] = {}
+        self.finished: set[str] = set()
+        self.uploads = SimpleNamespace(close=self._nothing)
+        self.ticks = 0
+        current = SimpleNamespace(accepted=dict.fromkeys(accepted, "digest"), exchange=Mock(round=1))
+        self.engine = SimpleNamespace(
+            current=current,
+            ended=False,
+            failure=None,
+            awaits_answers=False,
+            history=list,
+            rounds=1,
+            wait=lambda _: None,
+            settle=self._settle,
+        )
+
+    async def wait_for_change(self, _: float) -> None:
+        self.ticks += 1
+        await asyncio.sleep(0)
+
+    def announce_change(self) -> None:
+        """Nobody listens."""
+
+    def _settle(self) -> None:
+        self.engine.ended, self.engine.current = True, None
+
+    async def _nothing(self) -> None:
+        """No upload is under way."""
+
+
+async def test_silos_that_answered_before_the_restart_are_told_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
+    service: Any = Service([NORTH, SOUTH])
+    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
+    while service.ticks < 20 and not work.done():
+        await asyncio.sleep(0)
+    service.finished = {NORTH}
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not work.done()
+    service.finished = {NORTH, SOUTH}
+    await asyncio.wait_for(work, 10)
+
+
+async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
+    service: Any = Service([])
+    await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock()), 10)
