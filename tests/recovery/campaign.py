@@ -12,7 +12,6 @@ from tests.recovery.laboratory import Laboratory
 
 WORDS = {
     "gateway": "the gateway",
-    "hub": "gateway and aggregator together",
     "serve": "`fedsilo silo serve`",
     "connector": "connector and silo controller of an institution's own cluster",
 }

@@ -27,11 +27,13 @@ SERVED = "north"
 
 VICTIMS: Mapping[str, Sequence[str]] = {
     "gateway": ["gateway"],
-    "hub": ["gateway", "aggregator"],
     "serve": [f"{SERVED}-serve"],
     "connector": [f"{SERVED}-connector"],
 }
 """What is killed -> its processes, which die together."""
+
+HUB = ("gateway", "aggregator")
+"""The processes of the hub that are gone in an outage."""
 
 PLACES: Mapping[str, Callable[[Path, Workdir, str], Place]] = {"serve": Machine, "connector": OwnCluster}
 """What is killed -> where one of the silos runs then."""
@@ -97,7 +99,7 @@ class Laboratory:
         """
         directory = self._directory / "outage"
         kill = Kill(0, 0.0, seconds)
-        trial = Outage(self._server, self._template, directory, VICTIMS["hub"], [kill])
+        trial = Outage(self._server, self._template, directory, HUB, [kill])
         trial.place = Machine(directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 

@@ -26,7 +26,7 @@ class Rehearsed:
 
 
 def play(laboratory: Any, kills: int, done: list[Attempt], log: Path) -> list[Attempt]:
-    return campaign(laboratory, ["gateway", "hub"], kills, 7, done, lambda made: write_log(log, made))
+    return campaign(laboratory, ["gateway", "serve"], kills, 7, done, lambda made: write_log(log, made))
 
 
 def test_moments_follow_from_the_seed_and_lie_within_the_run() -> None:
@@ -42,14 +42,14 @@ def test_an_interrupted_campaign_goes_on_with_what_is_left(tmp_path: Path) -> No
         log.write('{"victim": "gate')
     again = Rehearsed()
     assert play(again, 4 * KILLS, read_log(tmp_path / "log"), tmp_path / "rest") == whole
-    assert again.tried == [("gateway", 9), ("hub", 10)]
+    assert again.tried == [("gateway", 9), ("serve", 10)]
 
 
 def test_a_violation_is_in_the_table_with_the_command_that_repeats_it(tmp_path: Path) -> None:
     attempts = play(Rehearsed(bad=8), 3 * KILLS, [], tmp_path / "log")
     (bad,) = (made for made in attempts if made.violation)
-    assert bad.command == "python -m tests.recovery --victim hub --seed 8"
-    assert f"| gateway and aggregator together | 2 | {KILLS} | 1 | 1 |" in table(attempts)
+    assert bad.command == "python -m tests.recovery --victim serve --seed 8"
+    assert f"| `fedsilo silo serve` | 2 | {KILLS} | 1 | 1 |" in table(attempts)
 
 
 def test_a_campaign_in_which_everything_is_violated_ends(tmp_path: Path) -> None:
