@@ -72,6 +72,7 @@ class GatewayService:
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         what = f"{request.method} {request.raw_path}"
         try:
+            _require_plain(request)
             return await handler(request)
         except Problem as problem:
             return self.refuse(what, problem)
@@ -81,3 +82,10 @@ class GatewayService:
             if error is not request.content.exception():
                 raise
             return self.refuse(what, unreadable_body(error))
+
+
+def _require_plain(request: web.Request) -> None:
+    """The body is what was sent: a few bytes may unpack to very many, and what is unpacked is not what goes on."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise Problem("unsupported", f"Content-Encoding is {encoding[:32]!r}; send the body as it is")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -254,6 +255,22 @@ async def test_a_silo_that_uses_up_its_requests_holds_up_no_other(place: Place) 
         await asyncio.sleep(0)
     release.set()
     assert await asyncio.gather(*held, other) == [204] * 4
+
+
+@pytest.mark.parametrize("method", ["PATCH", "POST"])
+async def test_a_body_that_must_be_unpacked_is_refused(place: Place, method: str) -> None:
+    """What it unpacks to is neither what was sent nor as long as it says."""
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    place.handler = handler
+    packed = gzip.compress(bytes(MIB))
+    path = UPDATE if method == "PATCH" else path_of("failures/t")
+    headers = {"Content-Encoding": "gzip"}
+    async with place.ask(method, path, data=packed, headers=headers) as answer:
+        assert (answer.status, answer.headers["Problem"]) == (415, "unsupported")
+    assert place.arrived == []
 
 
 async def test_bodies_have_a_limit(place: Place) -> None:
