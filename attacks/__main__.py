@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from attacks.programs import README, all_programs, readme
-from attacks.run import SECONDS, Row, on_aggregator, on_guard
+from attacks.programs import ATTACKED, README, all_programs, readme
+from attacks.run import SECONDS, Row, on_aggregator, on_gateway, on_guard
 from attacks.table import TABLE, line, page
 
 
@@ -27,17 +27,21 @@ def main(argv: list[str] | None = None) -> int:
         if name not in known:
             parser.error(f"there is no program {name}; these exist: {', '.join(known)}")
     chosen = [known[name] for name in args.names or known]
-    rows: dict[str, list[Row]] = {"aggregator": [], "guard": []}
+    rows: dict[str, list[Row]] = {attacked: [] for attacked in ATTACKED}
     with tempfile.TemporaryDirectory() as folder:
-        for attacked, run in (("aggregator", on_aggregator), ("guard", on_guard)):
+        for attacked, run in (
+            ("aggregator", on_aggregator),
+            ("gateway", on_gateway),
+            ("guard", on_guard),
+        ):
             against = [program for program in chosen if program.attacked == attacked]
             if against:
                 for row in run(Path(folder) / attacked, against, args.seconds):
                     rows[attacked].append(row)
                     print(line(row), flush=True)
     if not args.names:
-        TABLE.write_text(page(args.seconds, rows["aggregator"], rows["guard"]))
-    faults = [row for row in (*rows["aggregator"], *rows["guard"]) if row.verdict]
+        TABLE.write_text(page(args.seconds, rows))
+    faults = [row for row in (row for found in rows.values() for row in found) if row.verdict]
     for row in faults:
         print(f"{row.program.name if row.program else 'honest silos'}: {row.verdict}", file=sys.stderr)
     return 1 if faults else 0

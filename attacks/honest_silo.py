@@ -1,6 +1,6 @@
 """An honest silo that asks for its next task, over one connection like a guard, and writes down how long that took.
 
-    python -m attacks.honest_silo PORT JOB SILO KEY CA OUTPUT
+    python -m attacks.honest_silo PORT JOB SILO KEY CA PATH PAUSE OUTPUT
 
 It is a process of its own, so that an attacker's work does not delay its clock. A poll counts from its first try to its
 answer, whatever happens to the connection in between.
@@ -18,7 +18,6 @@ from pathlib import Path
 
 from fedsilo.process import exit_with_parent
 from fedsilo.wire import SigningKey, sign_request
-from tests.integration.service.client import SiloClient
 from tests.integration.service.site import until
 
 PAUSE_SECONDS = 0.01
@@ -36,16 +35,33 @@ class Poll:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Whom the silo asks, for what, and by which key.
+
+    :param job: as in its proofs.
+    :param pause: seconds between an answer and the next poll.
+    """
+
+    port: int
+    ca: str
+    job: str
+    silo: str
+    key: SigningKey
+    path: str
+    pause: float = PAUSE_SECONDS
+
+
 class HonestSilo:
     """The process, seen from the one that attacks."""
 
-    def __init__(self, client: SiloClient, folder: Path) -> None:
+    def __init__(self, asked: Asked, folder: Path) -> None:
         self._output = folder / "polls"
         self._output.touch()
         ca, key = folder / "ca.pem", folder / "honest-key.pem"
-        ca.write_text(client.site.agent("south")["spec"]["trust"]["caCertificate"])
-        client.key.save(key)
-        arguments = [client.site.port, client.site.uid, client.silo, key, ca, self._output]
+        ca.write_text(asked.ca)
+        asked.key.save(key)
+        arguments = [asked.port, asked.job, asked.silo, key, ca, asked.path, asked.pause, self._output]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "attacks.honest_silo", *map(str, arguments)], stdin=subprocess.PIPE
         )
@@ -74,12 +90,10 @@ class HonestSilo:
 class _Poller:
     """Keeps one connection, which opens again when it was closed."""
 
-    def __init__(self, port: int, job: str, silo: str, key: Path, ca: Path) -> None:
-        self._job = job
-        self._silo = silo
-        self._key = SigningKey.load(key)
-        tls = ssl.create_default_context(cafile=ca)
-        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=tls, timeout=30)
+    def __init__(self, asked: Asked) -> None:
+        self._asked_for = asked
+        tls = ssl.create_default_context(cadata=asked.ca)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", asked.port, context=tls, timeout=30)
 
     def poll(self) -> None:
         """Ask until there is an answer."""
@@ -88,9 +102,10 @@ class _Poller:
             time.sleep(PAUSE_SECONDS)
 
     def _asked(self) -> bool:
-        path = f"/v1/jobs/{self._job}/task?after=&wait=0"
+        asked = self._asked_for
+        path = asked.path
         proof = sign_request(
-            self._key, job=self._job, sender=self._silo, method="GET", path=path, body=None, now=time.time()
+            asked.key, job=asked.job, sender=asked.silo, method="GET", path=path, body=None, now=time.time()
         )
         try:
             self._connection.request("GET", path, headers={"Authorization": proof})
@@ -106,14 +121,15 @@ class _Poller:
 def main(arguments: list[str]) -> None:
     """Poll until the parent ends."""
     exit_with_parent()
-    port, job, silo, key, ca, output = arguments
-    poller = _Poller(int(port), job, silo, Path(key), Path(ca))
+    port, job, silo, key, ca, path, pause, output = arguments
+    asked = Asked(int(port), Path(ca).read_text(), job, silo, SigningKey.load(Path(key)), path, float(pause))
+    poller = _Poller(asked)
     with Path(output).open("a", buffering=1) as file:
         while True:
             began = time.monotonic()
             poller.poll()
             file.write(f"{began} {time.monotonic() - began}\n")
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(asked.pause)
 
 
 if __name__ == "__main__":

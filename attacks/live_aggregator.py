@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attacks.cost import Meter
-from attacks.honest_silo import HonestSilo
+from attacks.honest_silo import Asked, HonestSilo
 from attacks.programs import NotRefused
 from tests.integration.service.client import Answer, FetchedTask, SiloClient, answer_on
 from tests.integration.service.site import Process, Site, federation
@@ -47,7 +47,10 @@ class LiveAggregator:
         self.answers: Counter[str] = Counter()
         self.health: list[float] = []
         self._given: FetchedTask | None = None
-        self._honest = HonestSilo(self.other, folder)
+        ca = self.site.agent("south")["spec"]["trust"]["caCertificate"]
+        path, key = f"{self.other.base}/task?after=&wait=0", self.other.key
+        asked = Asked(self.site.port, ca, self.site.uid, self.other.silo, key, path)
+        self._honest = HonestSilo(asked, folder)
         self.honest_polls(time.monotonic())
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """The programs that exist, and the README that lists them.
 
-A program is a module of `attacks.aggregator` or `attacks.guard`. Its docstring says what it does, and in two more
-paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function `attack` does it, once: it is called
-again and again for some seconds, unless the module says `ONCE = True`.
+A program is a module of `attacks.aggregator`, `attacks.gateway` or `attacks.guard`. Its docstring says what it does,
+and in two more paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function `attack` does it,
+once: it is called again and again for some seconds, unless the module says `ONCE = True`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 README = FOLDER / "README.md"
-ATTACKED = ("aggregator", "guard")
+ATTACKED = ("aggregator", "gateway", "guard")
 
 
 class NotRefused(AssertionError):
@@ -27,7 +27,7 @@ class NotRefused(AssertionError):
 class Program:
     """One attack.
 
-    :param attacked: `aggregator` or `guard`.
+    :param attacked: one of `ATTACKED`.
     :param by: who attacks, and what they know.
     :param must: what must happen.
     :param once: whether it is done once only.

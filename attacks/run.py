@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attacks.cost import MB, Cost
 from attacks.live_aggregator import LiveAggregator
+from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
 from attacks.programs import Program
 
@@ -64,7 +65,7 @@ class Row:
             return self.fault
         if self.memory > MOST_MEMORY:
             return f"{self.memory / MB:.0f} MB above honest silos"
-        if self.program.attacked == "aggregator" and p99(self.waits) > SLOWEST_POLL:
+        if self.program.attacked != "guard" and p99(self.waits) > SLOWEST_POLL:
             return f"p99 of an honest poll {1000 * p99(self.waits):.0f} ms"
         if self.health and p99(self.health) > SLOWEST_POLL:
             return f"p99 of /healthz {1000 * p99(self.health):.0f} ms"
@@ -93,6 +94,29 @@ def on_aggregator(folder: Path, chosen: Sequence[Program], seconds: float = SECO
         target.close()
 
 
+def on_gateway(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
+    """Honest silos, and then each program against one gateway that lives as long as all of them."""
+    target = LiveGateway(folder)
+    try:
+        began, meter = time.monotonic(), target.meter()
+        while time.monotonic() - began < HONEST_SECONDS:
+            target.transfer_honestly()
+            target.note("transfer")
+        waits, cost = target.honest_polls(began), meter.read()
+        took = time.monotonic() - began
+        honest = Row(None, target.answers, took, cost.processor, cost.peak, waits, target.defects())
+        yield honest
+        for program in chosen:
+            began, meter = time.monotonic(), target.meter()
+            target.answers = Counter()
+            fault = _repeat(program, target, seconds)
+            took = time.monotonic() - began
+            waits = target.honest_polls(began)
+            yield _row(program, target.answers, took, meter.read(), honest, waits, fault or target.defects())
+    finally:
+        target.close()
+
+
 def on_guard(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
     """Honest tasks, and then each program against one guard that lives as long as all of them."""
     target = LiveGuard(folder)
@@ -110,7 +134,7 @@ def on_guard(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) 
         target.close()
 
 
-def attempt(program: Program, target: LiveAggregator | LiveGuard) -> str:
+def attempt(program: Program, target: LiveAggregator | LiveGateway | LiveGuard) -> str:
     """Do it once; what was not refused as it must be, or ""."""
     try:
         program.attack(target)
@@ -119,7 +143,7 @@ def attempt(program: Program, target: LiveAggregator | LiveGuard) -> str:
     return ""
 
 
-def _repeat(program: Program, target: LiveAggregator | LiveGuard, seconds: float) -> str:
+def _repeat(program: Program, target: LiveAggregator | LiveGateway | LiveGuard, seconds: float) -> str:
     """Do it until the time is over; what was not refused as it must be, or ""."""
     end = time.monotonic() + seconds
     fault = attempt(program, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,7 +25,7 @@ Each line is a program of [attacks/](../../attacks/README.md), which says who at
 real process over real HTTPS on one machine. It is repeated for {seconds:g} s. *Processor* is the time of the attacked
 process over the time that the attack took, *memory* its peak (VmHWM) above its peak with honest silos. An attack holds
 if it is refused as its program demands, without a traceback in the log, at no more than {memory:.0f} MB, and, against
-the aggregator, if an honest silo that asks for its task all the time waits less than {wait:.0f} ms at p99.
+aggregator and gateway, if an honest silo that asks for its task all the time waits less than {wait:.0f} ms at p99.
 
 {machine}.
 """
@@ -35,6 +35,16 @@ AGGREGATOR = """
 
 Honest silos play whole rounds over a model of 2 MB, with downloads, uploads and the average; the process then has
 {peak:.0f} MB. One aggregator lives through all attacks, each in a round of its own.
+
+| attack | who | answers | processor | memory | p99 of an honest poll | slowest | holds |
+|---|---|---|---|---|---|---|---|
+"""
+
+GATEWAY = """
+## On a live gateway
+
+Honest silos download and upload 2 MB through it; the process then has {peak:.0f} MB, with a cluster in memory.
+One gateway lives through all attacks; an honest silo asks for its SiloAgents all the time.
 
 | attack | who | answers | processor | memory | p99 of an honest poll | slowest | holds |
 |---|---|---|---|---|---|---|---|
@@ -50,6 +60,8 @@ last figure is the time that it takes, right after the attack, to answer an hone
 |---|---|---|---|---|---|---|
 """
 
+SECTIONS = {"aggregator": AGGREGATOR, "gateway": GATEWAY, "guard": GUARD}
+
 
 def machine() -> str:
     """Where it was measured."""
@@ -57,13 +69,16 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, Python {platform.python_version()}, {libraries}, {ssl.OPENSSL_VERSION}"
 
 
-def page(seconds: float, aggregator: Sequence[Row], guard: Sequence[Row]) -> str:
+def page(seconds: float, rows: Mapping[str, Sequence[Row]]) -> str:
     """The whole page."""
     text = HEAD.format(seconds=seconds, memory=MOST_MEMORY / MB, wait=1000 * SLOWEST_POLL, machine=machine())
-    text += AGGREGATOR.format(peak=aggregator[0].memory / MB)
-    text += "".join(f"| {' | '.join(_cells(row))} |\n" for row in aggregator)
-    text += GUARD.format(peak=guard[0].memory / MB)
-    return text + "".join(f"| {' | '.join(_cells(row))} |\n" for row in guard)
+    return text + "".join(section(attacked, rows[attacked]) for attacked in SECTIONS)
+
+
+def section(attacked: str, rows: Sequence[Row]) -> str:
+    """The table of the attacks on one kind of process."""
+    lines = "".join(f"| {' | '.join(_cells(row))} |\n" for row in rows)
+    return SECTIONS[attacked].format(peak=rows[0].memory / MB) + lines
 
 
 def line(row: Row) -> str:
@@ -92,9 +107,9 @@ def _cells(row: Row) -> list[str]:
         f"{100 * row.processor / row.seconds:.0f} %",
         "" if honest else f"{row.memory / MB:.0f} MB",
     ]
-    if len(row.waits) > 1 and (row.program is None or row.program.attacked == "aggregator"):
+    if len(row.waits) > 1 and (row.program is None or row.program.attacked != "guard"):
         cells.append(f"{1000 * p99(row.waits):.0f} ms")
-    if row.program is None or row.program.attacked == "aggregator":
+    if row.program is None or row.program.attacked != "guard":
         cells.append(f"{1000 * max(row.waits):.0f} ms")
     else:
         cells.append(f"{1000 * row.waits[0]:.0f} ms")

@@ -41,8 +41,7 @@ from fedsilo.api.observed import Object
 from fedsilo.event_loop import run_event_loop
 from fedsilo.wire import BlobLink, SigningKey, Task, open_task, sign_request, task_digest
 from fedsilo_agent.guard.client import AggregatorClient, Peer
-from fedsilo_operator.objects import JOB_UID
-from tests.integration.gateway.process import GatewayProcess, gateway
+from tests.integration.gateway.process import GatewayProcess, accepted_silo, gateway, silo_agent
 
 POLLS, AT_ONCE = 200, 20
 SMALL_BYTES, LARGE_BYTES = 1_000_000, 100_000_000
@@ -128,40 +127,17 @@ def scene(transferring: int, polling: int) -> Iterator[Scene]:
             silos.append(Silo(f"s{number}", SigningKey.generate(), Path(name) / f"s{number}"))
         manifest = job(transferring, rounds=1, scored=False)
         with aggregator(Path(name), manifest, silos[:transferring]) as served:
-            objects = [found for silo in silos for found in (hub_silo(silo), agent(silo, served))]
+            objects = [accepted_silo(silo.reference, silo.key) for silo in silos]
+            objects += [agent(silo, served) for silo in silos]
             limits = {"open_requests": 8, "requests_per_second": 1000, "burst": 1000}
             with gateway(Path(name) / "gateway", objects, limits) as running:
                 yield Scene(Path(name), silos, served, running)
             served.process.kill()
 
 
-def hub_silo(silo: Silo) -> Object:
-    """A silo that has enrolled and was accepted, as the hub has it."""
-    key = silo.key.verify_key
-    enrolment = {"publicKey": key.to_text(), "fingerprint": key.fingerprint, "tokenDigest": "0" * 64}
-    return {
-        "apiVersion": "fedsilo.io/v1alpha1",
-        "kind": "Silo",
-        "metadata": {"namespace": "silos", "name": silo.name},
-        "spec": {"remote": {"publicKey": key.to_text()}},
-        "status": {"enrolment": enrolment | {"time": "2026-01-02T03:04:05Z", "version": "0.1.0"}},
-    }
-
-
 def agent(silo: Silo, served: Aggregator, *, suspend: bool = False) -> Object:
-    """The part that it has in the job."""
-    trust = {"url": served.url, "caCertificate": served.ca, "publicKey": silo.key.verify_key.to_text()}
-    return {
-        "apiVersion": "fedsilo.io/v1alpha1",
-        "kind": "SiloAgent",
-        "metadata": {"namespace": "silos", "name": f"{JOB}-{silo.name}", "labels": {JOB_UID: JOB}},
-        "spec": {
-            "job": {"namespace": "federation", "name": JOB, "uid": JOB},
-            "silo": {"namespace": "silos", "name": silo.name},
-            "trust": trust,
-            "suspend": suspend,
-        },
-    }
+    """The part that a silo has in the job."""
+    return silo_agent(silo.reference, silo.key, JOB, served.url, served.ca, suspend=suspend)
 
 
 async def throughput(pairs: int) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class GatewayService:
             self.refuse,
             self._forwarding.connections,
             access_log=None,
+            auto_decompress=False,
             read_bufsize=CHUNK_BYTES,
             shutdown_timeout=SHUTDOWN_SECONDS,
             handler_cancellation=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attacks.live_aggregator import LiveAggregator
+from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
 from attacks.programs import README, Program, all_programs, readme
 from attacks.run import attempt
@@ -31,6 +32,14 @@ ON_AGGREGATOR = (
     "smuggled-requests",
     "tasks-of-others",
     "unparsable-requests",
+)
+ON_GATEWAY = (
+    "garbled-requests",
+    "guessed-invitations",
+    "huge-statements",
+    "packed-bodies",
+    "silent-connections",
+    "wrong-proofs",
 )
 ON_GUARD = (
     "compressed-answers",
@@ -58,6 +67,13 @@ def aggregator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAggrega
 
 
 @pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    target = LiveGateway(tmp_path_factory.mktemp("attacks") / "gateway")
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
 def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGuard]:
     target = LiveGuard(tmp_path_factory.mktemp("attacks") / "guard")
     yield target
@@ -69,6 +85,13 @@ def test_aggregator_refuses(name: str, aggregator: LiveAggregator) -> None:
     assert attempt(PROGRAMS[name], aggregator) == ""
     assert aggregator.defects() == ""
     aggregator.play_round()
+
+
+@pytest.mark.parametrize("name", ON_GATEWAY)
+def test_gateway_refuses(name: str, gateway: LiveGateway) -> None:
+    assert attempt(PROGRAMS[name], gateway) == ""
+    assert gateway.defects() == ""
+    gateway.transfer_honestly()
 
 
 @pytest.mark.parametrize("name", ON_GUARD)

@@ -26,6 +26,7 @@ from fedsilo_operator.certificate import served_tls
 from fedsilo_operator.gateway.hub import HubIdentity
 from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.running import Gateway
+from fedsilo_operator.objects import JOB_UID
 from tests.operator_fakes.cluster import FakeCluster
 from tests.paths import ROOT
 
@@ -72,8 +73,10 @@ class GatewayProcess:
     def stop(self) -> None:
         """End it."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -93,6 +96,37 @@ def gateway(
         yield running
     finally:
         running.stop()
+
+
+def accepted_silo(silo: str, key: SigningKey) -> Object:
+    """A silo, `namespace/name`, that has enrolled and was accepted, as the hub has it."""
+    public = key.verify_key
+    enrolment = {"publicKey": public.to_text(), "fingerprint": public.fingerprint, "tokenDigest": "0" * 64}
+    namespace, _, name = silo.partition("/")
+    return {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "Silo",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"remote": {"publicKey": public.to_text()}},
+        "status": {"enrolment": enrolment | {"time": "2026-01-02T03:04:05Z", "version": "0.1.0"}},
+    }
+
+
+def silo_agent(silo: str, key: SigningKey, job: str, url: str, ca: str, *, suspend: bool = False) -> Object:
+    """The part of a silo in a job, whose aggregator is at this address."""
+    namespace, _, name = silo.partition("/")
+    return {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "SiloAgent",
+        "metadata": {"namespace": namespace, "name": f"{job}-{name}", "labels": {JOB_UID: job}},
+        "spec": {
+            "job": {"namespace": "federation", "name": job, "uid": job},
+            "silo": {"namespace": namespace, "name": name},
+            "trust": {"url": url, "caCertificate": ca, "publicKey": key.verify_key.to_text()},
+            "route": {"url": url, "caCertificate": ca},
+            "suspend": suspend,
+        },
+    }
 
 
 def _write_certificate(folder: Path, authority: Authority) -> None:

@@ -1,0 +1,28 @@
+"""200 connections that send the head of a request byte by byte and never finish it.
+
+By: a stranger without a key.
+
+Must: all are closed ten seconds after they began, however often they send a byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from attacks.live_gateway import LiveGateway
+from fedsilo.listener import UNPROVEN_SECONDS
+
+ONCE = True
+NUMBER = 200
+
+
+def attack(target: LiveGateway) -> None:
+    with target.connections(NUMBER, b"GET / HTTP/1.1\r\nHost: gatew") as opened:
+        end = time.monotonic() + UNPROVEN_SECONDS + 2
+        while time.monotonic() < end:
+            for connection in opened:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"w")
+            time.sleep(0.2)
+        target.expect_closed(opened, NUMBER, seconds=2)

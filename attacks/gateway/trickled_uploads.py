@@ -1,0 +1,30 @@
+"""60 uploads of 10^9 bytes that send a byte at a time.
+
+By: a silo with its own key.
+
+Must: no more than as many as a silo may have requests are under way, and nothing of them is collected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from attacks.live_gateway import LiveGateway
+from fedsilo_operator.gateway.limits import Limits
+
+ONCE = True
+NUMBER = 60
+
+
+def attack(target: LiveGateway) -> None:
+    time.sleep(6)  # so that it has its requests, whatever came before
+    head = target.head("PATCH", target.update, {"Content-Length": str(10**9)})
+    with target.connections(NUMBER, head) as opened:
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            for connection in opened:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"x")
+            time.sleep(0.1)
+        target.expect_closed(opened, NUMBER - Limits().open_requests, seconds=1)

@@ -1,0 +1,255 @@
+"""The gateway that is attacked: a real process, two silos, of which one attacks, and an aggregator that answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attacks.cost import Meter
+from attacks.honest_silo import Asked, HonestSilo
+from attacks.programs import NotRefused
+from fedsilo.wire import SigningKey, issue_server, make_authority, sign_request
+from tests.integration.gateway.process import GatewayProcess, accepted_silo, silo_agent
+from tests.integration.service.client import Answer, answer_on
+
+JOB = "attacked"
+ATTACKER, HONEST = "silo-north/north", "silo-south/south"
+BODY_BYTES = 2 << 20
+OPENERS = 4
+"""Threads that open connections."""
+
+PAUSE_SECONDS = 0.1
+"""Between two polls of the honest silo, which keeps to its rate of requests."""
+
+
+class Aggregator:
+    """Answers a GET with a body of 2 MiB, takes what a PATCH brings, and knows nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        authority = make_authority()
+        certificate, key = issue_server(authority, ["127.0.0.1"])
+        (folder / "server.crt").write_bytes(certificate)
+        (folder / "server.key").write_bytes(key)
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(folder / "server.crt", folder / "server.key")
+        self.ca = authority.cert_pem.decode()
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.url = f"https://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=[accepted], daemon=True).start()
+
+    def _serve(self, accepted: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            self._tls.wrap_socket(accepted, server_side=True) as connection,
+            connection.makefile("rb") as stream,
+        ):
+            while request := stream.readline().split():
+                headers = http.client.parse_headers(stream)
+                left = int(headers.get("Content-Length", 0))
+                while left and (part := stream.read(min(left, 1 << 16))):
+                    left -= len(part)
+                head, body = "204 No Content\r\n", b""
+                if request[0] == b"GET":
+                    head, body = f"200 OK\r\nContent-Length: {BODY_BYTES}\r\n", bytes(BODY_BYTES)
+                connection.sendall(f"HTTP/1.1 {head}\r\n".encode() + body)
+
+
+class LiveGateway:
+    """What a program attacks.
+
+    :ivar answers: what was answered, with how often.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.aggregator = Aggregator(folder / "aggregator")
+        self.keys = {silo: SigningKey.generate() for silo in (ATTACKER, HONEST)}
+        objects = [accepted_silo(silo, key) for silo, key in self.keys.items()]
+        for silo, key in self.keys.items():
+            objects.append(silo_agent(silo, key, JOB, self.aggregator.url, self.aggregator.ca))
+        self.process = GatewayProcess(folder / "gateway", objects, {})
+        self._tls = ssl.create_default_context(cadata=self.process.ca)
+        self.answers: Counter[str] = Counter()
+        path = f"{self.own(HONEST)}/agents?after=&wait=0"
+        asked = Asked(
+            self.process.port,
+            self.process.ca,
+            self.process.hub,
+            HONEST,
+            self.keys[HONEST],
+            path,
+            PAUSE_SECONDS,
+        )
+        self._honest = HonestSilo(asked, folder)
+        self.honest_polls(time.monotonic())
+
+    def close(self) -> None:
+        """End all processes."""
+        self._honest.stop()
+        self.process.stop()
+        self.aggregator.close()
+
+    # --- What the attacker knows.
+
+    def own(self, silo: str = ATTACKER) -> str:
+        """Path of what a silo asks the hub."""
+        return f"/v1/silos/{silo}"
+
+    @property
+    def blob(self) -> str:
+        """Path of a body that the aggregator has."""
+        return f"/v1/jobs/{JOB}/blobs/{'ab' * 32}"
+
+    @property
+    def update(self) -> str:
+        """Path to which a silo uploads."""
+        return f"/v1/jobs/{JOB}/updates/t"
+
+    def proof(self, method: str, path: str, body: bytes | None = None, **given: Any) -> str:
+        """A proof of the attacker, unless other things are given."""
+        asked = {"job": JOB if path.startswith("/v1/jobs/") else self.process.hub, "sender": ATTACKER}
+        key = given.pop("key", self.keys[ATTACKER])
+        return sign_request(
+            key, method=method, path=path, body=body, **(asked | {"now": time.time()} | given)
+        )
+
+    def head(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, proof: str | None = None
+    ) -> bytes:
+        """The head of a request with the attacker's proof, unless it brings another; "" sends none."""
+        fields = {"Host": "gateway", "Authorization": self.proof(method, path) if proof is None else proof}
+        lines = [f"{name}: {value}" for name, value in (fields | dict(headers or {})).items() if value]
+        return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
+
+    # --- Attacking.
+
+    def connect(self) -> ssl.SSLSocket:
+        """A connection of which nothing but TLS was used."""
+        made = socket.create_connection(("127.0.0.1", self.process.port), timeout=30)
+        return self._tls.wrap_socket(made, server_hostname="127.0.0.1")
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **given: Any) -> Answer:
+        """One request of the attacker over a connection of its own."""
+        headers = dict(given.pop("headers", {}))
+        proof = given.pop("proof", None)
+        proof = self.proof(method, path, body, **given) if proof is None else proof
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        with self.connect() as connection:
+            connection.sendall(self.head(method, path, headers, proof) + (body or b""))
+            return answer_on(connection)
+
+    def put(self, path: str, content: Any) -> Answer:
+        """A document of the attacker."""
+        return self.ask("PUT", path, content if isinstance(content, bytes) else json.dumps(content).encode())
+
+    @contextmanager
+    def connections(self, number: int, begin: bytes = b"") -> Iterator[list[ssl.SSLSocket]]:
+        """So many connections at once, over each of which these bytes were sent. Some may be closed already."""
+
+        def opened(_: int) -> ssl.SSLSocket | None:
+            with contextlib.suppress(OSError):
+                connection = self.connect()
+                connection.sendall(begin)
+                return connection
+            return None
+
+        with ThreadPoolExecutor(OPENERS) as pool:
+            found = [connection for connection in pool.map(opened, range(number)) if connection is not None]
+        self.note("closed", number - len(found))
+        try:
+            yield found
+        finally:
+            for connection in found:
+                connection.close()
+
+    # --- What must happen.
+
+    def expect(self, code: str, answer: Answer) -> None:
+        """The answer refuses with this code.
+
+        :raises NotRefused: when it does not.
+        """
+        if answer.code != code:
+            raise NotRefused(
+                f"answered {answer.status} {answer.code} {answer.body[:200]!r} instead of {code}"
+            )
+        self.note(f"{answer.status} {code}")
+
+    def expect_closed(self, connections: Iterable[ssl.SSLSocket], at_least: int, seconds: float) -> None:
+        """So many of the connections, or of those that could not be opened, are closed within this time.
+
+        :raises NotRefused: when fewer are.
+        """
+        end = time.monotonic() + seconds
+        self.note("closed", sum(_is_closed(one, end) for one in connections))
+        if self.answers["closed"] < at_least:
+            raise NotRefused(f"{self.answers['closed']} connections were closed, not {at_least}")
+
+    def note(self, what: str, times: int = 1) -> None:
+        """Count an answer."""
+        if times:
+            self.answers[what] += times
+
+    # --- What it costs.
+
+    def transfer_honestly(self) -> None:
+        """A download and an upload of the attacker while it is honest."""
+        download = self.ask("GET", self.blob)
+        if len(download.body) != BODY_BYTES:
+            raise NotRefused(f"an honest download is answered {download.status}: {download.body[:200]!r}")
+        headers = {"Content-Length": str(BODY_BYTES)}
+        with self.connect() as connection:
+            connection.sendall(self.head("PATCH", self.update, headers) + bytes(BODY_BYTES))
+            if answer_on(connection).status != 204:
+                raise NotRefused("an honest upload is refused")
+        time.sleep(PAUSE_SECONDS)
+
+    def meter(self) -> Meter:
+        """Measures the gateway from now on."""
+        return Meter(self.process.process.pid)
+
+    def honest_polls(self, began: float) -> list[float]:
+        """Seconds that each poll of the honest silo took that was under way between this time and now."""
+        return [poll.seconds for poll in self._honest.polls(began)]
+
+    def defects(self) -> str:
+        """What the gateway's log says of defects; "" if it is as it must be."""
+        if self.process.process.poll() is not None:
+            return "the gateway has ended"
+        return "a traceback in the gateway's log" if "Traceback" in self.process.log.read_text() else ""
+
+
+def _is_closed(connection: ssl.SSLSocket, end: float) -> bool:
+    while True:
+        connection.settimeout(max(0.001, end - time.monotonic()))
+        try:
+            if not connection.recv(1 << 16):
+                return True
+        except (TimeoutError, ssl.SSLWantReadError):
+            if time.monotonic() >= end:
+                return False
+        except OSError:
+            return True
