@@ -22,6 +22,7 @@ from hack.cluster.binaries import programs
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG, STATE
 from tests.cluster.federation import ClusterFederation
+from tests.cluster.institutions.consortium import Houses
 from tests.cluster.namespace import Namespace, fresh_namespace
 from tests.terminal import Terminal
 
@@ -38,6 +39,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "names and ports that the pages name": ("test_quickstart", "test_kubectl", "test_dashboard"),
     "the node's GPUs": ("test_bad_jobs", "test_gpus"),
     "the host outside of the cluster": ("test_isolation", "test_network_policies"),
+    "institutions outside of the cluster": ("test_one_job", "test_premises", "test_continuity"),
     "an API server with the schema": tuple(path.stem for path in (HERE / "schema").glob("test_*.py")),
 }
 """What files need for themselves, or share: they run one after the other."""
@@ -85,7 +87,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call":
         for name, value in getattr(item, "funcargs", {}).items():
-            if report.failed and isinstance(value, Namespace | ClusterFederation):
+            if report.failed and isinstance(value, Namespace | ClusterFederation | Houses):
                 report.sections.append((f"story of {name}", value.story()))
     return report
 

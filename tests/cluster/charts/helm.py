@@ -17,6 +17,8 @@ from fedsilo.api.silo import HubAddress
 from fedsilo.wire import SigningKey, make_authority
 from hack.cluster.binaries import programs
 from hack.examples import documents
+from hack.images import reference
+from hack.operator import ROLES
 from tests.paths import ROOT
 
 CHARTS = ROOT / "charts"
@@ -71,8 +73,18 @@ def render(
     chart: Path, values: Values, release: str = "north", namespace: str = "fedsilo-system"
 ) -> list[Object]:
     """The objects of a release, those of `helm test` included."""
-    text = Helm().run("template", release, str(chart), "-n", namespace, values=values)
+    return objects(Helm().run("template", release, str(chart), "-n", namespace, values=values))
+
+
+def objects(text: str) -> list[Object]:
+    """The objects of what helm has rendered."""
     return [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
+
+
+def images() -> Values:
+    """The images of this tree, as the charts name images."""
+    names = {role: reference(role).rsplit(":", 1) for role in ("operator", *ROLES)}
+    return {"images": {role: {"repository": name, "tag": tag} for role, (name, tag) in names.items()}}
 
 
 def is_hook(item: Object) -> bool:

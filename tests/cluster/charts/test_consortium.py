@@ -17,9 +17,8 @@ from fedsilo.hub.client import HubClient, hub_client
 from fedsilo.wire import SigningKey
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
-from hack.images import reference
-from hack.operator import NAMESPACE, ROLES, install, uninstall
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values
+from hack.operator import NAMESPACE, install, uninstall
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, images
 from tests.cluster.federation import ClusterFederation, federation, run_here, signal
 from tests.cluster.institutions.gateway import GatewayAddress
 from tests.cluster.namespace import Namespace, fresh_namespace, until
@@ -39,12 +38,6 @@ SPEC: dict[str, Any] = {
 KEY = "fedsilo-signing-key"
 HELM = Helm(KUBECONFIG)
 GATEWAY = GatewayAddress("127.0.0.1", 18443)
-
-
-def images() -> Values:
-    """The images of this tree, as the chart names images."""
-    names = {role: reference(role).rsplit(":", 1) for role in ("operator", *ROLES)}
-    return {"images": {role: {"repository": name, "tag": tag} for role, (name, tag) in names.items()}}
 
 
 @pytest.fixture(scope="module")

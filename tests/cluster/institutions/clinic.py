@@ -12,6 +12,7 @@ from hack.cluster.runtime import ctr
 from tests.cluster.charts.helm import Helm
 
 NAME = "clinic"
+DEFINITIONS = ("silos.fedsilo.io", "siloagents.fedsilo.io")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Clinic:
         return ctr(
             "images", "ls", "-q", socket=RUN.with_name(qualified(RUN.name, NAME)) / "containerd.sock"
         ).split()
+
+    def clear(self) -> None:
+        """Take the definitions away, with all that is of them: they belong to the release that brought them."""
+        self.kubectl.run("delete", "crd", *DEFINITIONS, "--ignore-not-found", "--wait")
 
 
 def clinic() -> Clinic:

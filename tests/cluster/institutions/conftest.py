@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from hack.cluster import institutions
 from hack.cluster.kubectl import Kubectl
+from hack.cluster.premises import HUB_NAME
+from tests.cluster.federation import federation
+from tests.cluster.institutions import edges
 from tests.cluster.institutions.clinic import NAME, Clinic
-from tests.cluster.institutions.clinic import clinic as place
+from tests.cluster.institutions.clinic import clinic as running_clinic
+from tests.cluster.institutions.consortium import SPEC, Houses
+from tests.cluster.institutions.gateway import GatewayAddress
+from tests.cluster.institutions.hub import hub_with_gateway
+from tests.cluster.institutions.lab import laboratory
+from tests.cluster.namespace import Namespace
 
 
 @pytest.fixture(scope="session")
 def clinic(kubectl: Kubectl) -> Clinic:
     """The institution's cluster with this tree's images, started unless it is up; `make cluster-down` takes it down."""
     assert institutions.run(NAME, "up") == 0
-    return place()
+    return running_clinic()
+
+
+@pytest.fixture(scope="module")
+def houses(
+    kubectl: Kubectl, operator: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Houses]:
+    """The hub with its gateway, a silo in it, and two institutions that have joined and serve."""
+    folder = tmp_path_factory.mktemp("houses")
+    (folder / "lab").mkdir()
+    address = GatewayAddress(HUB_NAME, edges.PORT)
+    with (
+        hub_with_gateway(kubectl, address) as hub,
+        laboratory(folder / "lab") as lab,
+        federation(kubectl, "fedavg.yaml", **SPEC) as objects,
+    ):
+        clinic.clear()
+        made = Houses(hub, clinic, lab, objects, folder)
+        try:
+            with hub.behind(edges.balancer, folder, tls=True):
+                made.prepare()
+            with lab.serving():
+                yield made
+        except BaseException:
+            print(made.story())
+            raise
+        finally:
+            clinic.kubectl.run("delete", "namespace", made.east.name, "--ignore-not-found", "--wait")
+            clinic.clear()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from hack.cluster.certificates import Pair
@@ -29,6 +29,7 @@ http {{
   scgi_temp_path {folder}/scgi;
   server {{
     listen {port} ssl;
+    ssl_protocols TLSv1.2 TLSv1.3;
     ssl_certificate {folder}/edge.pem;
     ssl_certificate_key {folder}/edge.pem;
     client_max_body_size 0;
@@ -62,14 +63,29 @@ backend gateway
 """
 
 
+Edge = Callable[[Path, str, Pair], AbstractContextManager[None]]
+"""What serves on `PORT` of the hub's side, with a folder for its files, before a gateway at `host:port`."""
+
+
+@contextmanager
+def balancer(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
+    """Connections are passed on as they are: TLS, and so the certificate, is the gateway's own matter."""
+    with _haproxy(folder, gateway, mode="tcp", tls=""):
+        yield
+
+
+@contextmanager
+def haproxy(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
+    """TLS ends here; the gateway speaks HTTP."""
+    with _haproxy(folder, gateway, mode="http", tls=f" ssl crt {_written(folder, certificate)}"):
+        yield
+
+
 @contextmanager
 def nginx(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
-    """TLS ends here; the gateway speaks HTTP.
-
-    :param gateway: its address, `host:port`.
-    """
+    """TLS ends here; the gateway speaks HTTP."""
     ensure("nginx")
-    _write(folder, certificate)
+    _written(folder, certificate)
     config = folder / "nginx.conf"
     config.write_text(_NGINX.format(folder=folder, port=PORT, gateway=gateway))
     with _serving(["nginx", "-p", str(folder), "-c", str(config)], folder):
@@ -77,26 +93,18 @@ def nginx(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
 
 
 @contextmanager
-def haproxy(folder: Path, gateway: str, certificate: Pair | None = None) -> Iterator[None]:
-    """TLS ends here, and the gateway speaks HTTP.
-
-    :param gateway: its address, `host:port`.
-    :param certificate: when None, connections are passed on as they are, and TLS ends in the gateway.
-    """
+def _haproxy(folder: Path, gateway: str, *, mode: str, tls: str) -> Iterator[None]:
     ensure("haproxy")
-    tls = ""
-    if certificate is not None:
-        _write(folder, certificate)
-        tls = f" ssl crt {folder}/edge.pem"
     config = folder / "haproxy.cfg"
-    mode = "http" if certificate else "tcp"
     config.write_text(_HAPROXY.format(mode=mode, port=PORT, tls=tls, gateway=gateway))
     with _serving(["haproxy", "-db", "-f", str(config)], folder):
         yield
 
 
-def _write(folder: Path, certificate: Pair) -> None:
-    (folder / "edge.pem").write_bytes(certificate.cert + certificate.key)
+def _written(folder: Path, certificate: Pair) -> Path:
+    file = folder / "edge.pem"
+    file.write_bytes(certificate.cert + certificate.key)
+    return file
 
 
 @contextmanager
