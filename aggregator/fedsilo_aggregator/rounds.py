@@ -9,12 +9,13 @@ import os
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fedsilo.durable import is_disk_full
 from fedsilo.engine.record import log_line
+from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
 from fedsilo.full_disk import FULL_DISK_SECONDS
@@ -113,8 +114,8 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
     """Run rounds to the end, then let every silo fetch its last task."""
     engine, message, began = service.engine, "", time.monotonic()
     completed = len(engine.history())
-    # What an earlier process heard of the open round counts as heard: if that was the last, its silos are still there.
-    for silo in engine.current.accepted if engine.current is not None else ():
+    # What an earlier process heard counts as heard: silos that have answered in the last round wait for its end.
+    for silo in _answered_before(engine):
         service.last_seen.setdefault(silo, began)
     while not engine.ended:
         if engine.current is not None:
@@ -142,6 +143,13 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
     service.announce_change()
     sink.publish(status.status(message))
     await _drain(service)
+
+
+def _answered_before(engine: RoundEngine) -> Iterable[str]:
+    """Silos that may wait for the end of the job: any, if the job ended before this process began."""
+    if engine.current is not None:
+        return engine.current.accepted
+    return engine.identity.silos if engine.ended else ()
 
 
 async def _advance(service: AggregatorService, served: float) -> None:

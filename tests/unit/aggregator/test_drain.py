@@ -26,6 +26,7 @@ class Service:
         self.engine = SimpleNamespace(
             current=current,
             ended=False,
+            identity=SimpleNamespace(silos={NORTH: None, SOUTH: None}),
             failure=None,
             awaits_answers=False,
             history=list,
@@ -58,6 +59,20 @@ async def test_silos_that_answered_before_the_restart_are_told_the_end(
         await asyncio.sleep(0)
     service.finished = {NORTH}
     for _ in range(20):
+        await asyncio.sleep(0)
+    assert not work.done()
+    service.finished = {NORTH, SOUTH}
+    await asyncio.wait_for(work, 10)
+
+
+async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
+    service: Any = Service([])
+    service.engine.ended, service.engine.current = True, None
+    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
+    while service.ticks < 20 and not work.done():
         await asyncio.sleep(0)
     assert not work.done()
     service.finished = {NORTH, SOUTH}
