@@ -12,6 +12,7 @@ from tests.recovery.laboratory import Laboratory
 
 WORDS = {
     "gateway": "the gateway",
+    "hub": "gateway and aggregator at once",
     "serve": "`fedsilo silo serve`",
     "connector": "connector and silo controller of an institution's own cluster",
 }

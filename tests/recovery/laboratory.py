@@ -25,15 +25,16 @@ from tests.recovery.trial import Ended, Place, Trial
 SERVED = "north"
 """The silo that follows the hub, in runs in which that is killed by which it does."""
 
+HUB = ("gateway", "aggregator")
+"""The processes of the hub that are gone in an outage."""
+
 VICTIMS: Mapping[str, Sequence[str]] = {
     "gateway": ["gateway"],
+    "hub": HUB,
     "serve": [f"{SERVED}-serve"],
     "connector": [f"{SERVED}-connector"],
 }
 """What is killed -> its processes, which die together."""
-
-HUB = ("gateway", "aggregator")
-"""The processes of the hub that are gone in an outage."""
 
 PLACES: Mapping[str, Callable[[Path, Workdir, str], Place]] = {"serve": Machine, "connector": OwnCluster}
 """What is killed -> where one of the silos runs then."""
