@@ -4,7 +4,7 @@ silo.yaml                  the institution    datasets and policy
 approvals.yaml             its people         decisions about jobs; `fedsilo silo approve` and `refuse` write it
 private/key.pem            the signing key, mode 0600; it never leaves this directory
 private/retired/           earlier keys, for the jobs that began with them
-private/hub.json           which silo this is, of which hub, and how the hub is found and recognised
+private/hub.json           which silo this is, with which key, and how its hub is found and recognised
 private/proxy              address of the proxy with its login, as serve found it; for guards alone
 private/heard.json         how far the hub's word was heard, and what the silo offers, signed
 private/left.json          that the silo has left the consortium, signed
@@ -45,7 +45,7 @@ LOCK_SECONDS = 1.0
 
 RESTORE = "restore the directory from a backup, or join again in an empty one with a new invitation"
 
-_HUB_FIELDS = {"silo": str, "hub": dict, "tokenDigest": str}
+_HUB_FIELDS = {"silo": str, "hub": dict, "tokenDigest": str, "publicKey": str}
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,13 @@ class SiloIdentity:
     :param silo: `namespace/name`, the same at the hub and in the institution.
     :param hub: how the hub is found and recognised.
     :param token_digest: SHA-256 of the token of the invitation by which it joined.
+    :param public_key: that the hub has registered for it.
     """
 
     silo: str
     hub: HubAddress
     token_digest: str
+    public_key: str
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class SiloDirectory:
             raise FileDamaged(
                 f"{self.private / 'hub.json'}: hub is not as this version knows it; {RESTORE}"
             ) from None
-        return SiloIdentity(found["silo"], hub, found["tokenDigest"])
+        return SiloIdentity(found["silo"], hub, found["tokenDigest"], found["publicKey"])
 
     def require_membership(self) -> SiloIdentity:
         """Which silo this is.
@@ -221,7 +223,12 @@ class SiloDirectory:
     def write_membership(self, membership: SiloIdentity) -> None:
         """Record which silo this is."""
         hub: dict[str, Any] = membership.hub.model_dump(mode="json", by_alias=True, exclude_none=True)
-        document = {"silo": membership.silo, "hub": hub, "tokenDigest": membership.token_digest}
+        document = {
+            "silo": membership.silo,
+            "hub": hub,
+            "tokenDigest": membership.token_digest,
+            "publicKey": membership.public_key,
+        }
         write_with_digest(self.private / "hub.json", document)
 
     def write_proxy(self, environment: Mapping[str, str]) -> None:
@@ -236,7 +243,7 @@ class SiloDirectory:
     def signing_key(self) -> SigningKey:
         """The silo's key.
 
-        :raises FileDamaged: when it is missing, or others than its owner may read it.
+        :raises FileDamaged: when it is missing, others than its owner may read it, or it is not the registered one.
         :raises Problem: `malformed` when the file holds anything else.
         """
         if self.key_file.exists() and (mode := self.key_file.stat().st_mode & 0o777) & 0o077:
@@ -244,4 +251,22 @@ class SiloDirectory:
                 f"{self.key_file}: others may read it (mode {mode:03o}); run chmod 600 {self.key_file}, and find out "
                 "who could have"
             )
-        return SigningKey.load(self.key_file)
+        key = SigningKey.load(self.key_file)
+        self._require_registered(key.verify_key)
+        return key
+
+    def _require_registered(self, key: VerifyKey) -> None:
+        """Return if a key is the one that was registered, as far as is known: any 32 bytes are a key.
+
+        :raises FileDamaged: when it is another.
+        """
+        member = self.membership()
+        if member is None or member.public_key == key.to_text():
+            return
+        registered = VerifyKey.from_text(member.public_key)
+        # Of a rotation that was cut off, the new key may be in its place before it is on record.
+        if not self.retired_key_file(registered).exists():
+            raise FileDamaged(
+                f"{self.key_file}: has the fingerprint {key.fingerprint}, and silo {member.silo} has registered the "
+                f"key with {registered.fingerprint}; {RESTORE}"
+            )

@@ -70,7 +70,8 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
             # With a new invitation what the hub said before counts no more, nor that the silo had left.
             write_with_digest(directory.heard, {"version": 0})
             unlink(directory.left, missing_ok=True)
-        directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest))
+        public_key = key.verify_key.to_text()
+        directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest, public_key))
         return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
 
 

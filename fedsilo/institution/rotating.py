@@ -6,7 +6,9 @@ put aside only once the hub has it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from fedsilo.durable import link, make_own_directory, rename, sync_directory, unlink
 from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
@@ -29,8 +31,7 @@ async def rotate_key(directory: SiloDirectory, member: SiloIdentity) -> str:
     found = read_with_digest(announced, RESTORE, {"rotation": dict})
     if found is None or not directory.next_key_file.exists():
         if found is not None:  # the new key is in its place already
-            unlink(announced)
-            return key.verify_key.fingerprint
+            return _record(directory, member, announced)
         found = {"rotation": sign_rotation(member.silo, key, _next_key(directory), datetime.now(UTC))}
         write_with_digest(announced, found)
     async with hub_client(member.hub, member.silo, key) as hub:
@@ -42,8 +43,15 @@ async def rotate_key(directory: SiloDirectory, member: SiloIdentity) -> str:
         sync_directory(retired.parent)
     rename(directory.next_key_file, directory.key_file)
     sync_directory(directory.private)
+    return _record(directory, member, announced)
+
+
+def _record(directory: SiloDirectory, member: SiloIdentity, announced: Path) -> str:
+    """Record that the key in its place is the registered one; its fingerprint."""
+    key = directory.signing_key().verify_key
+    directory.write_membership(replace(member, public_key=key.to_text()))
     unlink(announced)
-    return directory.signing_key().verify_key.fingerprint
+    return key.fingerprint
 
 
 def _next_key(directory: SiloDirectory) -> SigningKey:

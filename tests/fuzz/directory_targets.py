@@ -231,10 +231,7 @@ def _make_institution(root: Path) -> None:
 
 
 def _reopen_institution(root: Path) -> object:
-    """Whose silo it is, how far it has heard its hub, and what it has said.
-
-    Any 32 bytes are a key: the hub refuses one that it does not know.
-    """
+    """Whose silo it is, how far it has heard its hub, and what it has said."""
     place = SiloDirectory(root)
     if place.key_file.is_file() and not place.key_file.is_symlink():
         place.key_file.chmod(0o600)

@@ -12,6 +12,7 @@ from fedsilo.api.silo import HubAddress
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.json_files import read_json, write_with_digest
 from fedsilo.local.workdir import Workdir
+from fedsilo.wire import SigningKey
 from tests.recovery.supervisor import Part, Supervisor
 
 SERVE = "fedsilo.cli.main"
@@ -35,7 +36,8 @@ class Machine:
         self.directory.silo_file.write_text(yaml.safe_dump(silo))
         name = f"{silo['metadata']['namespace']}/{self.silo}"
         write_with_digest(self.directory.heard, {"version": 0})
-        self.directory.write_membership(SiloIdentity(name, hub, "0" * 64))
+        public_key = SigningKey.load(self.directory.key_file).verify_key.to_text()
+        self.directory.write_membership(SiloIdentity(name, hub, "0" * 64, public_key))
         arguments = ["silo", "serve", "--dir", str(self.directory.root)]
         return Part(f"{self.silo}-serve", SERVE, arguments, endless=True)
 

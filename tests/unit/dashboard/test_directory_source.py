@@ -30,8 +30,9 @@ def directory(tmp_path: Path) -> SiloDirectory:
     found.root.mkdir()
     found.prepare()
     KEY.save(found.key_file)
-    hub = HubAddress(url="https://hub.example", key=KEY.verify_key.to_text())
-    found.write_membership(SiloIdentity("silo-north/north", hub, "ab" * 32))
+    public_key = KEY.verify_key.to_text()
+    hub = HubAddress(url="https://hub.example", key=public_key)
+    found.write_membership(SiloIdentity("silo-north/north", hub, "ab" * 32, public_key))
     write_template(found, "silo-north/north")
     return found
 

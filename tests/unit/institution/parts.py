@@ -30,7 +30,7 @@ def directory(root: Path, policy: Mapping[str, Any] | None = None) -> SiloDirect
     made.prepare()
     KEY.save(made.key_file)
     hub = HubAddress(url="https://hub.example", key=HUB_KEY.verify_key.to_text())
-    made.write_membership(SiloIdentity(SILO, hub, "0" * 64))
+    made.write_membership(SiloIdentity(SILO, hub, "0" * 64, KEY.verify_key.to_text()))
     write_with_digest(made.heard, {"version": 7})
     write_silo(made, policy)
     return made

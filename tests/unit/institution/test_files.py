@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -115,6 +116,28 @@ def test_a_key_that_others_may_read_is_not_used(tmp_path: Path) -> None:
     place.key_file.chmod(0o640)
     with pytest.raises(FileDamaged, match="chmod 600"):
         place.signing_key()
+
+
+def test_another_key_than_the_registered_one_is_not_used(tmp_path: Path, hub: FakeHub) -> None:
+    place = directory(tmp_path)
+    for _ in range(2):
+        whole, registered = place.key_file.read_bytes(), place.signing_key().verify_key.fingerprint
+        place.key_file.write_bytes(with_a_flipped_bit(whole))
+        with pytest.raises(
+            FileDamaged, match=f"key.pem: .* has registered the key with {registered}; restore"
+        ):
+            place.signing_key()
+        place.key_file.write_bytes(whole)
+        asyncio.run(rotate_key(place, place.require_membership()))
+        assert place.signing_key().verify_key.fingerprint != registered
+
+
+def with_a_flipped_bit(pem: bytes) -> bytes:
+    """A key in PEM whose last bit is another, which is a key, too."""
+    begin, *lines, end = pem.splitlines()
+    content = bytearray(base64.b64decode(b"".join(lines)))
+    content[-1] ^= 1
+    return b"\n".join([begin, base64.b64encode(content), end, b""])
 
 
 def test_a_changed_letter_of_what_the_silo_remembers_is_found(tmp_path: Path) -> None:
