@@ -20,7 +20,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import ManifestInvalid
 from fedsilo.institution.approvals import read_approvals, write_approval
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.institution.part import read_record
+from fedsilo.institution.part import job_of, read_record
 
 Verdict = Literal["Approved", "Refused"]
 
@@ -48,7 +48,7 @@ def choose(directory: SiloDirectory, job: str) -> Object:
     """
     known = [record for record in records(directory) if "gone" not in record]
     for record in known:
-        if job in (record["metadata"]["name"], record["spec"]["job"]["uid"]):
+        if job in (record["metadata"]["name"], job_of(record)["uid"]):
             return record
     names = [record["metadata"]["name"] for record in known]
     remedy = closest(job, names) if names else "the hub asks for none now; see fedsilo silo status"

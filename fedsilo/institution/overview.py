@@ -7,6 +7,7 @@ from typing import Any
 from fedsilo.api.observed import Object, status_of
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.part import job_of
 from fedsilo.json_files import read_json
 from fedsilo.locking import DirectoryLock
 
@@ -40,7 +41,7 @@ def _is_served(directory: SiloDirectory) -> bool:
 
 
 def _job(record: Object) -> dict[str, Any]:
-    job, status = record["spec"]["job"], status_of(record)
+    job, status = job_of(record), status_of(record)
     return {
         "name": record["metadata"]["name"],
         "uid": record["metadata"]["uid"],

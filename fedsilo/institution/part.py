@@ -166,11 +166,11 @@ class Part:
         """
         if volume.root.exists():
             return
-        job = self.record["spec"]["job"]["uid"]
+        job = job_of(self.record)["uid"]
         for path in sorted(self._directory.agents.iterdir()):
             other = None if path.name == self.uid else read_record(self._directory, path.name)
             left = self._directory.volume(path.name).root
-            if other is not None and _job_of(other) == job and left.is_dir():
+            if other is not None and job_of(other)["uid"] == job and left.is_dir():
                 log.info("SiloAgent %s: goes on with what was left of the same job", self.name)
                 rename(left, volume.root)
                 sync_directory(volume.root.parent)
@@ -209,6 +209,8 @@ class Part:
             self.record = record
 
 
-def _job_of(record: Object) -> object:
+def job_of(record: Object) -> dict[str, str]:
+    """Namespace, name and uid of a part's job; each empty where the hub, whose word is kept as it came, says none."""
     job = record["spec"].get("job")
-    return job.get("uid") if isinstance(job, dict) else None
+    said = job if isinstance(job, dict) else {}
+    return {name: str(said.get(name, "")) for name in ("namespace", "name", "uid")}

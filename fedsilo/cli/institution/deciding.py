@@ -39,13 +39,13 @@ def run_decision(args: argparse.Namespace, verdict: Verdict) -> int:
         print(_table(waiting(directory)))
         return 0
     record = choose(directory, args.job)
-    spec, proposal = frozen_spec(record), proposal_of(record)
+    proposal = proposal_of(record)
     if proposal is None:
         raise ManifestInvalid(
             f"{args.job}: nothing is proposed yet; start fedsilo silo serve, which looks at what the hub asks for"
         )
     entry = entry_of(proposal, verdict, args.note)
-    print(describe(record, spec, proposal))
+    print(describe(record, frozen_spec(record), proposal))
     job = f"{proposal.namespace}/{proposal.name}"
     if is_decided(directory, entry):
         print(f"\nsilo {member.silo} has {verdict.lower()} it already")

@@ -12,6 +12,8 @@ import pytest
 
 from fedsilo import durable
 from fedsilo.api.observed import Object
+from fedsilo.cli.main import main
+from fedsilo.hub.client import HubAgent
 from fedsilo.hub.contact import Contact
 from fedsilo.institution import executor as module
 from fedsilo.institution.directory import SiloDirectory
@@ -19,7 +21,7 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
-from tests.unit.institution.parts import KEY, SILO, UID, agent, directory, write_silo
+from tests.unit.institution.parts import KEY, NAME, SILO, UID, agent, directory, write_silo
 
 
 class FakeForks:
@@ -71,6 +73,22 @@ def executor_of(place: SiloDirectory) -> Executor:
 
 def status_of(found: Executor) -> Object:
     return found.statuses()[UID][1]
+
+
+def test_what_names_no_job_is_shown_as_what_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow([HubAgent(NAME, UID, {"silo": {"namespace": "silo-north", "name": "north"}})])
+    found.step()
+    arguments = ["--dir", str(place.root)]
+    assert main(["silo", "status", *arguments]) == 0
+    assert "cannot read it" in " ".join(capsys.readouterr().out.split())
+    assert main(["silo", "approve", NAME, "--yes", *arguments]) == 2
+    assert "nothing is proposed yet" in capsys.readouterr().err
+    assert main(["silo", "approve", "job-uid", "--yes", *arguments]) == 2
+    assert "is no SiloAgent or job uid" in capsys.readouterr().err
 
 
 def test_guard_and_trainer_get_what_they_may_have(tmp_path: Path, forks: FakeForks) -> None:
