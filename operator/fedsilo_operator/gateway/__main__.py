@@ -6,8 +6,6 @@ Several may run at once. Exit codes are those of `fedsilo.errors`; 0 after SIGTE
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Never
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, version
+from fedsilo_operator.__main__ import run_until_signalled
 from fedsilo_operator.gateway.limits import Limits
 
 PORT, HEALTH_PORT = 8443, 8080
@@ -97,22 +96,7 @@ def _run(args: argparse.Namespace) -> None:
 
 async def _serve_until_signalled(args: argparse.Namespace) -> None:
     start_logging(args.log_format)
-    work = asyncio.ensure_future(_serve(args))
-    signalled = False
-
-    def stop() -> None:
-        nonlocal signalled
-        signalled = True
-        work.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        await work
-    except asyncio.CancelledError:
-        if not signalled:
-            raise
+    await run_until_signalled(_serve(args))
 
 
 async def _serve(args: argparse.Namespace) -> None:
@@ -138,6 +122,8 @@ async def _serve(args: argparse.Namespace) -> None:
         raise ManifestInvalid(
             f"{error.filename}: {error.strerror}; give files that this process may read"
         ) from error
+    except UnicodeDecodeError as error:
+        raise ManifestInvalid(f"{args.ca}: is no text; give the authority's certificate in PEM") from error
     tls = None if args.tls is None else served_tls(args.tls)
     async with api_server() as server:
         gateway = Gateway(server, identity, limits)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from fedsilo.errors import ManifestInvalid
-from fedsilo_operator.gateway.__main__ import _arguments
+from fedsilo_operator.gateway.__main__ import _arguments, main
 from fedsilo_operator.gateway.limits import Limits
 from tests.paths import ROOT
 
@@ -33,6 +34,13 @@ def test_limits_are_those_that_the_page_names() -> None:
 def test_what_cannot_be_is_named(given: list[str], fault: str) -> None:
     with pytest.raises((SystemExit, ManifestInvalid), match=fault):
         _arguments(given)
+
+
+def test_an_authority_that_is_no_text_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(b"\x30\x82\xff")
+    assert main([*NEEDED, f"--ca={authority}"]) == ManifestInvalid.exit_code
+    assert f"{authority}: is no text" in caplog.text
 
 
 def test_the_chart_gives_arguments_that_there_are() -> None:
