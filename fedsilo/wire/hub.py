@@ -21,6 +21,9 @@ HUB = "fedsilo/hub/v1"
 MAX_HUB_BYTES = 64 << 20
 """Largest document that a silo reads."""
 
+MAX_VERSION = 2**63 - 1
+"""Largest version of a list: what an API server holds as an integer."""
+
 _FIELDS = {"protocol", "hub", "silo", "version", "revision", "agents"}
 
 _AGENT = {"name": str, "uid": str, "spec": dict}
@@ -60,7 +63,7 @@ def _holds_agents(document: Mapping[str, Any]) -> bool:
     version, agents = document["version"], document["agents"]
     return (
         type(version) is int
-        and version >= 0
+        and 0 <= version <= MAX_VERSION
         and isinstance(document["revision"], str)
         and isinstance(agents, list)
         and all(

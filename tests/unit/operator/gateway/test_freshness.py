@@ -148,6 +148,7 @@ async def test_a_revision_of_nobody_is_answered_like_none(after: str) -> None:
     "change",
     [
         {"version": -1},
+        {"version": 2**63},
         {"version": True},
         {"version": "3"},
         {"revision": 3},
