@@ -132,14 +132,14 @@ async def _connect(args: argparse.Namespace) -> None:
         raise ManifestInvalid(
             f"{args.invitation}: {error.strerror}; give the invitation that the consortium's office has sent"
         ) from error
-    silo = Ref(*invitation.silo.split("/", 1))
+    silo, hub = Ref(*invitation.silo.split("/", 1)), invitation.hub
     if silo.namespace != namespace:
         raise ManifestInvalid(
             f"{args.invitation}: is for silo {silo}, and this is namespace {namespace}; install it in namespace "
             f"{silo.namespace}, which has the same name at the hub"
         )
     # What is wrong with proxy or authorities shows before this process is ready, while an earlier one goes on.
-    HttpsClient(invitation.hub.url, invitation.hub.ca_certificate)
+    HttpsClient(hub.url, hub.ca_certificate)
     settings = SiloSettings(
         guard_image=args.guard_image,
         trainer_image=args.trainer_image,
@@ -148,10 +148,10 @@ async def _connect(args: argparse.Namespace) -> None:
             args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
         ),
     )
-    subscription = Subscription(silo, VerifyKey.from_text(invitation.hub.key).key_id, invitation.token)
+    subscription = Subscription(silo, VerifyKey.from_text(hub.key).key_id, hub.url, invitation.token)
 
     def open_hub(key: SigningKey) -> AbstractAsyncContextManager[HubClient]:
-        return hub_client(invitation.hub, str(silo), key)
+        return hub_client(hub, str(silo), key)
 
     async with api_server() as server:
         store = Store()

@@ -32,12 +32,15 @@ class Brought:
     failed: ClusterError | None = None
 
 
-async def bring_about(cluster: Cluster, cache: Cache, silo: Ref, mirror: Mirror) -> Brought:
-    """Do all that can be done now; one agent that cannot be made holds up no other."""
+async def bring_about(cluster: Cluster, cache: Cache, silo: Ref, mirror: Mirror, hub_url: str) -> Brought:
+    """Do all that can be done now; one agent that cannot be made holds up no other.
+
+    :param hub_url: URL of the hub, which is where the guards of its jobs connect.
+    """
     here = mirrored.of_hub(cache, silo)
     brought = Brought()
     wanted = mirror.wanted()
-    for name, write in _writes(cluster, cache, here, mirror, brought):
+    for name, write in _writes(cluster, cache, here, mirror, brought, hub_url):
         try:
             await write()
         except Refused as error:
@@ -52,7 +55,12 @@ async def bring_about(cluster: Cluster, cache: Cache, silo: Ref, mirror: Mirror)
 
 
 def _writes(
-    cluster: Cluster, cache: Cache, here: Mapping[str, Object], mirror: Mirror, brought: Brought
+    cluster: Cluster,
+    cache: Cache,
+    here: Mapping[str, Object],
+    mirror: Mirror,
+    brought: Brought,
+    hub_url: str,
 ) -> Iterator[tuple[str, Write]]:
     steps = mirror.steps({name: mirrored.local(agent) for name, agent in here.items()})
     for name in steps.end:
@@ -64,15 +72,15 @@ def _writes(
     for agent in steps.begin:
         if agent.name in here:
             continue  # the other has yet to go, and a watch reports when it has
-        if (found := _unfit(cache, agent)) is not None:
+        if (found := _unfit(cache, agent, hub_url)) is not None:
             brought.unmade[agent.name] = agent, found
         else:
             yield agent.name, partial(cluster.apply, mirrored.made(agent), manager=mirrored.MANAGER)
 
 
-def _unfit(cache: Cache, agent: HubAgent) -> Diagnosis | None:
+def _unfit(cache: Cache, agent: HubAgent, hub_url: str) -> Diagnosis | None:
     """Why an agent is not made here."""
-    if (wrong := mirrored.misnamed(agent)) is not None:
+    if (wrong := mirrored.fault_of(agent, hub_url)) is not None:
         return Diagnosis(Reason.MANIFEST_INVALID, wrong)
     namespace = agent.spec["silo"]["namespace"]
     if cache.get(SILO_AGENT, Ref(namespace, agent.name)) is not None:

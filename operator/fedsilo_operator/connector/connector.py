@@ -69,11 +69,13 @@ class Subscription:
 
     :param silo: the Silo, which has the same name at the hub.
     :param hub: the hub's id.
+    :param url: the hub's URL.
     :param token: of the invitation.
     """
 
     silo: Ref
     hub: str
+    url: str
     token: str | None
 
 
@@ -129,7 +131,7 @@ class Connector:
         await self._write(silo, mirror)
         brought = Brought()
         if mirror is not None:
-            brought = await bring_about(self._cluster, self._cache, key.ref, mirror)
+            brought = await bring_about(self._cluster, self._cache, key.ref, mirror, self._subscription.url)
         self._report(silo, brought)
         if brought.failed is not None:
             raise brought.failed
@@ -277,9 +279,9 @@ class Connector:
         for name, agent in here.items():
             status = status_of(agent)
             if status and not is_deleted(agent):
-                reports.state(name, mirrored.hub_uid(agent), status)
+                reports.state(name, mirrored.hub_uid(agent), mirrored.disclosed(ref_of(agent), status))
         for name, (uid, status) in self._unmade.items():
-            reports.state(name, uid, status)
+            reports.state(name, uid, mirrored.disclosed(Ref(ref_of(silo).namespace, name), status))
         for name in reports.agents() - here.keys() - self._unmade.keys():
             reports.forget(name)
         offer = status_of(silo).get("offer")

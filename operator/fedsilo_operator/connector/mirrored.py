@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,12 @@ from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import agent_labels
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, labels_of, ref_of, silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
+
+MAX_DEPTH = 100
+"""Lists and mappings of a specification in one another."""
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""What values of labels are (Kubernetes, labels and selectors)."""
 
 HUB_UID = "fedsilo.io/hub-uid"
 """Label of a SiloAgent that a connector has made: its uid at the hub."""
@@ -43,16 +50,23 @@ def local(agent: Object) -> LocalAgent:
     return LocalAgent(uid, bool(agent["spec"].get("suspend", False)))
 
 
-def misnamed(agent: HubAgent) -> str | None:
+def fault_of(agent: HubAgent, hub_url: str) -> str | None:
+    """Why no SiloAgent can be made of what the hub says, as a sentence; None where one can."""
+    if _is_deeper(agent.spec, MAX_DEPTH):
+        return f"Its specification has more than {MAX_DEPTH} lists and mappings in one another."
+    return _misnamed(agent) or _elsewhere(agent, hub_url)
+
+
+def _misnamed(agent: HubAgent) -> str | None:
     """What is wrong with an agent whose name does not follow from job and silo; None where it does.
 
     Pods and network policies are told apart by the name that follows: two agents must not share it.
     """
     match agent.spec:
         case {
-            "job": {"name": str(job), "namespace": str(), "uid": str(uid)},
+            "job": {"name": str(job), "namespace": str(home), "uid": str(uid)},
             "silo": {"namespace": str(namespace), "name": str(silo)},
-        }:
+        } if all(_LABEL_VALUE.fullmatch(text) for text in (job, home, uid)):
             wanted = agent_name(job, uid, namespace, silo)
             return (
                 None
@@ -60,6 +74,40 @@ def misnamed(agent: HubAgent) -> str | None:
                 else f"Its name is {agent.name}, and {wanted} follows from its job."
             )
     return "It names no job and silo as a SiloAgent of this version does."
+
+
+def _elsewhere(agent: HubAgent, hub_url: str) -> str | None:
+    """What is wrong with an agent whose guard would connect to another place than the hub; None where it would not.
+
+    A guard stands inside the institution: it must not knock at what is reached from there only.
+    """
+    trust = agent.spec.get("trust")
+    if not isinstance(trust, dict):
+        return "It has no trust bundle as a SiloAgent of this version does."
+    if trust.get("address") is not None:
+        return "Its spec.trust.address is for the hub's own cluster only; the hub's name is looked up here."
+    url = trust.get("url")
+    if isinstance(url, str) and url.rstrip("/") == hub_url.rstrip("/"):
+        return None
+    return (
+        "Its spec.trust.url is not the hub's URL of the invitation that is installed here. If the hub has another URL "
+        "since, its office sends another invitation."
+    )
+
+
+def _is_deeper(document: Any, depth: int) -> bool:
+    """Whether lists and mappings are nested deeper; JSON that could be read may be too deep to be written."""
+    level = [document]
+    for _ in range(depth):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, Mapping) else one)
+            if isinstance(child, Mapping | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def made(agent: HubAgent) -> Object:
@@ -78,6 +126,48 @@ def resumed(agent: Object, suspend: bool) -> Object:
 
 
 _OWN_LABELS = ("fedsilo.io/", "app.kubernetes.io/")
+
+_OF_THIS_CLUSTER = frozenset(
+    {
+        Reason.UNSCHEDULABLE,
+        Reason.IMAGE_NOT_FOUND,
+        Reason.VOLUME_MISSING,
+        Reason.POD_REFUSED,
+        Reason.CONFIG_MISSING,
+        Reason.EVICTED,
+        Reason.NODE_LOST,
+        Reason.RESTARTING,
+        Reason.BACKOFF_LIMIT_EXCEEDED,
+        Reason.INTERNAL_ERROR,
+        Reason.API_REFUSED,
+    }
+)
+"""Reasons whose messages quote API server, scheduler or node."""
+
+
+def disclosed(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A SiloAgent's status for the hub: without what API server, scheduler and nodes of this cluster say.
+
+    They name nodes, volumes, paths and addresses, and quote whatever has answered at the place of a job's image, which
+    the hub may choose. The reason stays.
+    """
+    stated = status.get("conditions") or ()
+    quoting = [one for one in stated if one["reason"] in _OF_THIS_CLUSTER]
+    if not quoting:
+        return status
+    conditions = [
+        {**one, "message": _withheld(ref, one["reason"])} if one in quoting else one for one in stated
+    ]
+    kept = {one["message"] for one in stated if one not in quoting}
+    message = status.get("message")
+    if message not in kept:
+        message = _withheld(ref, quoting[0]["reason"])
+    return {**status, "message": message, "conditions": conditions}
+
+
+def _withheld(ref: Ref, reason: str) -> str:
+    command = f"kubectl describe siloagent {ref.name} -n {ref.namespace}"
+    return f"{reason}: the institution's platform team sees why with `{command}` or in the connector's log."
 
 
 def unmade(diagnosis: Diagnosis, now: datetime) -> dict[str, Any]:

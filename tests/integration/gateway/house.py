@@ -85,8 +85,11 @@ class House:
             "namespace": ref.namespace,
             "labels": {JOB_UID: made["spec"]["job"]["uid"]},
         }
+        trust = {**made["spec"]["trust"], "url": f"https://127.0.0.1:{self.gateway.port}"}
+        del trust["address"]  # which only the hub's own cluster has
         made["spec"] = {
             **made["spec"],
+            "trust": trust,
             "silo": {"namespace": ref.namespace, "name": ref.name},
             "route": {"url": "https://digits-aggregator.federation.svc:8443", "caCertificate": CERTIFICATE},
         }

@@ -26,6 +26,7 @@ from tests.unit.operator.silo.harness import AGENT_REF, NAME, SETTINGS, SILO_REF
 
 TOKEN = "a token"
 HUB_ID = "0123456789abcdef"
+HUB_URL = "https://hub.example:8443"
 
 
 class Institution:
@@ -42,7 +43,7 @@ class Institution:
         store = Store()
         cluster = WriteThrough(OneNamespace(self.cluster, SILO_REF.namespace), store)
         connector = Connector(
-            cluster, store, Subscription(SILO_REF, HUB_ID, token), self._open, self.cluster.now
+            cluster, store, Subscription(SILO_REF, HUB_ID, HUB_URL, token), self._open, self.cluster.now
         )
         controllers: list[Reconciler] = [
             SiloController(cluster, store, SETTINGS, self.cluster.now),
@@ -88,10 +89,16 @@ class Institution:
 
     def propose(self, uid: str = "hub-1", *, suspend: bool = True, **trust: Any) -> HubAgent:
         """A job's agent at the hub, with the key that the silo has."""
-        spec = agent(suspend=suspend, **({"publicKey": self.public_key()} | trust))["spec"]
-        proposed = HubAgent(NAME, uid, spec)
+        proposed = HubAgent(NAME, uid, self.spec(suspend=suspend, **trust))
         self.hub.put(proposed)
         return proposed
+
+    def spec(self, *, suspend: bool = True, **trust: Any) -> Object:
+        """Of an agent as an honest hub makes it, but for these changes of its trust bundle."""
+        made: Object = agent(suspend=suspend, publicKey=self.public_key(), url=HUB_URL)["spec"]
+        del made["trust"]["address"]  # which only the hub's own cluster has
+        made["trust"] |= trust
+        return made
 
     def public_key(self) -> str:
         """As the Silo publishes it."""

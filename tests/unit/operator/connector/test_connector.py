@@ -19,6 +19,7 @@ from fedsilo_operator.objects import CLAIM, EVENT, JOB, SECRET, SILO_AGENT, SILO
 from tests.unit.operator.connector.bench import HUB_ID, Institution, virtually
 from tests.unit.operator.silo.harness import AGENT_REF, NAME, SILO_REF, agent
 
+ANOTHER = "ed25519:" + "C" * 43 + "="
 GONE = Unreachable("hub.example:443: no connection (timed out); let the firewall permit TCP to it")
 
 
@@ -90,10 +91,10 @@ async def test_an_agent_that_was_made_again_at_the_hub_is_another_and_decided_an
     here.propose()
     await here.until(lambda: here.reported().get("decision"))
     first = uid_of(here.agent())
-    here.propose("hub-2", url="https://elsewhere.example")
+    here.propose("hub-2", taskKey=ANOTHER)
     await here.until(lambda: here.is_there() and uid_of(here.agent()) != first)
     await here.until(lambda: here.reported().get("decision"))
-    assert here.reported()["proposal"]["url"] == "https://elsewhere.example"
+    assert here.reported()["proposal"]["taskKey"] == ANOTHER
 
 
 @virtually
@@ -192,7 +193,7 @@ async def test_an_agent_that_cannot_be_made_is_reported_and_holds_up_no_other(he
     other = {**spec, "job": {**spec["job"], "uid": "0b1c2d3e-0000-4000-8000-000000000002"}}
     here.hub.put(HubAgent("a-wrong-name", "hub-2", other))
     here.propose()
-    await here.until(lambda: here.reported().get("message") == "exceeded quota")
+    await here.until(lambda: here.reported().get("message", "").startswith("ApiRefused: the institution's"))
     assert here.reported()["phase"] == "Pending"
     wrong = here.hub.statuses["a-wrong-name"]["message"]
     assert wrong.startswith("Its name is a-wrong-name, and digits-north-")

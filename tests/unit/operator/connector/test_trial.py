@@ -17,7 +17,7 @@ from fedsilo_operator.connector.mirrored import HUB_UID
 from fedsilo_operator.objects import SECRET, SILO_AGENT, labels_of
 from tests.operator_fakes.virtual import run
 from tests.unit.operator.connector.bench import Institution
-from tests.unit.operator.silo.harness import JOB_REF, SILO_REF, agent
+from tests.unit.operator.silo.harness import JOB_REF, SILO_REF
 
 JOBS = [f"0b1c2d3e-0000-4000-8000-00000000000{number}" for number in range(3)]
 
@@ -77,7 +77,7 @@ class Trial:
             here.start()
 
     def agent(self, here: Institution, name: str, uid: str, hub_uid: str, suspend: bool) -> HubAgent:
-        spec = agent(suspend=suspend, publicKey=here.public_key())["spec"]
+        spec = here.spec(suspend=suspend)
         return HubAgent(name, hub_uid, {**spec, "job": {**spec["job"], "uid": uid}})
 
     def check(self, here: Institution) -> None:
