@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from aiohttp import web
 
+from fedsilo.errors import ManifestInvalid
 from fedsilo.metrics import CONTENT_TYPE, Exposition
 
 
@@ -17,6 +19,7 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
     A process that answers is alive.
 
     :param unready: what is still missing, in words; empty when nothing is.
+    :raises ManifestInvalid: when the port cannot be listened on, for example because another process does.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -36,7 +39,13 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()
+        try:
+            await web.TCPSite(runner, "0.0.0.0", port).start()
+        except (OSError, OverflowError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise ManifestInvalid(
+                f"port {port}: /healthz and /metrics cannot be served ({reason}); name another"
+            ) from error
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedsilo.errors import ManifestInvalid
 from fedsilo.metrics import Distribution, Exposition, Sample, Series
 from fedsilo.probes import probes
 from tests.metrics_page import PAGE, PROCESSES, page
@@ -99,3 +100,13 @@ async def test_ready_is_who_misses_nothing() -> None:
         assert await ask("/readyz") == (200, "ok\n")
         assert (await ask("/metrics"))[1] == served.text().decode()
         assert (await ask("/other"))[0] == 404
+
+
+async def test_a_port_that_cannot_be_had_is_named() -> None:
+    async with probes(lambda: "", exposition(), port=0) as taken:
+        for port in (taken, 70_000):
+            with pytest.raises(
+                ManifestInvalid, match=rf"^port {port}: .* cannot be served \(.*; name another$"
+            ):
+                async with probes(lambda: "", exposition(), port=port):
+                    pass
