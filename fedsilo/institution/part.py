@@ -186,7 +186,10 @@ class Part:
     def _state_status(self, status: Object) -> None:
         receipts = self._read_receipts()
         wanted = status | ({"receipts": receipts} if receipts is not None else {})
-        if wanted != status_of(self.record):
+        before = status_of(self.record)
+        if wanted != before:
+            if (phase := wanted.get("phase")) != before.get("phase"):
+                log.info("SiloAgent %s: is %s", self.name, phase)
             self._write(self.record | {"status": wanted})
 
     def _read_receipts(self) -> Object | None:

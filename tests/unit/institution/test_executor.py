@@ -115,6 +115,21 @@ def test_guard_and_trainer_get_what_they_may_have(tmp_path: Path, forks: FakeFor
     assert (volume.guard / "agent.json").read_bytes() == (volume.root / "agent.json").read_bytes()
 
 
+def test_the_log_has_a_line_for_each_phase_of_a_part(
+    tmp_path: Path, forks: FakeForks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fedsilo.silo")
+    found = executor_of(directory(tmp_path / "silo"))
+    found.follow([agent(suspend=True)])
+    for _ in range(3):
+        found.step()
+    found.follow([agent()])
+    for _ in range(3):
+        found.step()
+    phases = [text.rpartition(" is ")[2] for text in caplog.messages if ": is " in text]
+    assert phases == ["Admitted", "Starting", "Running"]
+
+
 def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
