@@ -93,14 +93,14 @@ def test_the_operator_is_that_of_the_kustomize_base() -> None:
         assert charted[identity] == item, identity
 
 
-def test_the_installation_on_the_test_cluster_differs_in_images_alone() -> None:
+def test_the_installation_on_the_test_cluster_differs_in_images_and_the_gateway_alone() -> None:
     base = {_identity(item): item for item in _kustomized()}
     (container,) = base["Deployment", "fedsilo-system", "fedsilo-operator"]["spec"]["template"]["spec"][
         "containers"
     ]
     container["image"] = reference("operator")
     others = [argument for argument in container["args"] if "-image=" not in argument]
-    container["args"] = [*(f"--{role}-image={reference(role)}" for role in ROLES), *others]
+    container["args"] = [*(f"--{role}-image={reference(role)}" for role in ROLES), *others, "--gateway"]
     assert {_identity(item): item for item in _kustomized(ROOT / "hack" / "install")} == base
 
 
