@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hack.cluster.packages import ensure
 from hack.cluster.premises import HUB_NAME, Premises
@@ -59,9 +60,7 @@ class ForwardProxy:
 
 
 @contextmanager
-def forward_proxy(
-    place: Premises, address: str, folder: Path, *, credentials: bool = True
-) -> Iterator[ForwardProxy]:
+def forward_proxy(place: Premises, address: str, *, credentials: bool = True) -> Iterator[ForwardProxy]:
     """squid for as long as the block runs.
 
     :param place: where it runs, from which the hub is reached.
@@ -69,6 +68,11 @@ def forward_proxy(
     :param credentials: whether it asks for them.
     """
     ensure("squid")
+    with TemporaryDirectory(prefix="squid-") as folder:
+        yield from _run(place, address, Path(folder), credentials)
+
+
+def _run(place: Premises, address: str, folder: Path, credentials: bool) -> Iterator[ForwardProxy]:
     hashed = subprocess.run(
         ["openssl", "passwd", "-apr1", PASSWORD], check=True, capture_output=True, text=True
     ).stdout
@@ -79,9 +83,8 @@ def forward_proxy(
     config.write_text(
         _CONFIG.format(address=address, port=PORT, folder=folder, hub=HUB_NAME, hub_port=HUB_PORT, who=who)
     )
-    shutil.chown(folder, "proxy", "proxy")  # squid gives up being root
-    for parent in folder.parents[:-1]:
-        parent.chmod(parent.stat().st_mode | 0o011)
+    # squid gives up being root. The folder is none of pytest's, which another session of it would close to others.
+    shutil.chown(folder, "proxy", "proxy")
     command = place.command("squid", "-N", "-f", str(config))
     with (
         (folder / "squid.log").open("ab") as output,

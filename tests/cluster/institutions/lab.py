@@ -107,9 +107,7 @@ def laboratory(folder: Path, *, credentials: bool = True) -> Iterator[Lab]:
     try:
         between.make()
         inside.make()
-        logs = folder / "proxy"
-        logs.mkdir()
-        with forward_proxy(between, inside.gateway, logs, credentials=credentials) as proxy:
+        with forward_proxy(between, inside.gateway, credentials=credentials) as proxy:
             yield Lab(inside, folder, proxy)
     finally:
         inside.remove()

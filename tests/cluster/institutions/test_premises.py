@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -108,7 +107,7 @@ def lab() -> Iterator[tuple[Premises, Premises]]:
 
 @pytest.mark.parametrize("credentials", [True, False])
 def test_the_forward_proxy_lets_those_through_who_may_and_to_the_hub_only(
-    lab: tuple[Premises, Premises], tmp_path: Path, credentials: bool
+    lab: tuple[Premises, Premises], credentials: bool
 ) -> None:
     between, inside = lab
     address = inside.gateway
@@ -121,7 +120,7 @@ def test_the_forward_proxy_lets_those_through_who_may_and_to_the_hub_only(
     hub = f"{HUB_NAME}:{edges.PORT}"
     with (
         listening(port=edges.PORT),
-        forward_proxy.forward_proxy(between, address, tmp_path, credentials=credentials) as proxy,
+        forward_proxy.forward_proxy(between, address, credentials=credentials) as proxy,
     ):
         assert answer(hub) == "200"
         assert answer(hub, "") == ("407" if credentials else "200")
