@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,10 +25,11 @@ from fedsilo.api.silo import Approval
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
+from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
+from fedsilo.cli.confirmation import agreed
 from fedsilo.errors import FedsiloError, ManifestInvalid
 
 MANAGER = "fedsilo-approval"
@@ -123,7 +123,7 @@ def decide(args: argparse.Namespace, decision: Verdict) -> int:
     if _is_decided(case, entry):
         print(f"\nsilo {reference(case.silo)} has {decision.lower()} it already")
         return 0
-    if not args.yes and not _agreed(decision):
+    if not args.yes and not agreed(question(decision)):
         print("nothing was decided")
         return 0
     by = (kubectl.user() or "")[:MAX_NAME_CHARACTERS] or None
@@ -195,13 +195,6 @@ def _is_decided(case: Case, entry: Approval) -> bool:
     """Whether the entry is there; a decision that is given again without a note keeps the note it had."""
     before = case.decided
     return before is not None and before.decision == entry.decision and entry.note in ("", before.note)
-
-
-def _agreed(decision: Verdict) -> bool:
-    if not sys.stdin.isatty():
-        raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to decide")
-    answer = input(f"\n{'Approve' if decision == 'Approved' else 'Refuse'} this job? [y/N] ")
-    return answer.strip().lower() in ("y", "yes")
 
 
 def _write(kubectl: Kubectl, silo: Object, entry: Approval) -> None:

@@ -69,6 +69,11 @@ def proposal_of(agent: Object) -> Proposal | None:
     return proposal
 
 
+def question(decision: str) -> str:
+    """What a person is asked who has read the offer."""
+    return f"{'Approve' if decision == 'Approved' else 'Refuse'} this job?"
+
+
 def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -> str:
     """The text of what is to be decided."""
     job, silo = agent["spec"]["job"], agent["spec"]["silo"]

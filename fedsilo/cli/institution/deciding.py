@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 
 from fedsilo.api.observed import Object
-from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
+from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
+from fedsilo.cli.confirmation import agreed
 from fedsilo.cli.institution.place import add_directory, directory_of
 from fedsilo.errors import ManifestInvalid
 from fedsilo.institution.deciding import Verdict, choose, decide, entry_of, is_decided, waiting
@@ -50,7 +50,7 @@ def run_decision(args: argparse.Namespace, verdict: Verdict) -> int:
     if is_decided(directory, entry):
         print(f"\nsilo {member.silo} has {verdict.lower()} it already")
         return 0
-    if not args.yes and not _agreed(verdict):
+    if not args.yes and not agreed(question(verdict)):
         print("nothing was decided")
         return 0
     decide(directory, entry)
@@ -69,10 +69,3 @@ def _table(records: Sequence[Object]) -> str:
         name = plain(f"{job['namespace']}/{job['name']}")
         rows.append((metadata["name"], name, plain(job["spec"]["method"]["name"]), waits))
     return columns(rows)
-
-
-def _agreed(verdict: Verdict) -> bool:
-    if not sys.stdin.isatty():
-        raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to decide")
-    answer = input(f"\n{'Approve' if verdict == 'Approved' else 'Refuse'} this job? [y/N] ")
-    return answer.strip().lower() in ("y", "yes")

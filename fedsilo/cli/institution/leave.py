@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from fedsilo.cli.confirmation import agreed
 from fedsilo.cli.institution.place import add_directory, directory_of
-from fedsilo.errors import ManifestInvalid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,19 +27,13 @@ def run(args: argparse.Namespace) -> int:
     directory = directory_of(args)
     member = directory.require_membership()
     with directory.claimed():
-        if not args.yes and not _agreed(member.silo):
+        question = (
+            f"Silo {member.silo} ends its part in every job, and needs an invitation to come back. Leave?"
+        )
+        if not args.yes and not agreed(question, to="leave"):
             print("nothing was done")
             return 0
         asyncio.run(leave(directory, member))
     print(f"silo {member.silo} has left; its jobs have ended, and it is asked for nothing more")
     print(f"audit logs, private state and the key stay in {directory.root} until you delete them")
     return 0
-
-
-def _agreed(silo: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to leave")
-    answer = input(
-        f"Silo {silo} ends its part in every job, and needs an invitation to come back. Leave? [y/N] "
-    )
-    return answer.strip().lower() in ("y", "yes")
