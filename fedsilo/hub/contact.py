@@ -30,7 +30,7 @@ UNREACHED_CODES = frozenset({"unreachable", "too-many-requests", "storage-full",
 class Contact:
     """How it stands with the hub.
 
-    :param since: since when it has been reached, or has not been.
+    :param since: since when it has been reached, not been reached, or refused.
     :param heard: when it last answered with what was asked for; None if it never has.
     """
 
@@ -51,10 +51,17 @@ class Contact:
         :param fingerprint: of the silo's key.
         """
         reached = error is None
-        since = before.since if before is not None and before.reached == reached else now
         heard = now if reached else (before.heard if before is not None else None)
         reason, message = _explained(error, fingerprint)
-        return cls(reached, reason, message, since, heard)
+        found = cls(reached, reason, message, now, heard)
+        if before is None or (before.reached, before.refused) != (found.reached, found.refused):
+            return found
+        return replace(found, since=before.since)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the hub answers, and does not admit this silo."""
+        return not self.reached and self.reason is not ContactReason.UNREACHABLE
 
     def same_as(self, other: Contact | None) -> bool:
         """Whether it says the same, whenever the hub has answered last."""

@@ -116,14 +116,14 @@ def _conditions(seen: dict[str, Any], fault: str, broken: list[str]) -> Iterator
         text = f"Nobody serves the silo: run fedsilo silo serve --dir {seen['directory']}."
         yield _condition("Served", False, "NotServed", text, None)
     else:
-        yield _condition(
-            "Served", True, "Served", f"Process {serving['pid']} serves the silo.", serving["since"]
-        )
+        text = f"Process {serving['pid']} serves the silo."
+        yield _condition("Served", True, "Served", text, serving["since"])
     if fault:
         yield _condition("SiloFileRead", False, "ManifestInvalid", fault, None)
     for message in broken:
         yield _condition("AuditLogWhole", False, AuditBroken.reason, f"{message}.", None)
-    if contact is not None:
+    # What a process has found that is no more says nothing about now.
+    if serving is not None and contact is not None:
         yield _condition(
             "HubReached", contact["reached"], contact["reason"], contact["message"], contact["since"]
         )

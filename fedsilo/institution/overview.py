@@ -29,6 +29,7 @@ def overview(directory: SiloDirectory) -> dict[str, Any]:
         "publicKey": key.verify_key.to_text(),
         "fingerprint": key.verify_key.fingerprint,
         "hub": hub,
+        "hasLeft": directory.left.exists(),
         "serving": serving,
         "fault": said.get("fault", "") if serves else "",
         "jobs": [_job(record) for record in records(directory)],

@@ -174,7 +174,7 @@ class House:
         shown = {
             "pid": os.getpid(),
             "since": self._began,
-            "hub": _contact(self.following.contact),
+            "hub": contact_of(self.following.contact),
             "fault": self._watched.fault,
             "processes": self._executor.pids(),
         }
@@ -183,11 +183,13 @@ class House:
             self._shown = shown
 
 
-def _contact(contact: Contact | None) -> Object | None:
+def contact_of(contact: Contact | None) -> Object | None:
+    """What is left of the hub for `fedsilo silo status` and the dashboard."""
     if contact is None:
         return None
     return {
         "reached": contact.reached,
+        "refused": contact.refused,
         "reason": str(contact.reason),
         "message": contact.message,
         "since": timestamp(contact.since),

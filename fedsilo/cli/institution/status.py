@@ -36,15 +36,21 @@ def run(args: argparse.Namespace) -> int:
 def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
     yield f"silo {found['silo']} of the hub at {found['hub']['url']}; key {found['fingerprint']}"
     serving, contact = found["serving"], found["hub"].get("contact")
-    if serving is None:
-        yield f"nobody serves it: run fedsilo silo serve --dir {found['directory']}"
+    if found["hasLeft"]:
+        yield (
+            "it has left the hub: to take part again, ask its office for an invitation, and run fedsilo silo join "
+            f"INVITATION --dir {found['directory']}"
+        )
+    elif serving is None:
+        yield (
+            "nobody serves it, so nothing runs and the hub is not asked: run fedsilo silo serve --dir "
+            f"{found['directory']}"
+        )
+        if contact is not None and not contact["reached"]:
+            yield f"before that, {_hub(contact, past=True)}"
     else:
         yield f"process {serving['pid']} has served it for {duration(age(serving['since'], now))}"
-    if contact is not None and (serving is not None or not contact["reached"]):
-        state = "reached" if contact["reached"] else "not reached"
-        heard = contact["heard"]
-        last = f"; it answered last at {heard}" if heard and not contact["reached"] else ""
-        yield f"the hub is {state} since {contact['since']}{last}: {plain(contact['message'])}"
+        yield "the hub is about to be asked" if contact is None else _hub(contact)
     if found["fault"]:
         yield f"what silo.yaml said before still counts: {plain(found['fault'])}"
     yield ""
@@ -55,6 +61,21 @@ def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
     for job in found["jobs"]:
         if job["message"] and job["phase"] != "Running":
             yield f"\n{job['name']}: {plain(job['message'])}"
+
+
+def _hub(contact: Mapping[str, Any], *, past: bool = False) -> str:
+    """How it stands with the hub, or stood when the silo was served last."""
+    be, message, heard = "was" if past else "is", plain(contact["message"]), contact["heard"]
+    if contact["reached"]:
+        return f"the hub {be} reached since {contact['since']}: {message}"
+    if contact.get("refused"):
+        return (
+            f"the hub answered, but did not admit this silo: {message}"
+            if past
+            else (f"the hub answers, but has not admitted this silo since {contact['since']}: {message}")
+        )
+    last = f"; it answered last at {heard}" if heard else ""
+    return f"the hub {be} not reached since {contact['since']}{last}: {message}"
 
 
 def _row(job: Object, now: datetime) -> tuple[str, ...]:

@@ -108,8 +108,10 @@ async def _membership(hub: HubClient, silo: str, key: VerifyKey) -> list[Finding
             told = "tell the consortium's office the fingerprint by telephone"
             return [proven, failed(ENROLMENT, f"the key {key.fingerprint} is not accepted yet; {told}")]
         if problem.code in ("unknown-sender", "silo-left"):
+            # The hub's own remedy stands behind the semicolon.
+            found = problem.detail.partition(";")[0]
             asks = "ask the consortium's office for a new invitation"
-            return [skipped(PROOF, "the hub knows no key"), failed(ENROLMENT, f"{problem.detail}; {asks}")]
+            return [skipped(PROOF, "the hub admits no key"), failed(ENROLMENT, f"{found}; {asks}")]
         if problem.code == "signature-invalid":
             return [
                 failed(

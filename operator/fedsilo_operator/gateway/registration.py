@@ -235,7 +235,10 @@ def _keys(silo: Object) -> tuple[str, ...]:
 
 
 def _revoked(silo: Ref) -> Problem:
-    return Problem("unknown-sender", f"silo {silo} was revoked by the consortium; ask its office")
+    return Problem(
+        "unknown-sender",
+        f"silo {silo} was revoked by the consortium; to take part again, ask its office for an invitation",
+    )
 
 
 def _left(silo: Ref, since: str) -> Problem:

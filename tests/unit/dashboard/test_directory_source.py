@@ -85,6 +85,7 @@ def test_the_hubs_silence_is_told_with_its_reason(directory: SiloDirectory) -> N
     with directory.claimed():
         found = conditions(DirectorySource(directory))
     assert (found["Served"], found["HubReached"]) == ("Served", "HubUnreachable")
+    assert "HubReached" not in conditions(DirectorySource(directory)), "of a process that is no more"
 
 
 def test_a_question_comes_with_the_command_of_the_directory_unless_it_was_taken_back(

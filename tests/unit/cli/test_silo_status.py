@@ -1,0 +1,134 @@
+"""`fedsilo silo status`: what it says of the silo and its hub is true, and says what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fedsilo.api.timestamps import timestamp
+from fedsilo.cli.main import main
+from fedsilo.errors import FedsiloError, Problem
+from fedsilo.hub.contact import Contact
+from fedsilo.hub.failures import Unreachable
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.serving import contact_of
+from fedsilo.json_files import write_json, write_with_digest
+from tests.unit.institution.parts import KEY, directory
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+ONE, TWO = NOON.replace(hour=13), NOON.replace(hour=14)
+FINGERPRINT = KEY.verify_key.fingerprint
+GONE = Unreachable("hub.example:443 refuses connections; ask the hub whether its gateway runs there")
+PENDING = Problem("not-accepted", "the consortium has not accepted the key yet")
+REVOKED = Problem(
+    "unknown-sender", "silo silo-north/north was revoked by the consortium; ask for an invitation"
+)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> SiloDirectory:
+    return directory(tmp_path / "house")
+
+
+def found(*results: tuple[datetime, FedsiloError | None]) -> Contact:
+    """What a process that serves makes of one request after the other."""
+    known = None
+    for now, error in results:
+        known = Contact.of(error, known, FINGERPRINT, now)
+    assert known is not None
+    return known
+
+
+def leave_word(house: SiloDirectory, contact: Contact | None) -> None:
+    said = {"pid": os.getpid(), "since": timestamp(NOON), "processes": {}, "fault": ""}
+    write_json(house.serving, said | {"hub": contact_of(contact)})
+
+
+@contextmanager
+def served(house: SiloDirectory, contact: Contact | None) -> Iterator[None]:
+    leave_word(house, contact)
+    with house.claimed():
+        yield
+
+
+def status(house: SiloDirectory, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines about silo and hub, but for the first, which names them."""
+    assert main(["silo", "status", "--dir", str(house.root)]) == 0
+    return capsys.readouterr().out.partition("\n\n")[0].splitlines()[1:]
+
+
+def test_before_it_is_served_it_says_what_to_run(
+    house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = status(house, capsys)
+    assert line == (
+        "nobody serves it, so nothing runs and the hub is not asked: run fedsilo silo serve --dir "
+        f"{house.root}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("contact", "said"),
+    [
+        (None, "the hub is about to be asked"),
+        (found((NOON, None)), "the hub is reached since 2026-07-01T12:00:00Z: The hub knows this silo by"),
+        (
+            found((NOON, None), (ONE, GONE), (TWO, GONE)),
+            "the hub is not reached since 2026-07-01T13:00:00Z; it answered last at 2026-07-01T12:00:00Z: hub.example",
+        ),
+        (
+            found((NOON, GONE), (ONE, PENDING), (TWO, PENDING)),
+            "the hub answers, but has not admitted this silo since 2026-07-01T13:00:00Z: The consortium's office has "
+            f"not accepted the key with the fingerprint {FINGERPRINT} yet; tell it the fingerprint by telephone.",
+        ),
+        (
+            found((NOON, None), (ONE, REVOKED)),
+            "the hub answers, but has not admitted this silo since 2026-07-01T13:00:00Z: unknown-sender: silo "
+            "silo-north/north was revoked by the consortium; ask for an invitation.",
+        ),
+    ],
+)
+def test_while_it_is_served_it_says_how_the_hub_answers(
+    contact: Contact | None, said: str, house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(house, contact):
+        process, hub = status(house, capsys)
+    assert process.startswith(f"process {os.getpid()} has served it for ")
+    assert hub.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("contact", "said"),
+    [
+        (found((NOON, None)), []),
+        (
+            found((NOON, GONE)),
+            ["before that, the hub was not reached since 2026-07-01T12:00:00Z: hub.example"],
+        ),
+        (
+            found((NOON, PENDING)),
+            ["before that, the hub answered, but did not admit this silo: The consortium's"],
+        ),
+    ],
+)
+def test_what_an_earlier_process_found_is_told_as_past(
+    contact: Contact, said: list[str], house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_word(house, contact)
+    first, *rest = status(house, capsys)
+    assert first.startswith("nobody serves it")
+    assert [line.startswith(text) for line, text in zip(rest, said, strict=True)] == [True] * len(said)
+
+
+def test_a_silo_that_has_left_is_not_to_be_served(
+    house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_word(house, found((NOON, GONE)))
+    write_with_digest(house.left, {"statement": {}})
+    (line,) = status(house, capsys)
+    assert line.startswith("it has left the hub: to take part again, ask its office for an invitation")
