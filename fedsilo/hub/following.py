@@ -107,10 +107,7 @@ class Following:
             pause = pause_after(self._failures)
             self._failures += 1
             return pause * random.uniform(0.5, 1.0)
-        if self._failures:
-            self._failures = 0
-            self.reports.hurry()
-            self.wake()
+        self._failures = 0
         await self._note(None)
         if told is not None:
             self._mirror = told
@@ -186,6 +183,10 @@ class Following:
             self.contact,
             Contact.of(error, self.contact, self._membership.fingerprint, self._now()),
         )
+        if self.contact.reached and (before is None or not before.reached):
+            # What has come up before the first answer is as overdue as what has waited for the hub to come back.
+            self.reports.hurry()
+            self.wake()
         if not self.contact.same_as(before):
             log.log(logging.INFO if self.contact.reached else logging.WARNING, "%s", self.contact.message)
             await self._institution.contact(self.contact)

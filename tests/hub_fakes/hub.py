@@ -112,7 +112,7 @@ class FakeRequests:
 
     async def enrol(self, token: str, version: str) -> str:
         """See `HubRequests`."""
-        hub = self._begin("enrol")
+        hub = await self._begin("enrol")
         if hub.revoked or hub.token is None or token != hub.token:
             raise Problem("invitation-invalid", f"no invitation with this token is open for silo {hub.silo}")
         if hub.registered is not None and hub.registered[1] == token:
@@ -126,7 +126,7 @@ class FakeRequests:
 
     async def agents(self, after: str, wait: float) -> AgentList | None:
         """See `HubRequests`."""
-        hub = self._begin("agents")
+        hub = await self._begin("agents")
         hub.require(self._key)
         if after == hub.told().revision and wait > 0:
             changed = hub.changed
@@ -135,13 +135,13 @@ class FakeRequests:
                     await changed.wait()
             except TimeoutError:
                 pass
-            self._begin("agents")
+            await self._begin("agents")
             hub.require(self._key)
         return None if after == hub.told().revision else hub.told()
 
     async def report(self, agent: str, uid: str, status: Mapping[str, Any]) -> None:
         """See `HubRequests`."""
-        hub = self._begin("report")
+        hub = await self._begin("report")
         hub.require(self._key)
         if agent not in hub.agents or hub.agents[agent].uid != uid:
             raise Problem("unknown-agent", f"silo {hub.silo} has no SiloAgent {agent} with uid {uid}")
@@ -149,14 +149,14 @@ class FakeRequests:
 
     async def offer(self, statement: Mapping[str, Any]) -> None:
         """See `HubRequests`."""
-        hub = self._begin("offer")
+        hub = await self._begin("offer")
         hub.require(self._key)
         read_offer(statement, hub.silo, self._key.to_text())
         hub.offer = deepcopy(statement)
 
     async def rotate(self, rotation: Mapping[str, Any]) -> None:
         """See `HubRequests`."""
-        hub = self._begin("rotate")
+        hub = await self._begin("rotate")
         assert hub.registered is not None
         key = VerifyKey.from_text(read_rotation(rotation, hub.silo, self._key.to_text()))
         if key == hub.present() and self._key in (hub.registered[0], *hub.rotations):
@@ -168,14 +168,16 @@ class FakeRequests:
 
     async def leave(self, statement: Mapping[str, Any]) -> None:
         """See `HubRequests`."""
-        hub = self._begin("leave")
+        hub = await self._begin("leave")
         read_leaving(statement, hub.silo, self._key.to_text())
         if hub.registered is None or hub.present() != self._key:
             raise Problem("signature-invalid", "the signature is not by the key that the silo has now")
         hub.left = True
         hub.news()
 
-    def _begin(self, verb: str) -> FakeHub:
+    async def _begin(self, verb: str) -> FakeHub:
+        # As on any network: others go on meanwhile.
+        await asyncio.sleep(0)
         self._hub.requests.append(verb)
         if isinstance(self._hub.away, Unreachable | Problem):
             raise self._hub.away

@@ -204,6 +204,20 @@ async def test_a_report_that_fails_comes_again_when_the_hub_is_back() -> None:
     assert here.hub.statuses == {AGENT.name: {"phase": "Running"}}
 
 
+async def test_what_there_is_to_report_before_the_first_answer_is_reported_with_it() -> None:
+    here = Here()
+    here.accept()
+    here.hub.put(AGENT)
+    here.following.reports.state(AGENT.name, "1", {"phase": "Running"})
+    work = asyncio.ensure_future(here.following.run())
+    async with asyncio.timeout(LAST_PAUSE_SECONDS / 2):
+        while not here.hub.statuses:
+            await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
 async def test_it_polls_and_reports_side_by_side_until_it_is_cancelled() -> None:
     here = await joined()
     work = asyncio.ensure_future(here.following.run())
