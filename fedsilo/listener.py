@@ -21,6 +21,8 @@ from typing import Any
 
 from aiohttp import web
 
+from fedsilo.api.text import counted
+
 log = logging.getLogger("fedsilo.listener")
 
 UNPROVEN_SECONDS = 10.0
@@ -114,9 +116,9 @@ class Connections:
             self._close(self._unproven, connection)
         if self._closed and now - self._noticed >= NOTICE_SECONDS:
             log.warning(
-                "closed %d connections that proved no silo in time, or were too many (at most %d without a proof, and "
+                "closed %s that proved no silo in time, or were too many (at most %d without a proof, and "
                 "%d of a silo)",
-                self._closed,
+                counted(self._closed, "connection"),
                 MAX_UNPROVEN,
                 self.per_silo,
             )

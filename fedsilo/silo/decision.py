@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from fedsilo.api.agent import MAX_OBJECTIONS, Decision
 from fedsilo.api.observed import Object
 from fedsilo.api.proposal import proposal_digest
+from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
 from fedsilo.silo.admission import Ruling
@@ -49,7 +50,7 @@ def read_decision(decision: object, public_key: str) -> Decision:
         return Decision.model_validate(decision)
     except ValidationError as error:
         raise Problem(
-            "unsupported", f"{DECISION}: {error.error_count()} fields are not as this version knows them"
+            "unsupported", f"{DECISION}: {counted(error.error_count(), 'field')} not as this version knows it"
         ) from None
 
 

@@ -16,7 +16,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import ABSENT, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Silo
-from fedsilo.api.text import comma_separated
+from fedsilo.api.text import comma_separated, counted
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
@@ -60,9 +60,8 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
     spec, name = agent.spec.job.spec, silo.metadata.name
     least = policy.min_samples_per_class(spec, silo)
     whose = "the silo" if least > spec.privacy.min_samples_per_class else "the job"
-    text = (
-        f"Silo {name} admits the job; a class with fewer than {least} samples is left out, as {whose} asks."
-    )
+    few = f"a class with fewer than {counted(least, 'sample')}"
+    text = f"Silo {name} admits the job; {few} is left out, as {whose} asks."
     limit = silo.spec.policy.max_bytes_per_round
     if limit is not None:
         text += (
@@ -72,7 +71,7 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
     if rules.max_bytes_per_job is not None:
         text += f" It refuses what would make more than {rules.max_bytes_per_job} of all updates together."
     if rules.max_answered_rounds is not None and rules.max_answered_rounds < spec.training.rounds:
-        text += f" It answers in {rules.max_answered_rounds} rounds at most."
+        text += f" It answers in {counted(rules.max_answered_rounds, 'round')} at most."
     if rules.not_after is not None:
         text += f" Nothing leaves after {rules.not_after}."
     if policy.declared(spec) is None:
@@ -114,7 +113,7 @@ def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[Objec
     try:
         departure = policy.declared(job.spec)
     except FedsiloError as error:
-        remedy = "correct spec.method.config, or the method that this operator has installed"
+        remedy = "correct spec.method.config, or the method as it is installed here"
         text = " ".join(str(error).split())
         reason = (
             ObjectionReason.MANIFEST_INVALID

@@ -15,7 +15,7 @@ from typing import get_args
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import PersonalAccuracy, Silo, SiloPolicy
-from fedsilo.api.text import comma_separated
+from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
@@ -209,10 +209,10 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
         before = f"{sent.size} bytes have left and " if sent.size else ""
         remedy = "use a smaller model or fewer rounds, or ask the institution for more"
         yield f"policy.maxBytesPerJob is {limit}, {before}an update may have {departure.size} bytes; {remedy}"
-    most, answered = policy.max_answered_rounds, len(sent.rounds)
+    most, answered = policy.max_answered_rounds, counted(len(sent.rounds), "round")
     if most is not None and departure.round is not None and len(sent.rounds | {departure.round}) > most:
         remedy = "end the job, or ask the institution for more"
-        yield f"policy.maxAnsweredRounds is {most}, the silo has answered in {answered} rounds of the job; {remedy}"
+        yield f"policy.maxAnsweredRounds is {most}, the silo has answered in {answered} of the job; {remedy}"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

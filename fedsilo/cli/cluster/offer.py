@@ -13,6 +13,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.payload_kinds import describe_kind
 from fedsilo.api.proposal import propose
+from fedsilo.api.text import counted
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
@@ -31,8 +32,8 @@ def frozen_spec(agent: Object) -> FederatedJobSpec:
         spec = FederatedJobSpec.model_validate(job["spec"])
     except ValidationError as error:
         raise ManifestInvalid(
-            f"SiloAgent {reference(agent)}: spec.job.spec: {error.error_count()} fields are not as this fedsilo knows "
-            "them; use the fedsilo of the operator's release"
+            f"SiloAgent {reference(agent)}: spec.job.spec: {counted(error.error_count(), 'field')} not as this "
+            "fedsilo knows SiloAgents; use the fedsilo of the release that runs the silo"
         ) from None
     if (found := spec_digest(spec)) != job["specDigest"]:
         raise PolicyRefused(
@@ -43,7 +44,7 @@ def frozen_spec(agent: Object) -> FederatedJobSpec:
 
 
 def proposal_of(agent: Object) -> Proposal | None:
-    """What the operator says that the decision is about; None before it has seen the agent.
+    """What the silo says that the decision is about; None before it has seen the agent.
 
     :raises ManifestInvalid: when this version of fedsilo cannot read it.
     :raises PolicyRefused: when it is not of this agent.
@@ -58,8 +59,8 @@ def proposal_of(agent: Object) -> Proposal | None:
         )
     except ValidationError as error:
         raise ManifestInvalid(
-            f"SiloAgent {reference(agent)}: status.proposal: {error.error_count()} fields are not as this fedsilo "
-            "knows them; use the fedsilo of the operator's release"
+            f"SiloAgent {reference(agent)}: status.proposal: {counted(error.error_count(), 'field')} not as this "
+            "fedsilo knows SiloAgents; use the fedsilo of the release that runs the silo"
         ) from None
     if given != proposal:
         raise PolicyRefused(
@@ -78,12 +79,13 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
     """The text of what is to be decided."""
     job, silo = agent["spec"]["job"], agent["spec"]["silo"]
     shape = " x ".join(map(str, spec.data.input_shape))
+    epochs = spec.training.local_epochs
     rows = {
         "job": f"{job['namespace']}/{job['name']}, uid {job['uid']}",
         "silo": f"{agent['metadata']['namespace']}/{silo['name']}",
         "method": _method(spec),
         "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.data.classes} classes)",
-        "rounds": f"{spec.training.rounds}, with {spec.training.local_epochs} passes over the data in each",
+        "rounds": f"{spec.training.rounds}, with {epochs} pass{'' if epochs == 1 else 'es'} over the data in each",
         "digest": job["specDigest"],
         **({} if proposal is None else _proposed(proposal)),
     }
@@ -91,7 +93,7 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
     lines = [f"{name:<{width}}{plain(value)}" for name, value in rows.items()]
     lines += ["what leaves the silo:", *_payloads(spec)]
     if text := _objections(agent):
-        lines += ["what the operator says of it:", textwrap.indent(text, "  ")]
+        lines += ["what the silo says of it:", textwrap.indent(text, "  ")]
     return "\n".join(lines)
 
 

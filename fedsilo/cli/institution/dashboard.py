@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import os
 
 from fedsilo.cli.institution.place import add_directory, directory_of
 from fedsilo.errors import ManifestInvalid
@@ -26,9 +28,19 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_serve(directory, args.port))
     except (OSError, OverflowError) as error:
         raise ManifestInvalid(
-            f"--port {args.port}: cannot be served ({error}); name another, or none"
+            f"--port {args.port}: {_why(error)}; name another, or leave --port out for a free one"
         ) from error
     return 0
+
+
+def _why(error: OSError | OverflowError) -> str:
+    match error:
+        case OverflowError():
+            return "is no port, which are numbers up to 65535"
+        case OSError(errno=errno.EADDRINUSE):
+            return "another program listens on it already"
+        case _:
+            return f"cannot be listened on ({os.strerror(error.errno)})" if error.errno else str(error)
 
 
 async def _serve(directory: SiloDirectory, port: int) -> None:

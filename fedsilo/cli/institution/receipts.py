@@ -21,8 +21,10 @@ SECONDS = len("2026-07-01T00:00:00")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The silo's directory."""
-    parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="a silo's directory or volume, or a run's directory"
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--dir", type=Path, metavar="DIR", help="directory of the silo")
+    place.add_argument(
+        "directory", type=Path, nargs="?", metavar="DIR", help="or a volume, or the directory of a run"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     :raises ManifestInvalid: when there is no audit log.
     :raises AuditBroken: when the chain of one does not hold; nothing is printed then.
     """
-    found = [receipts_of(volume) for volume in volumes(args.directory)]
+    found = [receipts_of(volume) for volume in volumes(args.dir or args.directory)]
     if args.json:
         print(json.dumps({"silos": [as_document(one) for one in found]}))
     else:

@@ -25,7 +25,7 @@ AGENT = "digits-north-1a2b3c4d"
     "fedsilo silo approve --dir /srv/fedsilo",
     'fedsilo silo approve digits-north-1a2b3c4d --dir /srv/fedsilo --note "ethics vote 2026-17"',
     'fedsilo silo refuse digits-north-1a2b3c4d --dir /srv/fedsilo --note "not this year" --yes',
-    "fedsilo silo receipts /srv/fedsilo",
+    "fedsilo silo receipts --dir /srv/fedsilo",
     "fedsilo silo dashboard --dir /srv/fedsilo --port 8082",
     "fedsilo silo doctor --dir /srv/fedsilo",
 )

@@ -107,6 +107,17 @@ def test_a_flood_of_connections_is_no_flood_of_the_log(
     assert f"closed {len(table.closed) - MAX_UNPROVEN} connections" in second_line
 
 
+def test_one_connection_that_was_closed_is_told_as_one(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.add("silent")
+    table.now = UNPROVEN_SECONDS
+    table.connections.sweep()
+    assert [record.getMessage().partition(" that ")[0] for record in caplog.records] == [
+        "closed 1 connection"
+    ]
+
+
 class Service:
     """A listening socket over an application that counts a request to `/silo` as a silo's proof."""
 

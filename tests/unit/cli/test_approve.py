@@ -193,6 +193,12 @@ def test_what_is_decided_on_is_described() -> None:
     assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
 
 
+def test_one_pass_is_a_pass() -> None:
+    once = agent("north", spec={"training": {"rounds": 5, "localEpochs": 1}})
+    text = describe(once, frozen_spec(once), None)
+    assert "rounds  5, with 1 pass over the data in each\n" in text
+
+
 def test_a_specification_with_another_digest_is_not_decided_on(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,7 +217,7 @@ def test_a_specification_of_a_later_version_is_not_decided_on(
     later["spec"]["job"]["spec"]["novelty"] = 1
     cluster(kubectl, later)
     assert decide("approve", NAME) == 2
-    assert "use the fedsilo of the operator's release" in capsys.readouterr().err
+    assert "use the fedsilo of the release that runs the silo" in capsys.readouterr().err
     assert written(kubectl) == []
 
 

@@ -26,5 +26,5 @@ def test_only_a_yes_is_a_yes(
 
 def test_nobody_is_asked_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    with pytest.raises(ManifestInvalid, match="no terminal, so nobody can be asked; add --yes to leave$"):
+    with pytest.raises(ManifestInvalid, match=r"no terminal, so nobody can be asked; add --yes to leave$"):
         agreed("Leave?", to="leave")

@@ -177,6 +177,6 @@ def test_a_silo_without_kubernetes_has_a_table_for_each_job(
     known, unknown = capsys.readouterr().out.split("\n\n")
     assert known.startswith("silo north, job research/digits: 4 updates, 4000 bytes;")
     assert unknown.startswith("silo u2: 4 updates, 4000 bytes;")
-    assert main(["silo", "receipts", str(tmp_path), "--json"]) == 0
+    assert main(["silo", "receipts", "--dir", str(tmp_path), "--json"]) == 0
     silos = json.loads(capsys.readouterr().out)["silos"]
     assert [(one["silo"], one.get("job")) for one in silos] == [("north", "research/digits"), ("u2", None)]
