@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -73,6 +73,26 @@ def exit_on_sigterm() -> None:
     every file survives a crash.
     """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+
+
+async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
+    """Run something without end until SIGTERM or SIGINT; it is cancelled then, and has ended on return."""
+    work = asyncio.ensure_future(endless)
+    signalled = False
+
+    def stop() -> None:
+        nonlocal signalled
+        signalled = True
+        work.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not signalled:
+            raise
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})

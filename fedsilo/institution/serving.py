@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from datetime import UTC, datetime
 from typing import Any, Never
 
@@ -27,7 +26,7 @@ from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.probes import probing
-from fedsilo.process import version
+from fedsilo.process import run_until_signalled, version
 from fedsilo.silo.offer import offers, sign_offer
 from fedsilo.wire import SigningKey
 
@@ -50,19 +49,8 @@ async def serve_until_signalled(
             f"{directory.root}: silo {member.silo} has left the hub at {member.hub.url}; to take part again, ask its "
             "office for an invitation and run fedsilo silo join"
         )
-    work = asyncio.ensure_future(_serve(directory, member, metrics_port))
-    signalled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled.set)
-    told = asyncio.ensure_future(signalled.wait())
-    await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    work.cancel()
-    try:
-        await work
-    except asyncio.CancelledError:
-        log.info("silo %s serves no more", member.silo)
+    await run_until_signalled(_serve(directory, member, metrics_port))
+    log.info("silo %s serves no more", member.silo)
 
 
 async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: int | None) -> Never:

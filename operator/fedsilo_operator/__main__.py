@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
-import socket
 import sys
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
-from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
-from fedsilo.process import Arguments, run_until_done, version
-from fedsilo_operator.runtime.operator import WORKERS
+from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
+from fedsilo_operator.arguments import add_controller_arguments, own_namespace
 from fedsilo_operator.settings import API_SERVER_PORTS
 
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE_NAME = "fedsilo-operator"
-PORT = 8080
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,24 +33,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         epilog="KUBECONFIG names the cluster; without it, the service account of the pod does.",
     )
     parser.add_argument("--aggregator-image", required=True, help="image of aggregators")
-    parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
-    parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
+    add_controller_arguments(parser)
     parser.add_argument(
         "--api-server-ports",
         type=_ports,
         default=API_SERVER_PORTS,
         metavar="PORT,...",
         help="ports of the API server, which network policies leave open (default: 443,6443)",
-    )
-    parser.add_argument("--namespace", help="the operator's own (default: POD_NAMESPACE, else the pod's)")
-    parser.add_argument(
-        "--identity", default=socket.gethostname(), help="name as leader (default: host name)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=WORKERS, help="objects that each controller works on at once"
-    )
-    parser.add_argument(
-        "--health-port", type=int, default=PORT, help="port of /healthz, /readyz and /metrics"
     )
     parser.add_argument(
         "--metrics-from",
@@ -119,26 +99,6 @@ async def _operate_until_signalled(args: argparse.Namespace) -> None:
     await run_until_signalled(_operate(args))
 
 
-async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
-    """Run something without end until SIGTERM or SIGINT."""
-    work = asyncio.ensure_future(endless)
-    signalled = False
-
-    def stop() -> None:
-        nonlocal signalled
-        signalled = True
-        work.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        await work
-    except asyncio.CancelledError:
-        if not signalled:
-            raise
-
-
 async def _operate(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
     from fedsilo.probes import probes
@@ -149,13 +109,13 @@ async def _operate(args: argparse.Namespace) -> None:
     from fedsilo_operator.metrics import exposition
     from fedsilo_operator.objects import Ref
     from fedsilo_operator.runtime.controller import Reconciler
-    from fedsilo_operator.runtime.election import Election
+    from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
     from fedsilo_operator.runtime.store import Store, WriteThrough
     from fedsilo_operator.settings import Settings
     from fedsilo_operator.silo.controller import SiloController
 
-    namespace = args.namespace or own_namespace()
+    namespace = own_namespace(args)
     async with api_server() as server:
         settings = Settings(
             aggregator_image=args.aggregator_image,
@@ -173,35 +133,16 @@ async def _operate(args: argparse.Namespace) -> None:
             JobController(cluster, store, settings),
             SiloController(cluster, store, settings),
         ]
-        # A process that starts again under the same name is another one: its lease must run out first.
-        election = Election(server, Ref(namespace, LEASE_NAME), f"{args.identity}_{uuid4().hex[:8]}")
+        election = Election(server, Ref(namespace, LEASE_NAME), new_holder(args.identity))
         operator = Operator(cluster, store, controllers, election, args.workers)
 
-        def unready() -> str:
-            # Leading or not: a standby takes over at once.
-            missing = operator.unsynced
-            return f"not listed yet: {', '.join(missing)}" if missing else ""
-
         async with AsyncExitStack() as served:
-            probed = probes(unready, exposition(operator, store), args.health_port)
+            probed = probes(operator.unready, exposition(operator, store), args.health_port)
             await served.enter_async_context(probed)
             if args.dashboard_port:
                 shown = dashboard(cluster, store, args.dashboard_port, args.dashboard_tls)
                 await served.enter_async_context(shown)
             await operator.run()
-
-
-def own_namespace() -> str:
-    """The namespace of this process.
-
-    :raises ManifestInvalid: when it is unknown.
-    """
-    found = os.environ.get("POD_NAMESPACE", "")
-    if not found and NAMESPACE_FILE.exists():
-        found = NAMESPACE_FILE.read_text().strip()
-    if not found:
-        raise ManifestInvalid("the operator's namespace is unknown: give --namespace or set POD_NAMESPACE")
-    return found
 
 
 if __name__ == "__main__":

@@ -16,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
-from fedsilo.process import MAX_TERMINATION_BYTES, Arguments, run_until_done, termination_message
+from fedsilo.process import (
+    MAX_TERMINATION_BYTES,
+    Arguments,
+    run_until_done,
+    run_until_signalled,
+    termination_message,
+)
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -114,3 +120,26 @@ def test_sigterm_ends_a_process_that_computes() -> None:
         process.stdout.readline()
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(10) == 143
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_what_has_no_end_in_order(number: signal.Signals) -> None:
+    steps = []
+
+    async def endless() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            steps.append("put in order")
+
+    asyncio.run(run_until_signalled(endless()))
+    assert steps == ["put in order"]
+
+
+def test_what_is_cancelled_without_a_signal_is_cancelled() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run_until_signalled(cancelled()))

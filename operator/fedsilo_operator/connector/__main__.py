@@ -9,17 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ipaddress
-import socket
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from uuid import uuid4
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
-from fedsilo.process import Arguments, run_until_done, version
-from fedsilo_operator.__main__ import PORT, own_namespace, run_until_signalled
-from fedsilo_operator.runtime.operator import WORKERS
+from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
+from fedsilo_operator.arguments import add_controller_arguments, own_namespace
 from fedsilo_operator.settings import Outside
 
 LEASE_NAME = "fedsilo-connector"
@@ -44,18 +41,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="invitation of the hub: its address and, until the key is registered, the token",
     )
-    parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
-    parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
-    parser.add_argument("--namespace", help="the silo's own (default: POD_NAMESPACE, else the pod's)")
-    parser.add_argument(
-        "--identity", default=socket.gethostname(), help="name as leader (default: host name)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=WORKERS, help="objects that each controller works on at once"
-    )
-    parser.add_argument(
-        "--health-port", type=int, default=PORT, help="port of /healthz, /readyz and /metrics"
-    )
+    add_controller_arguments(parser)
     parser.add_argument(
         "--dashboard-port", type=int, default=0, help="port of the silo's page, on 127.0.0.1 (default: none)"
     )
@@ -119,13 +105,13 @@ async def _connect(args: argparse.Namespace) -> None:
     from fedsilo_operator.dashboard.serving import institution_dashboard
     from fedsilo_operator.metrics import exposition
     from fedsilo_operator.objects import Ref
-    from fedsilo_operator.runtime.election import Election
+    from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
     from fedsilo_operator.runtime.store import Store, WriteThrough
     from fedsilo_operator.settings import SiloSettings
     from fedsilo_operator.silo.controller import SiloController
 
-    namespace = args.namespace or own_namespace()
+    namespace = own_namespace(args)
     try:
         invitation = read_invitation(args.invitation.read_text(), str(args.invitation))
     except OSError as error:
@@ -157,7 +143,7 @@ async def _connect(args: argparse.Namespace) -> None:
         store = Store()
         cluster = WriteThrough(OneNamespace(server, namespace), store)
         connector = Connector(cluster, store, subscription, open_hub)
-        election = Election(server, Ref(namespace, LEASE_NAME), f"{args.identity}_{uuid4().hex[:8]}")
+        election = Election(server, Ref(namespace, LEASE_NAME), new_holder(args.identity))
         operator = Operator(
             cluster,
             store,
@@ -168,12 +154,10 @@ async def _connect(args: argparse.Namespace) -> None:
         )
         connector.wake = lambda: operator.controllers[1].queue.add(connector.key)
 
-        def unready() -> str:
-            missing = operator.unsynced
-            return f"not listed yet: {', '.join(missing)}" if missing else ""
-
         async with AsyncExitStack() as served:
-            await served.enter_async_context(probes(unready, exposition(operator, store), args.health_port))
+            await served.enter_async_context(
+                probes(operator.unready, exposition(operator, store), args.health_port)
+            )
             if args.dashboard_port:
                 await served.enter_async_context(institution_dashboard(store, args.dashboard_port))
             await operator.run()

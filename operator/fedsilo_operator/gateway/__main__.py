@@ -13,8 +13,7 @@ from typing import Any, Never
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
-from fedsilo.process import Arguments, run_until_done, version
-from fedsilo_operator.__main__ import run_until_signalled
+from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.gateway.limits import Limits
 
 PORT, HEALTH_PORT = 8443, 8080

@@ -11,6 +11,7 @@ import logging
 import random
 from datetime import UTC, datetime
 from typing import Any, Never
+from uuid import uuid4
 
 from fedsilo.api.observed import Object
 from fedsilo.errors import FedsiloError
@@ -30,6 +31,11 @@ RETRY_SECONDS = 2.0
 
 FIELD_MANAGER = f"{MANAGER}-election"
 """The same for all candidates; what keeps them apart is the lease's resource version."""
+
+
+def new_holder(name: str) -> str:
+    """An identity for a process of this name: when it starts again it is another, whose lease must first run out."""
+    return f"{name}_{uuid4().hex[:8]}"
 
 
 class LeaseLost(FedsiloError):

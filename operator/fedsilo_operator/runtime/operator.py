@@ -52,6 +52,11 @@ class Operator:
             {kind.plural for (kind, _), found in self.reflectors.items() if not found.synced.is_set()}
         )
 
+    def unready(self) -> str:
+        """Why it could not lead now; "" when it could. A standby is ready too, since it takes over at once."""
+        missing = self.unsynced
+        return f"not listed yet: {', '.join(missing)}" if missing else ""
+
     @property
     def leading(self) -> bool:
         """Whether this operator acts."""
