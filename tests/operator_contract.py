@@ -226,6 +226,33 @@ class Contract:
         labelled["metadata"]["labels"] = {"x": "1"}
         assert (await cluster.apply(labelled, manager="one"))["metadata"]["generation"] == 1
 
+    # Merge patches.
+
+    async def test_a_merge_changes_and_removes_what_another_wrote(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        made = await cluster.create(config_map(namespace, data={"x": "1", "y": "1"}, labels={"l": "v"}))
+        obj = await cluster.merge(
+            config_map(namespace, data={"x": "2", "y": None, "z": "3"}, resourceVersion=version(made))
+        )
+        assert obj["data"] == {"x": "2", "z": "3"}
+        assert labels_of(obj) == {"l": "v"}
+        assert (await cluster.get(CONFIG_MAP, ref_of(made)))["data"] == obj["data"]
+
+    async def test_a_merge_into_another_version_or_identity_is_a_conflict(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        old = await cluster.create(config_map(namespace, data={"x": "1"}))
+        await cluster.merge(config_map(namespace, data={"x": "2"}, uid=uid_of(old)))
+        for precondition in ({"resourceVersion": version(old)}, {"uid": "another"}):
+            with pytest.raises(Conflict):
+                await cluster.merge(config_map(namespace, data={"x": "3"}, **precondition))
+        assert (await cluster.get(CONFIG_MAP, ref_of(old)))["data"] == {"x": "2"}
+
+    async def test_a_merge_makes_nothing(self, cluster: Cluster, namespace: str) -> None:
+        with pytest.raises(NotFound):
+            await cluster.merge(config_map(namespace, data={"x": "1"}))
+
     # The status subresource.
 
     async def test_spec_and_status_are_written_separately(self, cluster: Cluster, namespace: str) -> None:

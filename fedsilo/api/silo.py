@@ -342,6 +342,9 @@ class FollowedHub(Fields):
     version: Integer = Field(
         ge=0, description="Of the newest statement that was followed; an older one has no effect any more."
     )
+    public_key: PublicKey | None = Field(
+        default=None, description="The silo's key that the hub has taken last by an announcement."
+    )
 
 
 class SiloStatus(Fields):
@@ -356,8 +359,8 @@ class SiloStatus(Fields):
     rotations: tuple[FreeForm, ...] = Field(
         default=(),
         max_length=64,
-        description="Of a remote silo: announcements of its keys since then, each signed by the key before and by the "
-        "new one; `docs/wire.md` describes them.",
+        description="Announcements of the silo's keys, of a remote one since its enrolment, each signed by the key "
+        "before and by the new one; `docs/wire.md` describes them.",
     )
     leaving: FreeForm | None = Field(
         default=None,

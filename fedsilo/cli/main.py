@@ -34,6 +34,8 @@ COMMANDS = {
     "invite": "invite an institution outside of the cluster",
     "accept": "accept the key that an institution has registered",
     "revoke": "refuse an institution outside of the cluster from now on",
+    "rotate-key": "ask a silo in this cluster for another signing key",
+    "leave": "leave the hub that a silo in this cluster follows",
 }
 """Sub-command -> its help; the module of the same name implements it."""
 
@@ -99,7 +101,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
         )
         if name == called:
-            module = import_module(f"fedsilo.cli.{name}")
+            module = import_module(f"fedsilo.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser

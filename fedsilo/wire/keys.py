@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,6 +118,22 @@ class SigningKey:
         if pem is None:
             raise FileDamaged(f"{path}: is missing; {remedy}")
         return cls.from_pem(pem, f"key file {path}")
+
+    @classmethod
+    def load_all(cls, path: Path) -> list[SigningKey]:
+        """The key of a file, and those of the other `.pem` files beside it, which are its owner's earlier or next ones.
+
+        What is no key there is nobody's, and left out.
+
+        :raises Problem: `malformed` when the file itself holds anything else.
+        :raises FileDamaged: when it is missing, no file, or may not be read.
+        """
+        found = [cls.load(path)]
+        for other in sorted(path.parent.glob("*.pem")):
+            with suppress(Problem, FileDamaged):
+                if other.name != path.name:
+                    found.append(cls.load(other))
+        return found
 
     @classmethod
     def from_pem(cls, pem: bytes, source: str) -> SigningKey:

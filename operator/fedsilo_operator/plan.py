@@ -47,6 +47,13 @@ class Create(ObjectAction):
 
 
 @dataclass(frozen=True)
+class Merge(ObjectAction):
+    """Change some fields of the very object that was read, whoever wrote them; null removes one."""
+
+    failure_group: str = ""
+
+
+@dataclass(frozen=True)
 class Delete:
     """Delete the object with this identity."""
 
@@ -56,7 +63,7 @@ class Delete:
     failure_group: str = ""
 
 
-Action = Apply | Create | Delete
+Action = Apply | Create | Merge | Delete
 """What the API server refuses ends its failure group; outside any, it ends everything that was to come after it."""
 
 

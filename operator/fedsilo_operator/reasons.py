@@ -77,6 +77,8 @@ class Reason(StrEnum):
     KEY_READY = "KeyReady"
     KEY_MISSING = "KeyMissing"
     KEY_INVALID = "KeyInvalid"
+    KEY_ANNOUNCED = "KeyAnnounced"
+    KEY_KEPT = "KeyKept"
     INVITED = "Invited"
     ENROLMENT_PENDING = "EnrolmentPending"
     REVOKED = "Revoked"

@@ -32,12 +32,14 @@ class SiloSettings:
     :param guard_image: image of a guard whose Silo names none; likewise trainer, of the job.
     :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
         aggregators nor guards serve any.
+    :param follows_hub: whether a hub has the keys of the Silos, and takes each next one before it is used.
     """
 
     guard_image: str
     trainer_image: str
     metrics_from: Mapping[str, str] | None = None
     outside: Outside = Outside()
+    follows_hub: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

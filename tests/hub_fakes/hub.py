@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +26,12 @@ class FakeHub:
     :ivar accepted: the key that the office has accepted.
     :ivar agents: the SiloAgents, by name.
     :ivar rotations: of the key that was registered; the key that each led to.
+    :ivar announced: the rotations themselves.
     :ivar left: whether the silo has left.
     :ivar statuses: what was reported, by name.
     :ivar away: why nobody reaches the hub; None while it answers.
+    :ivar rotation_refused: why no rotation is taken; None while they are.
+    :ivar after_rotation: called when one was taken, before the answer.
     :ivar requests: verbs in the order in which they came.
     """
 
@@ -39,10 +42,13 @@ class FakeHub:
     revoked: bool = False
     left: bool = False
     rotations: list[VerifyKey] = field(default_factory=list)
+    announced: list[Mapping[str, Any]] = field(default_factory=list)
     agents: dict[str, HubAgent] = field(default_factory=dict)
     statuses: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     offer: Mapping[str, Any] | None = None
     away: Exception | None = None
+    rotation_refused: Problem | None = None
+    after_rotation: Callable[[], None] = lambda: None
     requests: list[str] = field(default_factory=list)
     version: int = 1
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -121,7 +127,7 @@ class FakeRequests:
             if hub.left:
                 raise Problem("silo-left", f"silo {hub.silo} has left the consortium")
             return self._key.fingerprint
-        hub.registered, hub.rotations, hub.left = (self._key, token), [], False
+        hub.registered, hub.rotations, hub.announced, hub.left = (self._key, token), [], [], False
         return self._key.fingerprint
 
     async def agents(self, after: str, wait: float) -> AgentList | None:
@@ -159,12 +165,17 @@ class FakeRequests:
         hub = await self._begin("rotate")
         assert hub.registered is not None
         key = VerifyKey.from_text(read_rotation(rotation, hub.silo, self._key.to_text()))
-        if key == hub.present() and self._key in (hub.registered[0], *hub.rotations):
+        if rotation in hub.announced:
             return
         if self._key in (hub.registered[0], *hub.rotations[:-1]) and self._key != hub.present():
             raise Problem("key-superseded", f"the silo has announced {hub.present().fingerprint} since")
         hub.require(self._key)
+        if hub.rotation_refused is not None:
+            raise hub.rotation_refused
         hub.rotations.append(key)
+        hub.announced.append(deepcopy(dict(rotation)))
+        hub.after_rotation()
+        await asyncio.sleep(0)
 
     async def leave(self, statement: Mapping[str, Any]) -> None:
         """See `HubRequests`."""

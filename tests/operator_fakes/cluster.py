@@ -45,6 +45,7 @@ from tests.operator_fakes.records import (
     change_of,
     copied,
     intent,
+    merged,
     refuse_change,
     selected,
     shown,
@@ -102,7 +103,7 @@ class FakeCluster:
         self._made = 0
         self._repetitions = Repetitions()
 
-    # The seven verbs.
+    # The eight verbs.
 
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -174,6 +175,19 @@ class FakeCluster:
         except ApplyConflict as conflict:
             raise FieldConflict(str(conflict)) from None
         return await self._written("apply", kind, ref, answer) if self._version > before else answer
+
+    async def merge(self, change: Object) -> Object:
+        kind, ref = kind_of(change), ref_of(change)
+        await self._called("merge", kind)
+        self._admit(change)
+        before = self._version
+        found = self.peek(kind, ref)
+        for name, problem in (("uid", "uid mismatch"), ("resourceVersion", "the object has been modified")):
+            if change["metadata"].get(name, found["metadata"][name]) != found["metadata"][name]:
+                raise Conflict(f'cannot patch {kind.plural} "{ref.name}": {problem}')
+        self._update(kind, ref, merged(found, copied(change)), Writer(MANAGER, "Update", ""))
+        answer = self.peek(kind, ref)
+        return await self._written("merge", kind, ref, answer) if self._version > before else answer
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
         await self._called("delete", kind)

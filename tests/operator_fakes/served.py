@@ -171,7 +171,10 @@ class ServedCluster:
 
     async def _patch(self, request: web.Request, kind: Kind, ref: Ref) -> web.StreamResponse:
         body = await request.json()
-        if request.content_type == "application/merge-patch+json":  # a repeated event, whose fields are flat
+        if request.content_type == "application/merge-patch+json":
+            if "metadata" in body:
+                return web.json_response(await self.cluster.merge(body))
+            # a repeated event, whose fields are flat
             return web.json_response(self.cluster.put((await self.cluster.get(kind, ref)) | body))
         manager, status = request.query["fieldManager"], "status" in request.match_info
         return web.json_response(await self.cluster.apply(body, manager=manager, status=status))

@@ -60,7 +60,7 @@ def test_relative_links_resolve(page: Path) -> None:
 def options(command: str) -> argparse.ArgumentParser:
     """The parser of a sub-command."""
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    importlib.import_module(f"fedsilo.cli.{command}").add_arguments(parser)
+    importlib.import_module(f"fedsilo.cli.{command.replace('-', '_')}").add_arguments(parser)
     return parser
 
 

@@ -146,7 +146,7 @@ annotations:
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [fedsilo-signing-key]
-  verbs: [get]
+  verbs: [get{{ if .Values.signingKey.create }}, patch{{ end }}]
 {{- if .Values.signingKey.create }}
 - apiGroups: [""]
   resources: [secrets]

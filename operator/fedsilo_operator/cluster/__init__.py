@@ -1,1 +1,1 @@
-"""The cluster behind seven verbs; tests run one suite over the real one and over a fake."""
+"""The cluster behind eight verbs; tests run one suite over the real one and over a fake."""

@@ -1,4 +1,4 @@
-"""The seven verbs over a Kubernetes API server."""
+"""The eight verbs over a Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -91,6 +91,12 @@ class ApiServer:
         ref = ref_of(obj)
         path = _path(kind_of(obj), ref.namespace, ref.name) + ("/status" if status else "")
         return await self._object("PATCH", path, [("fieldManager", manager)], obj, APPLY)
+
+    async def merge(self, change: Object) -> Object:
+        """See the interface."""
+        ref = ref_of(change)
+        path = _path(kind_of(change), ref.namespace, ref.name)
+        return await self._object("PATCH", path, [("fieldManager", MANAGER)], change, MERGE)
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
         """See the interface."""

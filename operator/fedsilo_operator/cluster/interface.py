@@ -1,6 +1,6 @@
 """What the operator needs of a cluster.
 
-Seven verbs over raw objects. Errors are sorted by what a controller does about them, not by status code.
+Eight verbs over raw objects. Errors are sorted by what a controller does about them, not by status code.
 """
 
 from __future__ import annotations
@@ -104,6 +104,13 @@ class Cluster(Protocol):
 
         :param status: apply to the status subresource instead. With a custom resource only the version counts
             there: another uid is no `Conflict` (Kubernetes 1.36).
+        """
+
+    async def merge(self, change: Object) -> Object:
+        """JSON merge patch (RFC 7396) of the object that was read: whoever wrote its fields, and null removes one.
+
+        With `metadata.uid` or `metadata.resourceVersion` in the change, it must be that one (`Conflict`); it is never
+        made (`NotFound`).
         """
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:

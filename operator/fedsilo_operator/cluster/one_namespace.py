@@ -44,6 +44,10 @@ class OneNamespace:
         """See `Cluster`."""
         return await self._cluster.apply(obj, manager=manager, status=status)
 
+    async def merge(self, change: Object) -> Object:
+        """See `Cluster`."""
+        return await self._cluster.merge(change)
+
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
         """See `Cluster`."""
         await self._cluster.delete(kind, ref, uid=uid)

@@ -133,6 +133,7 @@ async def _connect(args: argparse.Namespace) -> None:
         outside=Outside(
             args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
         ),
+        follows_hub=True,
     )
     subscription = Subscription(silo, VerifyKey.from_text(hub.key).key_id, hub.url, invitation.token)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Never
 
+from fedsilo.api.annotations import LEAVE
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.errors import Problem
@@ -46,18 +47,18 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import run_until_one_ends
 from fedsilo_operator.runtime.queue import Key
-from fedsilo_operator.silo import signing_key
+from fedsilo_operator.silo import key_secret, succession
 
 log = logging.getLogger("fedsilo.connector")
-
-LEAVE = "fedsilo.io/leave"
-"""Annotation of the Silo with which the institution leaves, whatever its value."""
 
 SETTLED_SECONDS = 3600.0
 """Nothing is asked any more once an institution has left; what wakes the connector is that the annotation goes."""
 
 KEY_POLL_SECONDS = 10.0
 """Time after which the signing key is looked for again: Secrets are not watched."""
+
+ROTATION_SECONDS = 600.0
+"""Time after which a key is announced again that the hub has refused."""
 
 OpenHub = Callable[[SigningKey], AbstractAsyncContextManager[HubRequests]]
 """Opens the hub for a silo with that key."""
@@ -80,7 +81,12 @@ class Subscription:
 
 
 class _Otherwise(Exception):
-    """The silo has another key than the one that the hub is asked with, or leaves, or leaves no more."""
+    """The silo has, or announces, another key than the one that the hub is asked with, or leaves, or leaves no more."""
+
+
+async def _again_after(seconds: float) -> Never:
+    await asyncio.sleep(seconds)
+    raise _Otherwise
 
 
 class Connector:
@@ -106,6 +112,7 @@ class Connector:
         self._open_hub = open_hub
         self._now = now
         self._mirror: Mirror | None = None
+        self._taken: str | None = None
         self._contact: Contact | None = None
         self._following: Following | None = None
         self._unmade: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -146,14 +153,56 @@ class Connector:
             membership = Membership(
                 key.verify_key.fingerprint, self._subscription.token, version().removeprefix("fedsilo ")
             )
-            leaves = self._leaves()
+            leaves, rotation = self._leaves(), self._announcement()
             async with self._open_hub(key) as hub:
                 mirror = Mirror(str(self._subscription.silo), self._followed_version())
                 self._following = None if leaves else Following(hub, self, membership, mirror, self._now)
                 self.wake()
-                asks = self._leave(hub, key, mirror) if self._following is None else self._following.run()
+                if self._following is None:
+                    asks = self._leave(hub, key, mirror)
+                elif rotation is None:
+                    asks = self._following.run()
+                else:
+                    asks = self._rotate(hub, key, rotation, self._following)
                 with suppress(_Otherwise):
-                    await run_until_one_ends(asks, self._until_otherwise(key, leaves))
+                    await run_until_one_ends(asks, self._until_otherwise(key, leaves, rotation))
+
+    async def _rotate(
+        self, hub: HubRequests, key: SigningKey, rotation: Object, following: Following
+    ) -> Never:
+        """Announce the key that takes over, until the hub has taken that; then wait until it is published here.
+
+        The hub answers the key before no more then. Where it refuses the announcement, all goes on with that key.
+        """
+        failures, announced = 0, succession.announced_key(rotation)
+        while await self._own_key(announced) is not None:
+            try:
+                await hub.rotate(rotation)
+            except Unreachable as error:
+                await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
+                await asyncio.sleep(pause_after(failures))
+                failures += 1
+            except Problem as problem:
+                await self._refused(problem)
+                break
+            else:
+                self._taken = announced
+                self.wake()
+                await asyncio.sleep(SETTLED_SECONDS)
+        await run_until_one_ends(following.run(), _again_after(ROTATION_SECONDS))
+        raise AssertionError("endless tasks have ended")
+
+    async def _refused(self, problem: Problem) -> None:
+        """Tell people why the key is the one before."""
+        silo = self._cache.get(SILO_KIND, self._subscription.silo)
+        text = (
+            f"The hub does not take the announcement of another key, and the silo goes on with the one before: "
+            f"{problem.detail}. It is announced again every {ROTATION_SECONDS / 60:.0f} minutes."
+        )
+        log.warning("%s", text)
+        if silo is not None:
+            with suppress(ClusterError):
+                await self._cluster.event(Event(silo, "Warning", str(Reason.HUB_REFUSED), text))
 
     async def _leave(self, hub: HubRequests, key: SigningKey, mirror: Mirror) -> Never:
         """Tell the hub that the silo leaves, until it has taken that; then nothing of the hub's stays here."""
@@ -205,23 +254,33 @@ class Connector:
 
     async def _published_key(self) -> SigningKey | None:
         published = self._public_key()
-        if published is None:
-            return None
+        return None if published is None else await self._own_key(published)
+
+    async def _own_key(self, public_key: str) -> SigningKey | None:
+        """The key with this public half, where the Secret has it and can be read."""
         name = Ref(self._subscription.silo.namespace, SIGNING_KEY)
         try:
-            key = signing_key.read(await self._cluster.get(SECRET, name), name)
-        except (NotFound, Problem):
+            return key_secret.key_of(await self._cluster.get(SECRET, name), public_key)
+        except NotFound:
             return None  # the condition Ready says so
         except ClusterError as error:
             log.warning("Secret %s cannot be read now: %s", name, error)
             return None
-        return key if key.verify_key.to_text() == published else None
 
-    async def _until_otherwise(self, key: SigningKey, leaves: bool) -> Never:
-        while self._public_key() in (None, key.verify_key.to_text()) and self._leaves() == leaves:
+    async def _until_otherwise(self, key: SigningKey, leaves: bool, rotation: Object | None) -> Never:
+        while (
+            self._public_key() in (None, key.verify_key.to_text())
+            and self._leaves() == leaves
+            and self._announcement() == rotation
+        ):
             self._changed.clear()
             await self._changed.wait()
         raise _Otherwise
+
+    def _announcement(self) -> Object | None:
+        """What the hub has yet to take of the silo's keys."""
+        silo = self._cache.get(SILO_KIND, self._subscription.silo)
+        return None if silo is None else succession.announcement(silo)
 
     def _leaves(self) -> bool:
         """Whether a person of the institution has decided that it leaves."""
@@ -232,11 +291,14 @@ class Connector:
         silo = self._cache.get(SILO_KIND, self._subscription.silo)
         return None if silo is None else status_of(silo).get("publicKey")
 
-    def _followed_version(self) -> int:
-        """Version of what was followed of this hub before."""
+    def _followed(self) -> Mapping[str, Any]:
+        """What was followed of this hub before."""
         silo = self._cache.get(SILO_KIND, self._subscription.silo)
-        followed = status_of(silo or {}).get("followed") or {}
-        return int(followed["version"]) if followed.get("hub") == self._subscription.hub else 0
+        followed: Mapping[str, Any] = status_of(silo or {}).get("followed") or {}
+        return followed if followed.get("hub") == self._subscription.hub else {}
+
+    def _followed_version(self) -> int:
+        return int(self._followed().get("version", 0))
 
     # What is done here
 
@@ -249,8 +311,14 @@ class Connector:
             diagnosis = Diagnosis(Reason(self._contact.reason), self._contact.message)
             stated = Condition.of(ConditionType.HUB_REACHED, reached, diagnosis)  # type: ignore[arg-type]
             status["conditions"] = as_status([stated], silo, self._now())
-        if mirror is not None:
-            status["followed"] = {"hub": self._subscription.hub, "version": mirror.version}
+        taken = self._taken or self._followed().get("publicKey")
+        if mirror is not None or self._taken is not None:
+            version = self._followed_version() if mirror is None else mirror.version
+            status["followed"] = {
+                "hub": self._subscription.hub,
+                "version": version,
+                **({} if taken is None else {"publicKey": taken}),
+            }
         elif (followed := status_of(silo).get("followed")) is not None:
             status["followed"] = followed
         if not status or satisfies(silo.get("status"), status):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
+from fedsilo.errors import Problem
+from fedsilo.silo.rotation import keys_since
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import ROUTE, gateway_of
 from fedsilo_operator.job.observe import JobObservation
@@ -134,11 +136,23 @@ def _distrust(
     for place, (found, wanted) in places.items():
         if wanted is not None and found != wanted:
             return Diagnosis(Reason.TRUST_BROKEN, _forgery(agent, place, found, wanted))
-    published = status_of(silo or {}).get("publicKey") if remote_of(silo) is not None else None
-    if not settled and published is not None and trust["publicKey"] != published:
+    published = status_of(silo or {}).get("publicKey")
+    renewed = published not in (None, trust["publicKey"]) and _announced(silo, trust["publicKey"])
+    if not settled and renewed:
         text = f"SiloAgent {ref_of(agent)} is made again: the silo has another key since, {published}."
         return Diagnosis(Reason.ADMITTING, text)
     return None
+
+
+def _announced(silo: Object | None, key: str) -> bool:
+    """Whether the present key of a silo is its own: one outside of the cluster has no other in its status."""
+    if silo is None or remote_of(silo) is not None:
+        return True
+    try:
+        keys = keys_since(str(ref_of(silo)), key, status_of(silo).get("rotations") or ())
+    except Problem:
+        return False
+    return status_of(silo).get("publicKey") in keys[1:]
 
 
 def _forgery(agent: Object, place: str, found: object, wanted: object) -> str:

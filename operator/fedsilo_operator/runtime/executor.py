@@ -24,7 +24,7 @@ from fedsilo_operator.objects import (
     labels_of,
     ref_of,
 )
-from fedsilo_operator.plan import Action, Apply, Create, Plan
+from fedsilo_operator.plan import Action, Apply, Create, Merge, Plan
 from fedsilo_operator.rejections import (
     REASONS,
     AlreadyReported,
@@ -102,6 +102,8 @@ async def _do(action: Action, cluster: Cluster) -> Object | None:
     if isinstance(action, Create):
         with suppress(Conflict):
             await cluster.create(action.object)
+    elif isinstance(action, Merge):
+        await cluster.merge(action.object)
     else:
         await cluster.delete(action.kind, action.ref, uid=action.uid)
     return None

@@ -151,6 +151,12 @@ class WriteThrough:
         self._store.learn(answer)
         return answer
 
+    async def merge(self, change: Object) -> Object:
+        """See `Cluster`."""
+        answer = await self._cluster.merge(change)
+        self._store.learn(answer)
+        return answer
+
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
         """See `Cluster`."""
         await self._cluster.delete(kind, ref, uid=uid)

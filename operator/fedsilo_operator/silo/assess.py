@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
@@ -20,6 +21,7 @@ from fedsilo_operator.silo.component import components, trainer_exit_seconds
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.receipts import receipts
 from fedsilo_operator.silo.state import AgentState, ComponentState
+from fedsilo_operator.silo.succession import with_key_for
 from fedsilo_operator.workloads.agent import (
     GUARD,
     TRAINER,
@@ -41,6 +43,7 @@ watched."""
 
 def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> AgentState:
     """The state of an agent that is not being deleted."""
+    seen = replace(seen, silo=with_key_for(seen.agent, seen.silo))
     trainer, guard = components(seen, now)
     recorded = _recorded_outcome(seen.agent)
     if recorded is not None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedsilo.api.observed import Object
-from fedsilo.errors import Problem
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.observed import Object, holds
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
@@ -24,6 +24,7 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Ref,
+    is_deleted,
     labels_of,
     ref_of,
     silo_of,
@@ -34,8 +35,8 @@ from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import SiloSettings
-from fedsilo_operator.silo import remote, signing_key
-from fedsilo_operator.silo.observe import observe
+from fedsilo_operator.silo import key_secret, remote, signing_key, succession
+from fedsilo_operator.silo.observe import AgentObservation, observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 
@@ -91,19 +92,22 @@ class SiloController:
 
         first = make_plan(())
         if first.awaits_signature:
-            seen = replace(seen, signing_key=await self._signing_key(ref_of(seen.agent).namespace))
+            seen = replace(seen, signing_key=await self._signing_key(seen))
             first = make_plan(())
         return await carry_out(
             lambda rejections: make_plan(rejections) if rejections else first, seen.agent, self._cluster
         )
 
-    async def _signing_key(self, namespace: str) -> SigningKey | None:
-        """The silo's key; None where it cannot be read, which the Silo's condition `Ready` explains."""
-        name = Ref(namespace, SIGNING_KEY)
-        try:
-            return signing_key.read(await self._cluster.get(SECRET, name), name)
-        except (NotFound, Problem):
+    async def _signing_key(self, seen: AgentObservation) -> SigningKey | None:
+        """The silo's key for this agent; None where there is none, which the Silo's condition `Ready` explains."""
+        public_key = None if seen.silo is None else succession.key_for(seen.agent, seen.silo)
+        if public_key is None:
             return None
+        try:
+            found = await self._cluster.get(SECRET, Ref(ref_of(seen.agent).namespace, SIGNING_KEY))
+        except NotFound:
+            return None
+        return key_secret.key_of(found, public_key)
 
     async def _reconcile_silo(self, ref: Ref) -> float | None:
         silo = self._cache.get(SILO_KIND, ref)
@@ -117,13 +121,23 @@ class SiloController:
             secret = await self._cluster.get(SECRET, Ref(ref.namespace, SIGNING_KEY))
         except NotFound:
             secret = None
+        needed = self._keys_needed(ref.namespace)
 
         def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
-            return signing_key.reconcile(
-                signing_key.KeyObservation(silo, secret, rejections), self._now(), SigningKey.generate
-            )
+            seen = signing_key.KeyObservation(silo, secret, rejections, needed, self._settings.follows_hub)
+            return signing_key.reconcile(seen, self._now(), SigningKey.generate)
 
         return await carry_out(make_plan, silo, self._cluster)
+
+    def _keys_needed(self, namespace: str) -> frozenset[str]:
+        """Keys with which somebody in the namespace signs: an agent whose part is over does not any more."""
+        silos = [silo for silo in self._cache.select(SILO_KIND, namespace=namespace) if not is_deleted(silo)]
+        agents = [
+            agent
+            for agent in self._cache.select(SILO_AGENT, namespace=namespace)
+            if not holds(agent, ConditionType.FINISHED)
+        ]
+        return succession.needed(silos, agents)
 
     def _keys_of_silo(self, silo: Object) -> Iterator[Key]:
         ref = ref_of(silo)

@@ -1,12 +1,10 @@
-"""A silo's signing key: made where there is none, published, and never replaced; and the offer that it signs.
+"""A silo's signing key: made where there is none, published, replaced where a person asks; and the offer that it signs.
 
 The Secret belongs to the institution. It is read by name, and no Secret is ever listed.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,16 +21,14 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
-from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, Ref, is_deleted, ref_of, satisfies
-from fedsilo_operator.plan import Create, Plan
+from fedsilo_operator.objects import Ref, is_deleted, ref_of, satisfies
+from fedsilo_operator.plan import Create, Merge, Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
+from fedsilo_operator.silo import key_secret, succession
 
-ENTRY = "key.pem"
-"""Entry of the Secret: an Ed25519 key as PKCS #8 PEM."""
-
-CREATED_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
-"""Time until a Secret is read again that was just made (another may have been first), is invalid, or is as it should
+WRITTEN_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
+"""Time until a Secret is read again that was just written (another may have been first), is invalid, or is as it should
 be: Secrets are not watched."""
 
 
@@ -42,11 +38,15 @@ class KeyObservation:
 
     :param secret: None when there is none.
     :param rejections: what the API server rejected in this very reconcile.
+    :param needed: public keys with which a Silo or a SiloAgent of the namespace signs.
+    :param follows_hub: whether a hub has the silo's key, which changes only once the hub has taken the next.
     """
 
     silo: Object
     secret: Object | None
     rejections: tuple[Rejection, ...] = ()
+    needed: frozenset[str] = frozenset()
+    follows_hub: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class KeyState:
     :param valid: whether the Secret holds the published key.
     :param diagnosis: why, or why not.
     :param offer: the signed offer that stays or becomes published; None while there is none.
+    :param rotations: the announcements of keys that stay or become published.
+    :param change: of the Secret, to be made before anything else.
     """
 
     silo: Object
@@ -65,6 +67,8 @@ class KeyState:
     valid: bool
     diagnosis: Diagnosis
     offer: Object | None = None
+    rotations: tuple[Object, ...] = ()
+    change: Object | None = None
 
 
 def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> Plan:
@@ -74,14 +78,18 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
         return Plan()
 
     # 2. Interpret what was observed, once: everything below reads this value only.
-    state = assess(seen, now)
+    state = assess(seen, now, new_key)
 
     # 3. Make a key where none was ever published, and read it again before anything is reported about it.
     if state is None:
-        created = Create(secret(ref_of(seen.silo).namespace, new_key()))
-        return Plan((created,), requeue_after=CREATED_POLL_SECONDS)
+        created = Create(key_secret.secret(ref_of(seen.silo).namespace, new_key()))
+        return Plan((created,), requeue_after=WRITTEN_POLL_SECONDS)
 
-    # 4. Publish it, or report what is wrong with it; no watch reports when that changes.
+    # 4. Change the Secret where a person asks for another key, or nobody needs one any more; and read it again.
+    if state.change is not None:
+        return Plan((Merge(state.change),), requeue_after=WRITTEN_POLL_SECONDS)
+
+    # 5. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
         events=tuple(_events(state)),
         status=_status(state, now),
@@ -89,34 +97,90 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
     )
 
 
-def assess(seen: KeyObservation, now: datetime) -> KeyState | None:
+def assess(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey]) -> KeyState | None:
     """The state of a silo's key; None while there has never been one."""
     published: str | None = status_of(seen.silo).get("publicKey")
-    offer: Object | None = status_of(seen.silo).get("offer")
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
-
-    def invalid(reason: Reason, text: str) -> KeyState:
-        return KeyState(seen.silo, published, False, Diagnosis(reason, text), offer)
-
-    if (rejected := diagnosis_of(seen.rejections)) is not None:
-        return KeyState(seen.silo, published, False, rejected, offer)
-    if seen.secret is None and published is None:
-        return None
-    instead = "or delete the Silo and create it again, which ends its part in every job"
     if seen.secret is None:
-        text = f"Secret {name} is gone, and {published} is published. Restore it, {instead}."
-        return invalid(Reason.KEY_MISSING, text)
+        if (rejected := diagnosis_of(seen.rejections)) is not None:
+            return _invalid(seen.silo, rejected)
+        if published is None:
+            return None
+        text = f"Secret {name} is gone, and {published} is published. Restore it, {_INSTEAD}."
+        return _invalid(seen.silo, Diagnosis(Reason.KEY_MISSING, text))
     try:
-        key = read(seen.secret, name)
+        key = key_secret.newest(seen.secret, name)
     except Problem as problem:
-        remedy = f"Restore it, {instead}" if published else "Delete the Secret, and a new key is made"
-        return invalid(Reason.KEY_INVALID, f"{problem.detail.partition(';')[0]}. {remedy}.")
-    stored = key.verify_key.to_text()
-    if published not in (None, stored):
-        text = f"Secret {name} holds the key of {stored}, and {published} is published. Restore the old one, {instead}."
-        return invalid(Reason.KEY_INVALID, text)
+        remedy = f"Restore it, {_INSTEAD}" if published else "Delete the Secret, and a new key is made"
+        text = f"{problem.detail.partition(';')[0]}. {remedy}."
+        return _invalid(seen.silo, Diagnosis(Reason.KEY_INVALID, text))
+    if published in (None, key.verify_key.to_text()):
+        return _settled(seen, seen.secret, key, now, new_key)
+    return _succeeded(seen, seen.secret, key, now)
+
+
+_INSTEAD = "or delete the Silo and create it again, which ends its part in every job"
+
+
+def _invalid(silo: Object, diagnosis: Diagnosis) -> KeyState:
+    """What is published stays."""
+    status = status_of(silo)
+    published, offer = status.get("publicKey"), status.get("offer")
+    return KeyState(silo, published, False, diagnosis, offer, succession.rotations_of(silo))
+
+
+def _settled(
+    seen: KeyObservation, secret: Object, key: SigningKey, now: datetime, new_key: Callable[[], SigningKey]
+) -> KeyState:
+    """The newest key is the published one."""
+    stored, name = key.verify_key.to_text(), Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
     signs = Diagnosis(Reason.KEY_READY, f"The silo signs with {stored}.")
-    return KeyState(seen.silo, stored, True, signs, _offer(seen.silo, key, now))
+    own, asked = key_secret.is_own(secret), succession.is_asked(seen.silo, key)
+    change = None
+    if (rejected := diagnosis_of(seen.rejections)) is not None:
+        signs = Diagnosis(rejected.reason, f"{signs.message} {rejected.message}")
+    elif asked and own:
+        change = key_secret.renewed(secret, new_key())
+    elif asked:
+        text = (
+            f"Another key is asked for, and Secret {name} is the institution's own: put the new key there into "
+            f"{key_secret.ENTRY}, and this one into another entry that ends in .pem."
+        )
+        signs = Diagnosis(Reason.KEY_KEPT, f"{signs.message} {text}")
+    elif own and succession.is_settled(seen.silo, now):
+        change = key_secret.pruned(secret, seen.needed | {stored})
+    rotations = succession.rotations_of(seen.silo)
+    return KeyState(seen.silo, stored, True, signs, _offer(seen.silo, key, now), rotations, change)
+
+
+def _succeeded(seen: KeyObservation, secret: Object, key: SigningKey, now: datetime) -> KeyState:
+    """The newest key is another than the published one."""
+    silo, stored, name = seen.silo, key.verify_key.to_text(), Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
+    published = str(status_of(silo)["publicKey"])
+    previous = key_secret.key_of(secret, published)
+    if previous is None:
+        text = f"Secret {name} holds the key of {stored}, and {published} is published."
+        text = f"{text} Restore the old one, {_INSTEAD}."
+        return _invalid(silo, Diagnosis(Reason.KEY_INVALID, text))
+    if stored in succession.replaced(silo):
+        text = (
+            f"Secret {name} holds in {key_secret.ENTRY} the key of {stored}, which the silo has replaced before. Put "
+            f"{published} there again, or a key that was never used."
+        )
+        return _invalid(silo, Diagnosis(Reason.KEY_INVALID, text))
+    rotations = succession.announced(silo, previous, key, now)
+    if seen.follows_hub and (status_of(silo).get("followed") or {}).get("publicKey") != stored:
+        text = (
+            f"The silo signs with {published}, and has announced {stored}, which takes over once the hub has taken "
+            "the announcement."
+        )
+        waits = Diagnosis(Reason.KEY_ANNOUNCED, text)
+        return KeyState(silo, published, True, waits, _offer(silo, previous, now), rotations)
+    text = (
+        f"The silo signs with {stored}, which it has announced with {published}; jobs that began so end so."
+    )
+    signs = Diagnosis(Reason.KEY_READY, text)
+    return KeyState(silo, stored, True, signs, _offer(silo, key, now), rotations)
 
 
 def _offer(observed: Object, key: SigningKey, now: datetime) -> Object | None:
@@ -134,32 +198,6 @@ def _offer(observed: Object, key: SigningKey, now: datetime) -> Object | None:
     return sign_offer(silo, now, key)
 
 
-def secret(namespace: str, key: SigningKey) -> Object:
-    """The Secret of a new key. All Silos of a namespace share it: they are one institution."""
-    return {
-        "apiVersion": SECRET.api,
-        "kind": SECRET.name,
-        "metadata": {"name": SIGNING_KEY, "namespace": namespace, "labels": {MANAGED_BY: MANAGER}},
-        "type": "Opaque",
-        "data": {ENTRY: base64.b64encode(key.to_pem()).decode()},
-    }
-
-
-def read(observed: Object, name: Ref) -> SigningKey:
-    """The key in a Secret.
-
-    :raises Problem: `malformed` when there is none.
-    """
-    text = (observed.get("data") or {}).get(ENTRY)
-    if text is None:
-        raise Problem("malformed", f"Secret {name} has no entry {ENTRY}")
-    try:
-        pem = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        pem = b""
-    return SigningKey.from_pem(pem, f"Secret {name}, entry {ENTRY}")
-
-
 def _ready(state: KeyState) -> Condition:
     return Condition.of(ConditionType.READY, "True" if state.valid else "False", state.diagnosis)
 
@@ -169,6 +207,7 @@ def _status(state: KeyState, now: datetime) -> dict[str, Any] | None:
     status = {
         **({} if state.public_key is None else {"publicKey": state.public_key}),
         **({} if state.offer is None else {"offer": state.offer}),
+        **({"rotations": list(state.rotations)} if state.rotations else {}),
         "conditions": as_status([_ready(state)], state.silo, now),
     }
     return None if satisfies(state.silo.get("status"), status) else status
@@ -177,5 +216,11 @@ def _status(state: KeyState, now: datetime) -> dict[str, Any] | None:
 def _events(state: KeyState) -> Iterator[Event]:
     ready = _ready(state)
     before = condition(state.silo, ready.type)
-    if before is None or (before["status"], before["reason"]) != (ready.status, ready.reason):
-        yield Event(state.silo, "Normal" if state.valid else "Warning", str(ready.reason), ready.message)
+    published = status_of(state.silo).get("publicKey")
+    if (
+        before is None
+        or (before["status"], before["reason"]) != (ready.status, ready.reason)
+        or published not in (None, state.public_key)
+    ):
+        calm = state.valid and ready.reason in (Reason.KEY_READY, Reason.KEY_ANNOUNCED)
+        yield Event(state.silo, "Normal" if calm else "Warning", str(ready.reason), ready.message)

@@ -21,10 +21,10 @@ from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
+from fedsilo_agent.guard.own_key import signing_key
 from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -47,7 +47,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--policy", type=Path, help="the Silo as it is now, read again before anything leaves (default: none)"
     )
     parser.add_argument("--volume", type=Path, required=True, help="directory shared with the trainer")
-    parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        required=True,
+        help="the silo's private signing key (PEM); beside it may be others",
+    )
     parser.add_argument(
         "--proxy", type=Path, help="file with the proxy's address (default: HTTPS_PROXY of the environment)"
     )
@@ -70,10 +75,10 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
     check = TaskCheck(agent, silo, PresentPolicy(args.policy, silo) if args.policy else None)
     volume = Volume(args.volume)
     volume.prepare_guard()
-    key = SigningKey.load(args.key)
     if args.proxy is not None:
         take_proxy(args.proxy)
     trust = agent.spec.trust
+    key = signing_key(args.key, trust.public_key)
     peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, check.reference, key)
 
     async def guarding() -> None:

@@ -19,6 +19,8 @@ FORBIDDEN = (
     "watch secrets -n fedsilo-system",
     "get secrets/fedsilo-operator-key -n silo-north",
     "update secrets/fedsilo-signing-key -n silo-north",
+    "patch secrets/anything -n silo-north",
+    "patch secrets/fedsilo-operator-key -n fedsilo-system",
     "delete persistentvolumeclaims -n silo-north",
     "update federatedjobs.fedsilo.io -n federation",
     "create federatedjobs.fedsilo.io -n federation",
@@ -50,11 +52,16 @@ def test_forbidden(operator: Kubectl, what: str) -> None:
     assert not may(operator, what)
 
 
-def test_a_silos_signing_key_is_read_and_no_other_secret(api: Kubectl, operator: Kubectl) -> None:
+def test_a_silos_signing_key_is_read_and_replaced_and_no_other_secret(
+    api: Kubectl, operator: Kubectl
+) -> None:
     for name in ("fedsilo-signing-key", "other"):
         operator.run("create", "secret", "generic", name, "-n", "silo-west", "--from-literal=key=1")
     operator.get("secret", "fedsilo-signing-key", "-n", "silo-west")
     assert 'secrets "other" is forbidden' in operator.refusal("get", "secret", "other", "-n", "silo-west")
+    change = ("-n", "silo-west", "--type=merge", '--patch={"stringData": {"key": "2", "before": "1"}}')
+    operator.run("patch", "secret", "fedsilo-signing-key", *change)
+    assert 'secrets "other" is forbidden' in operator.refusal("patch", "secret", "other", *change)
     api.run("delete", "secret", "fedsilo-signing-key", "other", "-n", "silo-west")
 
 

@@ -38,7 +38,7 @@ def test_both_names_are_installed() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_its_arguments(command: str) -> None:
-    assert importlib.import_module(f"fedsilo.cli.{command}").run
+    assert importlib.import_module(f"fedsilo.cli.{command.replace('-', '_')}").run
     options(command)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from fedsilo.api.annotations import LEAVE, ROTATE_KEY
 from fedsilo.api.observed import Object, condition
 from fedsilo.hub.client import HubAgent, HubRequests
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.cluster.one_namespace import OneNamespace
-from fedsilo_operator.connector.connector import LEAVE, Connector, Subscription
+from fedsilo_operator.connector.connector import Connector, Subscription
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator
@@ -27,6 +29,7 @@ from tests.unit.operator.silo.harness import AGENT_REF, NAME, SETTINGS, SILO_REF
 TOKEN = "a token"
 HUB_ID = "0123456789abcdef"
 HUB_URL = "https://hub.example:8443"
+FOLLOWING = replace(SETTINGS, follows_hub=True)
 
 
 class Institution:
@@ -46,7 +49,7 @@ class Institution:
             cluster, store, Subscription(SILO_REF, HUB_ID, HUB_URL, token), self._open, self.cluster.now
         )
         controllers: list[Reconciler] = [
-            SiloController(cluster, store, SETTINGS, self.cluster.now),
+            SiloController(cluster, store, FOLLOWING, self.cluster.now),
             connector,
         ]
         operator = Operator(cluster, store, controllers, alongside=[connector.follow])
@@ -60,6 +63,19 @@ class Institution:
             with suppress(asyncio.CancelledError):
                 await self._work
 
+    def end_now(self) -> None:
+        """The process ends at what it waits for next."""
+        assert self._work is not None
+        self._work.cancel()
+
+    async def until_ended(self, otherwise: Callable[[], Any]) -> None:
+        """Wait until the process has ended, or something is true."""
+        for _ in range(6000):
+            if self._work is None or self._work.done() or otherwise():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("waited in vain")
+
     def install(self, **policy: Any) -> None:
         """The Silo, as a release makes it."""
         made = silo(policy)
@@ -71,6 +87,12 @@ class Institution:
         """A person of the institution annotates the Silo."""
         found = self.silo()
         found["metadata"]["annotations"] = {LEAVE: "true"} if leaves else {}
+        self.cluster.put(found)
+
+    def rotate_key(self) -> None:
+        """A person of the institution asks for another key."""
+        found = self.silo()
+        found["metadata"]["annotations"] = {ROTATE_KEY: VerifyKey.from_text(self.public_key()).key_id}
         self.cluster.put(found)
 
     def accept(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
+from fedsilo.silo.rotation import sign_rotation
 from fedsilo_operator.names import agent_name, aggregator_name
 from fedsilo_operator.objects import (
     CLAIM,
@@ -24,11 +25,14 @@ from fedsilo_operator.workloads.aggregator import public_keys_in
 from tests.unit.operator.job.harness import (
     EAST,
     JOB_REF,
+    KEYS,
     NORTH,
     SOUTH,
+    START,
     JobHarness,
     manifest,
     public_key,
+    published,
     silo,
 )
 
@@ -186,6 +190,24 @@ def test_a_key_that_changed_keeps_the_agent_as_it_was() -> None:
     harness.cluster.put(silo(NORTH) | {"status": {"publicKey": public_key(EAST)}})
     harness.settle()
     assert harness.agent(NORTH)["spec"]["trust"]["publicKey"] == public_key(NORTH)
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_agent_is_made_again_with_a_key_that_its_silo_has_announced_before_the_start(
+    started: bool,
+) -> None:
+    harness = JobHarness()
+    harness.settle()
+    if started:
+        harness.admit(NORTH, SOUTH)
+        harness.settle()
+    rotation = sign_rotation(str(NORTH), KEYS[NORTH], KEYS[EAST], START)
+    renewed = silo(NORTH) | {"status": {**published(silo(NORTH), EAST), "rotations": [rotation]}}
+    harness.cluster.put(renewed)
+    harness.settle()
+    expected = public_key(NORTH if started else EAST)
+    assert harness.agent(NORTH)["spec"]["trust"]["publicKey"] == expected
+    assert harness.agent(NORTH)["spec"]["suspend"] is not started
 
 
 def test_an_unknown_method_is_for_the_aggregator_to_judge() -> None:

@@ -8,7 +8,8 @@ import pytest
 from fedsilo.api.observed import Object, condition
 from fedsilo.wire import SigningKey
 from fedsilo_operator.plan import Create, Plan
-from fedsilo_operator.silo.signing_key import KeyObservation, reconcile, secret
+from fedsilo_operator.silo.key_secret import secret
+from fedsilo_operator.silo.signing_key import KeyObservation, reconcile
 from tests.unit.operator.silo.harness import START, silo
 
 KEY, OTHER = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)

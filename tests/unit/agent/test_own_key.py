@@ -1,0 +1,48 @@
+"""A guard signs with the key of its job, whichever the silo has made since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.errors import FileDamaged
+from fedsilo.wire import SigningKey
+from fedsilo_agent.guard.own_key import signing_key
+
+OLD, NEW, OTHER = (SigningKey.from_seed(letter * 32) for letter in (b"o", b"n", b"x"))
+
+
+def mounted(folder: Path, **entries: SigningKey) -> Path:
+    """As a kubelet mounts a Secret: each entry is a link into a directory that it replaces as a whole."""
+    data = folder / "..2026_11_21"
+    data.mkdir()
+    (folder / "..data").symlink_to(data.name)
+    for name, key in entries.items():
+        (data / f"{name}.pem").write_bytes(key.to_pem())
+        (folder / f"{name}.pem").symlink_to(f"..data/{name}.pem")
+    return folder / "key.pem"
+
+
+def test_the_newest_key_is_taken_where_the_job_has_that(tmp_path: Path) -> None:
+    path = mounted(tmp_path, key=NEW, before=OLD)
+    assert signing_key(path, NEW.verify_key.to_text()).verify_key == NEW.verify_key
+
+
+def test_a_job_that_began_with_an_earlier_key_ends_with_that(tmp_path: Path) -> None:
+    path = mounted(tmp_path, key=NEW, a=OTHER, before=OLD)
+    (tmp_path / "broken.pem").write_text("no key")
+    (tmp_path / "directory.pem").mkdir()
+    assert signing_key(path, OLD.verify_key.to_text()).verify_key == OLD.verify_key
+
+
+def test_a_key_that_is_nowhere_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = mounted(tmp_path, key=NEW, a=OTHER)
+    assert signing_key(path, OLD.verify_key.to_text()).verify_key == NEW.verify_key
+    assert OLD.verify_key.to_text() in caplog.text
+    assert "restore it" in caplog.text
+
+
+def test_a_missing_file_is_no_key(tmp_path: Path) -> None:
+    with pytest.raises(FileDamaged):
+        signing_key(tmp_path / "key.pem", OLD.verify_key.to_text())

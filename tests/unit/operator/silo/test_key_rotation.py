@@ -1,0 +1,245 @@
+"""Another key for silos of the hub's own cluster, where no hub is between: asked for, published, the old one gone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fedsilo.api.observed import Object
+from fedsilo.silo.decision import read_decision
+from fedsilo.silo.offer import read_offer
+from fedsilo.silo.rotation import keys_since, sign_rotation
+from fedsilo.wire import SigningKey, VerifyKey
+from fedsilo_operator.cluster.interface import Refused
+from fedsilo_operator.objects import EVENT, SECRET, SILO_AGENT, SILO_KIND, Ref
+from fedsilo_operator.plan import Merge, Plan
+from fedsilo_operator.silo import key_secret
+from fedsilo_operator.silo.key_secret import secret
+from fedsilo_operator.silo.signing_key import KeyObservation, reconcile
+from tests.operator_fakes.virtual import run
+from tests.unit.operator.silo.harness import AGENT_REF, START, agent, silo
+from tests.unit.operator.silo.test_controller import KEY_REF, Bench, fresh, operator
+
+FIRST, SECOND, THIRD = (SigningKey.from_seed(letter * 32) for letter in (b"1", b"2", b"3"))
+OF = "silo-north/north"
+
+
+def text(key: SigningKey) -> str:
+    return key.verify_key.to_text()
+
+
+def entry(key: SigningKey) -> str:
+    return base64.b64encode(key.to_pem()).decode()
+
+
+def stored(newest: SigningKey, *before: SigningKey, own: bool = True) -> Object:
+    found = secret("silo-north", newest)
+    found["metadata"] |= {"uid": "s-1", "resourceVersion": "7"} | ({} if own else {"labels": {}})
+    found["data"] |= {f"{key.verify_key.key_id}.pem": entry(key) for key in before}
+    return found
+
+
+def a_silo(
+    published: SigningKey, asked: SigningKey | None = None, *rotations: Mapping[str, Any], **status: Any
+) -> Object:
+    content = silo()
+    content["metadata"]["annotations"] = (
+        {} if asked is None else {"fedsilo.io/rotate-key": asked.verify_key.key_id}
+    )
+    content["status"] = {"publicKey": text(published), **status}
+    if rotations:
+        content["status"]["rotations"] = list(rotations)
+    return content
+
+
+def decided(content: Object, found: Object, **more: Any) -> Plan:
+    return reconcile(KeyObservation(content, found, **more), START, lambda: THIRD)
+
+
+def ready(plan: Plan) -> tuple[str, str, str]:
+    assert plan.status is not None
+    (only,) = plan.status["conditions"]
+    return only["status"], only["reason"], only["message"]
+
+
+def change(plan: Plan) -> Object:
+    (action,) = plan.actions
+    assert isinstance(action, Merge)
+    return action.object
+
+
+def test_the_next_key_and_the_one_before_are_written_at_once() -> None:
+    plan = decided(a_silo(FIRST, FIRST), stored(FIRST))
+    assert plan.status is None, "read again before anything is said about it"
+    assert change(plan)["metadata"] == {
+        "name": "fedsilo-signing-key",
+        "namespace": "silo-north",
+        "uid": "s-1",
+        "resourceVersion": "7",
+    }
+    assert change(plan)["data"] == {"key.pem": entry(THIRD), f"{FIRST.verify_key.key_id}.pem": entry(FIRST)}
+
+
+def test_what_is_asked_of_an_earlier_key_is_done() -> None:
+    assert not decided(a_silo(SECOND, FIRST), stored(SECOND)).actions
+
+
+def test_the_announcement_is_signed_by_both_and_published_with_key_and_offer() -> None:
+    plan = decided(a_silo(FIRST, FIRST), stored(SECOND, FIRST))
+    assert not plan.actions
+    assert plan.status is not None
+    assert plan.status["publicKey"] == text(SECOND)
+    assert keys_since(OF, text(FIRST), plan.status["rotations"]) == (text(FIRST), text(SECOND))
+    read_offer(plan.status["offer"], OF, text(SECOND))
+    assert [event.reason for event in plan.events] == ["KeyReady"]
+
+
+def test_a_key_waits_for_the_hub_and_its_announcement_is_not_signed_again() -> None:
+    waiting = decided(a_silo(FIRST), stored(SECOND, FIRST), follows_hub=True)
+    assert waiting.status is not None
+    assert waiting.status["publicKey"] == text(FIRST)
+    assert ready(waiting)[:2] == ("True", "KeyAnnounced")
+    read_offer(waiting.status["offer"], OF, text(FIRST))
+    content = a_silo(FIRST) | {"status": waiting.status}
+    assert decided(content, stored(SECOND, FIRST), follows_hub=True).settled
+    other = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(FIRST)}}
+    assert decided(content | {"status": other}, stored(SECOND, FIRST), follows_hub=True).settled
+    taken = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(SECOND)}}
+    done = decided(content | {"status": taken}, stored(SECOND, FIRST), follows_hub=True)
+    assert done.status is not None
+    assert done.status["publicKey"] == text(SECOND)
+    assert done.status["rotations"] == waiting.status["rotations"]
+
+
+def test_an_announcement_of_a_key_that_is_gone_is_replaced() -> None:
+    lost = sign_rotation(OF, FIRST, THIRD, START)
+    plan = decided(a_silo(FIRST, None, lost), stored(SECOND, FIRST), follows_hub=True)
+    assert plan.status is not None
+    assert keys_since(OF, text(FIRST), plan.status["rotations"]) == (text(FIRST), text(SECOND))
+
+
+def test_a_secret_of_the_institution_is_rotated_there() -> None:
+    plan = decided(a_silo(FIRST, FIRST), stored(FIRST, own=False))
+    assert not plan.actions
+    status, reason, message = ready(plan)
+    assert (status, reason) == ("True", "KeyKept")
+    assert "put the new key there into key.pem, and this one into another entry" in message
+    assert [event.type for event in plan.events] == ["Warning"]
+    theirs = stored(SECOND, own=False)
+    theirs["data"]["before.pem"] = entry(FIRST)
+    done = decided(a_silo(FIRST, FIRST), theirs)
+    assert done.status is not None
+    assert done.status["publicKey"] == text(SECOND)
+    late = a_silo(SECOND, None, *done.status["rotations"])
+    late["status"]["rotations"][0]["succession"]["time"] = "2020-01-01T00:00:00Z"
+    assert not decided(late, theirs).actions, "it removes there what it wants to"
+
+
+def test_a_key_that_was_replaced_does_not_come_back() -> None:
+    rotation = sign_rotation(OF, FIRST, SECOND, START)
+    plan = decided(a_silo(SECOND, None, rotation), stored(FIRST, SECOND))
+    assert plan.status is not None
+    assert plan.status["publicKey"] == text(SECOND)
+    assert plan.status["rotations"] == [rotation]
+    assert ready(plan)[:2] == ("False", "KeyInvalid")
+    assert "replaced before" in ready(plan)[2]
+
+
+def test_a_key_goes_an_hour_after_it_was_replaced_when_nobody_needs_it() -> None:
+    rotation = sign_rotation(OF, FIRST, SECOND, START)
+    content, found = a_silo(SECOND, None, rotation), stored(SECOND, FIRST)
+    found["data"]["note.pem"] = entry(THIRD)
+    assert not decided(content, found).actions
+    later = START.replace(hour=14)
+
+    def at_last(**more: Any) -> Plan:
+        return reconcile(KeyObservation(content, found, **more), later, lambda: THIRD)
+
+    assert not at_last(needed=frozenset({text(FIRST)})).actions
+    assert change(at_last())["data"] == {f"{FIRST.verify_key.key_id}.pem": None}
+
+
+def rotate(bench: Bench) -> str:
+    found = bench.silo()
+    old: str = found["status"]["publicKey"]
+    key_id = VerifyKey.from_text(old).key_id
+    bench.cluster.put(
+        {**found, "metadata": found["metadata"] | {"annotations": {"fedsilo.io/rotate-key": key_id}}}
+    )
+    return old
+
+
+def test_a_refused_write_leaves_the_silo_ready_and_says_why() -> None:
+    async def scenario() -> None:
+        async with operator() as bench:
+            bench.cluster.put(fresh(silo()))
+            await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
+            bench.cluster.refuses = lambda obj: (
+                Refused("patch is forbidden") if obj["kind"] == "Secret" else None
+            )
+            old = rotate(bench)
+            await bench.until(lambda: bench.ready(bench.silo()) == ("True", "ApiRefused"))
+            assert bench.silo()["status"]["publicKey"] == old
+            assert "patch is forbidden" in str(bench.silo()["status"]["conditions"])
+            bench.cluster.refuses = lambda _obj: None
+            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old, 900)
+            assert bench.ready(bench.silo()) == ("True", "KeyReady")
+
+    run(scenario())
+
+
+def test_all_silos_of_a_namespace_follow_and_an_agent_that_has_begun_ends_with_its_key() -> None:
+    async def scenario() -> None:
+        async with operator() as bench:
+            bench.cluster.put(fresh(silo()))
+            second = fresh(silo())
+            second["metadata"] |= {"name": "south"}
+            bench.cluster.put(second)
+            south = Ref("silo-north", "south")
+            await bench.until(lambda: bench.ready(bench.silo())[0] == "True")
+            await bench.until(lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"])
+            bench.apply_agent()
+            await bench.until(lambda: bench.agent()["status"]["configuration"])
+            old = rotate(bench)
+            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old)
+            new = bench.silo()["status"]["publicKey"]
+            await bench.until(lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"] == new, 900)
+            chain = bench.cluster.peek(SILO_KIND, south)["status"]["rotations"]
+            assert keys_since(str(south), old, chain) == (old, new)
+            await asyncio.sleep(7200)
+            assert read_decision(bench.agent()["status"]["decision"], old).decision == "Admitted"
+            assert key_secret.key_of(bench.cluster.peek(SECRET, KEY_REF), old) is not None
+            bench.cluster.remove(SILO_AGENT, AGENT_REF)
+            await bench.until(lambda: len(bench.cluster.peek(SECRET, KEY_REF)["data"]) == 1, 900)
+            assert not [event for event in bench.cluster.objects(EVENT) if event["reason"] == "KeyInvalid"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_an_agent_that_has_not_begun_with_an_earlier_key_is_not_admitted(began: bool) -> None:
+    async def scenario() -> None:
+        async with operator() as bench:
+            bench.cluster.put(fresh(silo()))
+            await bench.until(lambda: bench.ready(bench.silo())[0] == "True")
+            made = fresh(bench_agent(bench))
+            if began:
+                bench.cluster.put(made)
+                await bench.until(lambda: bench.agent()["status"]["decision"])
+            old = rotate(bench)
+            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old)
+            if not began:
+                bench.cluster.put(made)
+            await bench.until(lambda: bench.agent()["status"]["decision"])
+            await asyncio.sleep(60)
+            (admitted,) = (one for one in bench.agent()["status"]["conditions"] if one["type"] == "Admitted")
+            assert admitted["status"] == ("True" if began else "False"), admitted
+
+    def bench_agent(bench: Bench) -> Object:
+        return agent(publicKey=bench.silo()["status"]["publicKey"])
+
+    run(scenario())
