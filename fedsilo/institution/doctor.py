@@ -43,7 +43,7 @@ async def examine(directory: SiloDirectory, environment: Mapping[str, str] = os.
     :raises FedsiloError: when the directory is no silo's that has joined, or another user's.
     """
     member, key = directory.require_membership(), directory.signing_key()
-    found = await examine_way(member.hub, member.silo, key, environment)
+    found = await examine_way(member.hub, member.silo, [key], environment)
     return [
         *found,
         examine_storage(directory.root, directory.private / "doctor"),

@@ -35,7 +35,12 @@ def main(argv: list[str] | None = None) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = Arguments(prog="fedsilo-doctor", description="Check what must hold in an institution's cluster.")
     parser.add_argument("--invitation", type=Path, required=True, help="invitation of the hub (YAML)")
-    parser.add_argument("--key", type=Path, required=True, help="the silo's private signing key (PEM)")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        required=True,
+        help="the silo's private signing key (PEM); beside it may be others",
+    )
     parser.add_argument("--storage", type=Path, required=True, help="a volume like those of the silo's jobs")
     return parser.parse_args(argv)
 
@@ -45,8 +50,8 @@ def _examine(args: argparse.Namespace) -> list[Finding]:
         invitation = read_invitation(args.invitation.read_text(), str(args.invitation))
     except OSError as error:
         raise ManifestInvalid(f"{args.invitation}: {error.strerror}; give the hub's invitation") from error
-    key = SigningKey.load(args.key) if args.key.exists() else None
-    found = asyncio.run(examine_way(invitation.hub, invitation.silo, key, os.environ))
+    keys = SigningKey.load_all(args.key) if args.key.exists() else []
+    found = asyncio.run(examine_way(invitation.hub, invitation.silo, keys, os.environ))
     return [*found, examine_storage(args.storage, args.storage / "doctor")]
 
 

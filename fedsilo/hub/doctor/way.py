@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from fedsilo.api.silo import HubAddress
@@ -31,14 +31,14 @@ AT = {
 async def examine_way(
     address: HubAddress,
     silo: str,
-    key: SigningKey | None,
+    keys: Sequence[SigningKey],
     environment: Mapping[str, str],
     now: Callable[[], float] = time.time,
 ) -> list[Finding]:
     """Each of `STEPS` in its order.
 
     :param silo: `namespace/name`.
-    :param key: the silo's; None where there is none yet.
+    :param keys: the silo's, the newest first: while one takes over from another, the hub takes one of them.
     :param now: seconds since 1970.
     """
     try:
@@ -49,13 +49,12 @@ async def examine_way(
     async with https:
         found = [await _dns(https), *await _reach(https, now)]
         answered = any(one.check == ANSWER and one.state is FindingState.HOLDS for one in found)
-        if answered and key is None:
+        if answered and not keys:
             found.append(
                 failed(PROOF, "there is no signing key; look into the log of what should have made it")
             )
-        elif answered and key is not None:
-            hub = HubClient(https, VerifyKey.from_text(address.key), silo, key, now)
-            found += await _membership(hub, silo, key.verify_key)
+        elif answered:
+            found += await _proven(https, address, silo, keys, now)
     reached = {one.check for one in found}
     return found + _hidden([step for step in STEPS if step not in reached], found[-1].check)
 
@@ -96,32 +95,50 @@ async def _reach(https: HttpsClient, now: Callable[[], float]) -> list[Finding]:
     return [*passed, holds(ANSWER, "it speaks to silos"), clock]
 
 
-async def _membership(hub: HubClient, silo: str, key: VerifyKey) -> list[Finding]:
-    """Whether the hub takes this silo's word."""
+async def _proven(
+    https: HttpsClient,
+    address: HubAddress,
+    silo: str,
+    keys: Sequence[SigningKey],
+    now: Callable[[], float],
+) -> list[Finding]:
+    """What the hub says of the first key that it knows, or of the newest."""
+    tried = []
+    for key in keys:
+        hub = HubClient(https, VerifyKey.from_text(address.key), silo, key, now)
+        known, found = await _membership(hub, silo, key.verify_key)
+        if known:
+            return found
+        tried.append(found)
+    return tried[0]
+
+
+async def _membership(hub: HubClient, silo: str, key: VerifyKey) -> tuple[bool, list[Finding]]:
+    """Whether the hub knows no other key of this silo, and whether it takes the silo's word."""
     proven = holds(PROOF, f"the hub takes requests signed with the key {key.fingerprint}")
     try:
         await hub.agents("", 0)
     except Unreachable as error:
-        return [failed(PROOF, str(error))]
+        return True, [failed(PROOF, str(error))]
     except Problem as problem:
         if problem.code == "not-accepted":
             told = "tell the consortium's office the fingerprint by telephone"
-            return [proven, failed(ENROLMENT, f"the key {key.fingerprint} is not accepted yet; {told}")]
+            return True, [proven, failed(ENROLMENT, f"the key {key.fingerprint} is not accepted yet; {told}")]
         if problem.code in ("unknown-sender", "silo-left"):
             # The hub's own remedy stands behind the semicolon.
             found = problem.detail.partition(";")[0]
             asks = "ask the consortium's office for a new invitation"
-            return [skipped(PROOF, "the hub admits no key"), failed(ENROLMENT, f"{found}; {asks}")]
+            return True, [skipped(PROOF, "the hub admits no key"), failed(ENROLMENT, f"{found}; {asks}")]
         if problem.code == "signature-invalid":
-            return [
+            return False, [
                 failed(
                     PROOF,
                     f"the hub knows another key of {silo} than {key.fingerprint}; if another machine has joined "
                     "as this silo, use that one, else tell the consortium's office",
                 )
             ]
-        return [failed(PROOF, str(problem))]
-    return [proven, holds(ENROLMENT, f"{silo} is accepted")]
+        return True, [failed(PROOF, str(problem))]
+    return True, [proven, holds(ENROLMENT, f"{silo} is accepted")]
 
 
 def _hidden(steps: list[str] | tuple[str, ...], behind: str) -> list[Finding]:

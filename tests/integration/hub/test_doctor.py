@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from fedsilo.errors import Problem
 from fedsilo.hub.doctor.finding import Finding, FindingState, has_failed, report
 from fedsilo.hub.doctor.way import STEPS, examine_way
 from fedsilo.refusals import problem_response
-from fedsilo.wire import SigningKey, make_authority
+from fedsilo.wire import SigningKey, VerifyKey, make_authority, verify_request
 from tests.integration.hub.outside import ConnectProxy, Handler, Hub, saying, tls_of
 
 KEY = SigningKey.generate()
@@ -34,10 +34,14 @@ def refusing(code: str) -> Handler:
 
 
 async def examined(
-    url: str, ca: str, environment: Mapping[str, str], now: Callable[[], float] = time.time
+    url: str,
+    ca: str,
+    environment: Mapping[str, str],
+    now: Callable[[], float] = time.time,
+    keys: Sequence[SigningKey] = (KEY,),
 ) -> list[Finding]:
     address = HubAddress(url=url, ca_certificate=ca, key=HUB_KEY)
-    found = await examine_way(address, "silo-north/north", KEY, environment, now)
+    found = await examine_way(address, "silo-north/north", keys, environment, now)
     assert [one.check for one in found if one.check != "settings"] == list(STEPS)
     return found
 
@@ -142,6 +146,33 @@ async def test_a_hub_that_does_not_take_the_silos_word(hub: Hub, code: str, chec
         found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
     assert found.check == check
     assert said.format(fingerprint=KEY.verify_key.fingerprint) in found.text
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_key_that_has_yet_to_take_over_is_no_fault(hub: Hub, known: bool) -> None:
+    """While the hub has not taken a rotation, it knows the key before; a key that is nowhere here is named."""
+    present, other = SigningKey.generate(), SigningKey.generate()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        proof = request.headers.get("Authorization", "")
+        try:
+            verify_request(
+                *(proof, {"silo-north/north": (present if known else other).verify_key}),
+                job=VerifyKey.from_text(HUB_KEY).key_id,
+                method="GET",
+                path=request.raw_path,
+                body=None,
+                now=time.time(),
+            )
+        except Problem as problem:
+            return problem_response(problem)
+        return web.Response(status=204)
+
+    async with hub.serving(handler):
+        found = await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}, keys=[KEY, present])
+    assert has_failed(found) is not known
+    proof = next(one for one in found if one.check == "proof")
+    assert (present if known else KEY).verify_key.fingerprint in proof.text
 
 
 async def test_a_variable_that_cannot_be_used(hub: Hub, tmp_path: Path) -> None:
