@@ -8,6 +8,7 @@ from fedsilo.api.observed import status_of
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.cluster.kubectl import Kubectl
 from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.confirmation import agreed
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo.wire import VerifyKey
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if remote.get("publicKey") == key.to_text():
         print(f"\nsilo {of} is accepted already")
         return 0
-    if not args.yes and not enrolment.agreed("Does the institution read out the same fingerprint?"):
+    if not args.yes and not agreed("Does the institution read out the same fingerprint?"):
         print("nothing was accepted")
         return 0
     enrolment.patch(kubectl, silo, {"publicKey": key.to_text()})

@@ -6,6 +6,7 @@ import argparse
 
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.cluster.kubectl import Kubectl
+from fedsilo.cli.confirmation import agreed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if silo["spec"]["remote"].get("revoked"):
         print(f"silo {of} is revoked already")
         return 0
-    if not args.yes and not enrolment.agreed(
-        f"Refuse every further request of silo {of}, those of running jobs too?"
-    ):
+    if not args.yes and not agreed(f"Refuse every further request of silo {of}, those of running jobs too?"):
         print("nothing was revoked")
         return 0
     enrolment.patch(kubectl, silo, {"revoked": True})

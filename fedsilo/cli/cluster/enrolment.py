@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -73,16 +72,6 @@ def patch(kubectl: Kubectl, silo: Object, remote: Mapping[str, Any]) -> None:
         if "(Conflict)" not in str(error):
             raise
         raise FedsiloError(f"Silo {namespace}/{name} was changed meanwhile; look at it again") from error
-
-
-def agreed(question: str) -> bool:
-    """Whether a person says yes.
-
-    :raises ManifestInvalid: when there is nobody to ask.
-    """
-    if not sys.stdin.isatty():
-        raise ManifestInvalid("standard input is no terminal, so nobody can be asked; add --yes to decide")
-    return input(f"\n{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def hub_of(kubectl: Kubectl, name: str) -> HubAddress:
