@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from math import ceil, isfinite
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -75,7 +76,9 @@ ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_lengt
 DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=63)]
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
-Url = Annotated[str, StringConstraints(pattern=HTTPS_URL, max_length=2048)]
+Url = Annotated[
+    str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: _with_host(url))
+]
 IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
 CertificatePem = Annotated[
     str,
@@ -113,6 +116,21 @@ def check_one_of(**given: bool) -> None:
         raise wrong(f"has {names} together", "remove all but one")
     if not any(given.values()):
         raise wrong(f"has none of {names}", "give one of them")
+
+
+def _with_host(url: str) -> str:
+    """Refuse a URL that nobody can connect to, which the pattern lets pass."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or port == 0:
+        raise wrong(
+            "has no host, or a port that is none",
+            "write https://HOST or https://HOST:PORT, with a port from 1 to 65535",
+        )
+    return url
 
 
 def _finite(value: dict[str, Any]) -> dict[str, Any]:

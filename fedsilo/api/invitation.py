@@ -9,10 +9,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from fedsilo.api.common import API_VERSION, Fields, Text, Time, wrong
 from fedsilo.api.digest import canonical_digest
+from fedsilo.api.messages import message_of
 from fedsilo.api.silo import HubAddress
 from fedsilo.errors import ManifestInvalid
 
 MAX_INVITATION_BYTES = 1 << 18
+
+_AS_SENT = "it was changed on the way; take the file as it was sent, or ask for it again"
 
 _CHECKSUM_DIGITS = 16
 
@@ -33,7 +36,7 @@ class SiloInvitation(Fields):
         if self.checksum != self._expected():
             raise wrong(
                 "does not fit the rest of the file",
-                "it was changed on the way; ask for it again",
+                _AS_SENT,
                 "checksum",
                 value=self.checksum,
             )
@@ -60,7 +63,18 @@ class SiloInvitation(Fields):
     def to_yaml(self) -> str:
         """The file."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return yaml.safe_dump(fields, sort_keys=False)
+        return yaml.dump(fields, Dumper=_Readable, sort_keys=False)
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes text of several lines as such: a certificate as every tool shows it."""
+
+    def represent_str(self, text: str) -> yaml.ScalarNode:
+        """A text."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _Readable.represent_str)
 
 
 def read_invitation(text: str, source: str) -> SiloInvitation:
@@ -82,4 +96,6 @@ def read_invitation(text: str, source: str) -> SiloInvitation:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, (*fault["loc"], *fault.get("ctx", {}).get("path", ())))) or "the file"
-        raise ManifestInvalid(f"{source}: {place}: {fault['msg']}") from None
+        # Whoever has the file did not write it: whatever is wrong with it, the remedy is the same.
+        problem, _ = message_of(fault, SiloInvitation)
+        raise ManifestInvalid(f"{source}: {place}: {problem}; {_AS_SENT}") from None

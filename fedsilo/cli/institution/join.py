@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fedsilo.cli.institution.place import add_directory, directory_of
+from fedsilo.errors import Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +22,19 @@ def run(args: argparse.Namespace) -> int:
     """
     import asyncio
 
+    from fedsilo.hub.contact import INVITATION_CODES
+    from fedsilo.hub.failures import Unreachable
     from fedsilo.institution.joining import join, read_invitation_file
 
     directory, invitation = directory_of(args), read_invitation_file(args.invitation)
-    joined = asyncio.run(join(directory, invitation))
+    kept = f"the key is kept in {directory.key_file}: once that is done, run the same command again"
+    try:
+        joined = asyncio.run(join(directory, invitation))
+    except Problem as problem:
+        another = " with another invitation" if problem.code in INVITATION_CODES else ""
+        raise Problem(problem.code, f"{problem.detail}; {kept}{another}") from problem
+    except Unreachable as error:
+        raise Unreachable(f"{error}; {kept}") from error
     print(f"silo {joined.silo} has registered its key at {invitation.hub.url}")
     print(f"fingerprint {joined.fingerprint}")
     print("next:")

@@ -46,7 +46,9 @@ async def refused(consortium: Consortium, environment: Mapping[str, str], code: 
     done = await join(consortium, environment)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 1), done.stderr
     assert all(text in done.stderr for text in said), done.stderr
+    assert f"the key is kept in {key}: once that is done, run the same command again" in done.stderr
     assert "secret" not in done.stderr
+    assert key.exists()
     assert before in (None, key.read_bytes())
 
 
