@@ -193,6 +193,7 @@ async def take_part(silo: Silo, served: Aggregator, turn: asyncio.Semaphore) -> 
                 continue
             task = open_task(sealed, served.task_key)
             if task.step == FINISH:
+                await client.task(FINISH, wait=0)
                 return
             after = task.task
             async with turn:

@@ -59,7 +59,7 @@ class AggregatorService:
     :param keys: sender -> public key.
     :ivar connections: those of this service, if a `Listener` accepts them.
     :ivar last_seen: silo -> `time.monotonic()` of its last proven request.
-    :ivar finished: silos that have fetched the `finish` task.
+    :ivar finished: silos that have said that they have the `finish` task.
     :ivar refused: refusals by problem code.
     :ivar served: silo -> bytes of blobs that it fetched.
     """
@@ -166,12 +166,13 @@ class AggregatorService:
         until = time.monotonic() + wait
         while True:
             task = self.engine.task(silo)
+            if task is not None and task.id == FINISH == after:
+                # That it was sent says little: whoever forwards it may die with it.
+                self.finished.add(silo)
             left = until - time.monotonic()
             if task is not None and self._is_given(
                 silo, task.id, after, left <= 0 and wait >= REPEAT_SECONDS
             ):
-                if task.id == FINISH:
-                    self.finished.add(silo)
                 return web.Response(body=task.sealed, content_type="application/msgpack")
             if left <= 0 or request.transport is None:
                 return web.Response(status=204)

@@ -31,7 +31,7 @@ TICK_SECONDS = 0.25
 """Interval at which the deadline is checked."""
 
 DRAIN_SECONDS = 30.0
-"""Time that silos get to fetch their last task."""
+"""Time that silos get to fetch their last task, and to say that they have it."""
 
 RECENT_SECONDS = 60.0
 """Longest silence of a silo for which the end still waits."""
@@ -163,7 +163,7 @@ async def _advance(service: AggregatorService, served: float) -> None:
 
 
 async def _drain(service: AggregatorService) -> None:
-    """Wait until every silo that was heard from recently has fetched the `finish` task."""
+    """Wait until every silo that was heard from recently has said that it has the `finish` task."""
     until = time.monotonic() + DRAIN_SECONDS
     while time.monotonic() < until:
         now = time.monotonic()

@@ -13,6 +13,8 @@ from fedsilo.api.silo import HubAddress
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
 from fedsilo.local.workdir import Workdir
+from fedsilo_agent.guard.loop import OUTBOX_SECONDS
+from fedsilo_agent.guard.task_source import CONFIRM_SECONDS
 from tests.faults.manifests import SILOS
 from tests.faults.outcome import Snapshot, snapshot
 from tests.faults.proxy import Proxy
@@ -27,8 +29,9 @@ GATEWAY = "fedsilo_operator.gateway.__main__"
 PATIENCE_SECONDS = 90.0
 """Time after which a run hangs; on an idle machine one takes some seconds."""
 
-LAST_TASK_SECONDS = 10.0
-"""Time that guards and trainers get to end after the aggregator."""
+LAST_TASK_SECONDS = OUTBOX_SECONDS + CONFIRM_SECONDS + 10.0
+"""Time that guards and trainers get to end after the aggregator: what a guard may wait for then, and some for the
+machine."""
 
 
 class Place(Protocol):

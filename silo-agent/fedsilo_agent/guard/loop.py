@@ -92,6 +92,7 @@ class Guard:
                 finished, before = verified.task.step == FINISH, self._audit.record.last_acknowledged
                 if finished:
                     await self._finish(self._inbox.document(verified.task, None))
+                    await self._tasks.confirm_end()
                     return
                 await self._settle()
                 # An answer that was under way when its task was given again, as after a restart, has arrived by now.

@@ -35,6 +35,9 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 UNTRUSTED_TASK_SECONDS = 0.5
 """Pause before asking again after a task that was not the aggregator's."""
 
+CONFIRM_SECONDS = 10.0
+"""Time to tell the aggregator that the end is known; it waits for that for a while, and may be gone already."""
+
 
 @dataclass(frozen=True)
 class VerifiedTask:
@@ -79,6 +82,16 @@ class TaskSource:
                     refused = str(problem)
                 await asyncio.sleep(UNTRUSTED_TASK_SECONDS)
 
+    async def confirm_end(self) -> None:
+        """Ask for what follows the end: the answer that tells it can be lost on the way, so the aggregator waits."""
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                await self._client.task(FINISH, 0)
+        except (TimeoutError, Problem) as error:
+            log.info(
+                "the aggregator was not told that the end is known: %s", bounded(str(error) or "no answer")
+            )
+
     def _refuse(self, problem: Problem) -> None:
         log.error("refused a task: %s", bounded(str(problem)))
         if self._audit is not None:
@@ -106,3 +119,4 @@ async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError)
                 tasks.answered()
             except Problem as problem:
                 log.warning("the failure of task %s was not taken: %s", after, problem)
+    await tasks.confirm_end()

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedsilo.methods import registry
 from fedsilo.wire import (
+    FINISH,
     Contract,
     ModelSignature,
     SigningKey,
@@ -120,7 +121,11 @@ class SiloClient:
             connection.close()
 
     def task(self, after: str = "", wait: float = PATIENCE) -> Task:
-        return open_task(self.sealed(after, wait), self.task_key)
+        """The next task; that it has the last one, it says at once."""
+        task = open_task(self.sealed(after, wait), self.task_key)
+        if task.step == FINISH:
+            self.request("GET", f"{self.base}/task?after={FINISH}&wait=0")
+        return task
 
     def sealed(self, after: str = "", wait: float = PATIENCE) -> bytes:
         answer = self.request("GET", f"{self.base}/task?after={after}&wait={wait:g}")
@@ -200,7 +205,7 @@ def finish_job(*clients: SiloClient) -> list[bool]:
     while not ends:
         tasks = [client.task(after) for client in clients]
         after = tasks[0].task
-        if tasks[0].step == "finish":
+        if tasks[0].step == FINISH:
             ends = [bool(task.settings["succeeded"]) for task in tasks]
         else:
             for client in clients:

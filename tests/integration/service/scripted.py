@@ -188,9 +188,11 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
             if "/blobs/" in self.path:
                 self._answer(200, (aggregator.site.workdir.aggregator / aggregator.blob.digest).read_bytes())
                 return
-            after = self.path.partition("after=")[2].partition("&")[0]
+            after, wait = re.findall("(?:after|wait)=([^&]*)", self.path)
             with aggregator.news:
-                aggregator.news.wait_for(lambda: aggregator.again or aggregator.name not in ("", after), 5)
+                aggregator.news.wait_for(
+                    lambda: aggregator.again or aggregator.name not in ("", after), min(5.0, float(wait))
+                )
                 name, sealed = aggregator.name, aggregator.sealed
                 after, aggregator.again = ("", False) if aggregator.again else (after, False)
             if aggregator.redirect:

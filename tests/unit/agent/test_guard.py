@@ -52,6 +52,8 @@ class Aggregator:
 
     async def task(self, after: str, wait: float) -> bytes | None:
         names = [task.task for task in self.tasks]
+        if after == FINISH:
+            return None
         position = names.index(after) + 1 if after in names else 0
         if self.repeats > 0 and position > 0:
             self.repeats -= 1

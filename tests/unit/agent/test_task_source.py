@@ -23,6 +23,7 @@ class Aggregator:
     """An aggregator that answers at once, and time that passes only where somebody waits.
 
     :ivar asked: when a task was asked for.
+    :ivar after: the task that was named the last time.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +31,7 @@ class Aggregator:
         self.asked: list[float] = []
         self.failures: list[tuple[str, str, str]] = []
         self.held = 0.0
+        self.after = ""
         self.answer: Callable[[int], bytes | None] = lambda _: None
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(asyncio, "sleep", self.pass_time)
@@ -39,6 +41,7 @@ class Aggregator:
 
     async def task(self, after: str, wait: float) -> bytes | None:
         self.asked.append(self.now)
+        self.after = after
         self.now += self.held + 0.0005
         if self.now > HOUR:
             raise Problem("job-finished", "an hour is over")
@@ -129,10 +132,11 @@ async def test_a_log_that_is_full_of_refusals_holds_up_the_next_task(
 async def test_a_guard_that_declines_says_why_in_its_own_log(
     aggregator: Aggregator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = iter([b"r1", None, None, b"refused", b"r2", FINISH.encode()])
+    names = iter([b"r1", None, None, b"refused", b"r2", FINISH.encode(), None])
     aggregator.answer = lambda _: next(names)
     client: Any = aggregator
     check: Any = Check()
     await decline(client, check, PolicyRefused("log.jsonl: line 3 does not follow"))
     assert [task for task, *_ in aggregator.failures] == ["r1", "r2"]
+    assert aggregator.after == FINISH, "the aggregator waits for that"
     assert "PolicyRefused: log.jsonl: line 3 does not follow; every task is declined" in caplog.text
