@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedsilo.api.observed import Object, status_of, uid_of
-from fedsilo.api.silo import Silo, SiloStatus
+from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
 from fedsilo.errors import FileDamaged
@@ -139,7 +139,9 @@ class Part:
         began = "configuration" in status_of(self.record)
         if not began or not is_own(self._directory, str(trust.get("publicKey"))):
             return silo
-        return silo.model_copy(update={"status": SiloStatus(public_key=trust["publicKey"])})
+        return silo.model_copy(
+            update={"status": silo.status.model_copy(update={"public_key": trust["publicKey"]})}
+        )
 
     def _begin(self, state: PartState, silo: Silo, server: ForkServer) -> AgentProcesses:
         """What it takes to start guard and trainer: the configuration is on the disk before anything relies on it."""

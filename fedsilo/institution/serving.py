@@ -57,7 +57,7 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     key = directory.signing_key()
     directory.prepare()
     directory.write_proxy(os.environ)
-    watched = WatchedSilo(directory, member.silo, key.verify_key.to_text())
+    watched = WatchedSilo(directory, member, key.verify_key.to_text())
     executor = Executor(directory, watched, key)
     heard = directory.read_heard()
     async with hub_client(member.hub, member.silo, key) as hub:

@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 from fedsilo.api.loading import load_document
-from fedsilo.api.silo import Silo, SiloStatus
+from fedsilo.api.silo import HubAddress, Silo, SiloStatus
 from fedsilo.durable import write_durably
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.institution.approvals import merged, read_approvals
-from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 
 log = logging.getLogger("fedsilo.silo")
 
@@ -54,10 +54,11 @@ def write_template(directory: SiloDirectory, silo: str) -> bool:
     return True
 
 
-def read_silo(directory: SiloDirectory, silo: str, public_key: str) -> Silo:
+def read_silo(directory: SiloDirectory, silo: str, public_key: str, hub: HubAddress | None = None) -> Silo:
     """The Silo as the institution wrote it, with its key.
 
     :param silo: `namespace/name` under which it joined.
+    :param hub: to which its guards connect; needed to decide about jobs.
     :raises ManifestFaults: with all faults of the file at once.
     :raises ManifestInvalid: when it is another silo's.
     """
@@ -74,21 +75,23 @@ def read_silo(directory: SiloDirectory, silo: str, public_key: str) -> Silo:
     policy = found.spec.policy
     decided = merged(policy.approvals, read_approvals(directory))
     spec = found.spec.model_copy(update={"policy": policy.model_copy(update={"approvals": decided})})
-    return found.model_copy(update={"spec": spec, "status": SiloStatus(public_key=public_key)})
+    return found.model_copy(update={"spec": spec, "status": SiloStatus(public_key=public_key, hub=hub)})
 
 
 class WatchedSilo:
     """The Silo as the files say it now; while they cannot be understood, as they said it last.
 
+    :param member: as whom the silo has joined which hub.
+    :param public_key: with which it signs.
     :ivar silo: the Silo.
     :ivar fault: what is wrong with the files; empty when nothing is.
     :raises FedsiloError: as `read_silo`, when the files cannot be understood at first.
     """
 
-    def __init__(self, directory: SiloDirectory, silo: str, public_key: str) -> None:
-        self._directory, self._name, self._public_key = directory, silo, public_key
+    def __init__(self, directory: SiloDirectory, member: SiloIdentity, public_key: str) -> None:
+        self._directory, self._member, self._public_key = directory, member, public_key
         self._contents = self._read()
-        self.silo = read_silo(directory, silo, public_key)
+        self.silo = self._understood()
         self.fault = ""
 
     def changed(self) -> bool:
@@ -98,7 +101,7 @@ class WatchedSilo:
             return False
         self._contents = contents
         try:
-            self.silo = read_silo(self._directory, self._name, self._public_key)
+            self.silo = self._understood()
         except (OSError, FedsiloError) as error:
             self.fault = " ".join(str(error).split())
             log.error("%s; what it said before still counts", self.fault)
@@ -107,6 +110,9 @@ class WatchedSilo:
             log.info("%s: is understood again", self._directory.silo_file)
         self.fault = ""
         return True
+
+    def _understood(self) -> Silo:
+        return read_silo(self._directory, self._member.silo, self._public_key, self._member.hub)
 
     def _read(self) -> tuple[bytes, bytes]:
         return _content(self._directory.silo_file), _content(self._directory.approvals)

@@ -21,6 +21,7 @@ from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
+from fedsilo.silo.reach import leads_elsewhere
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def objections(
     """
     found = (
         *_trust(agent, silo),
+        *_place(agent, silo, has_begun),
         *_policy(agent, silo, now),
         *_image(agent, silo, proposal.trainer_image),
         *_dataset(agent, silo),
@@ -106,6 +108,18 @@ def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]
         problem = f"status.publicKey is {published}, the job was made for {trust.public_key}"
         remedy = "restore the key, or delete the job and create it again"
         yield ObjectionReason.TRUST_BROKEN, f"{problem}; {remedy}"
+
+
+def _place(agent: SiloAgent, silo: Silo, has_begun: bool) -> Iterator[tuple[ObjectionReason, str]]:
+    """A job that has begun goes on with the place that it began with, also when the hub has another since."""
+    if silo.status.hub is None or has_begun:
+        return
+    trust = agent.spec.trust.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if (wrong := leads_elsewhere(trust, str(silo.status.hub.url))) is not None:
+        yield (
+            ObjectionReason.TRUST_BROKEN,
+            f"the guard would not connect to the hub. {wrong.removesuffix('.')}",
+        )
 
 
 def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[ObjectionReason, str]]:

@@ -12,6 +12,7 @@ from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import LocalAgent
+from fedsilo.silo.reach import leads_elsewhere
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import agent_labels
@@ -54,7 +55,7 @@ def fault_of(agent: HubAgent, hub_url: str) -> str | None:
     """Why no SiloAgent can be made of what the hub says, as a sentence; None where one can."""
     if _is_deeper(agent.spec, MAX_DEPTH):
         return f"Its specification has more than {MAX_DEPTH} lists and mappings in one another."
-    return _misnamed(agent) or _elsewhere(agent, hub_url)
+    return _misnamed(agent) or leads_elsewhere(agent.spec.get("trust"), hub_url)
 
 
 def _misnamed(agent: HubAgent) -> str | None:
@@ -74,25 +75,6 @@ def _misnamed(agent: HubAgent) -> str | None:
                 else f"Its name is {agent.name}, and {wanted} follows from its job."
             )
     return "It names no job and silo as a SiloAgent of this version does."
-
-
-def _elsewhere(agent: HubAgent, hub_url: str) -> str | None:
-    """What is wrong with an agent whose guard would connect to another place than the hub; None where it would not.
-
-    A guard stands inside the institution: it must not knock at what is reached from there only.
-    """
-    trust = agent.spec.get("trust")
-    if not isinstance(trust, dict):
-        return "It has no trust bundle as a SiloAgent of this version does."
-    if trust.get("address") is not None:
-        return "Its spec.trust.address is for the hub's own cluster only; the hub's name is looked up here."
-    url = trust.get("url")
-    if isinstance(url, str) and url.rstrip("/") == hub_url.rstrip("/"):
-        return None
-    return (
-        "Its spec.trust.url is not the hub's URL of the invitation that is installed here. If the hub has another URL "
-        "since, its office sends another invitation."
-    )
 
 
 def _is_deeper(document: Any, depth: int) -> bool:

@@ -23,7 +23,7 @@ from fedsilo.hub.client import AgentList, HubAgent, HubClient, hub_client
 from fedsilo.hub.mirror import Mirror
 from fedsilo.hub.reports import reported
 from fedsilo.institution.deciding import decide, entry_of
-from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.part import Part
 from fedsilo.institution.silo_file import WatchedSilo
@@ -59,7 +59,7 @@ class Attacked:
         self.mirror = Mirror(str(NORTH))
         self.uids: dict[str, str] = {}
         key = house.keys[NORTH]
-        self._watched = WatchedSilo(directory, str(NORTH), key.verify_key.to_text())
+        self._watched = WatchedSilo(directory, directory.require_membership(), key.verify_key.to_text())
         self.executor = Watching(directory, self._watched, key)
 
     def spec(self, trust: Object | None = None, job: Object | None = None, **changes: Any) -> Object:
@@ -68,14 +68,22 @@ class Attacked:
         :param trust: changes of the trust bundle; `job`: of the frozen job; others: of the job's specification.
         """
         made: Object = copy.deepcopy(an_agent(job_spec(**changes))["spec"])
-        made["trust"]["publicKey"] = self.house.keys[NORTH].verify_key.to_text()
-        made["trust"] |= trust or {}
+        made["trust"] |= {
+            "url": self.hub_url,
+            "address": None,
+            "publicKey": self.house.keys[NORTH].verify_key.to_text(),
+        } | (trust or {})
         made["trust"] = {name: value for name, value in made["trust"].items() if value is not None}
         made["job"] |= job or {}
         typed = FederatedJobSpec.model_validate(made["job"]["spec"])
         if "specDigest" not in (job or {}):
             made["job"]["specDigest"] = spec_digest(typed)
         return made
+
+    @property
+    def hub_url(self) -> str:
+        """Of the invitation."""
+        return str(self.directory.require_membership().hub.url)
 
     def put(self, spec: Object, called: str = "honest") -> Object:
         """Write a SiloAgent at the hub.
@@ -95,8 +103,8 @@ class Attacked:
 
     async def listen(self, *wanted: Object) -> None:
         """Follow the hub until it says that these are the agents, and do what follows."""
-        specs = [agent["spec"] for agent in wanted]
-        while [agent.spec for agent in (await self._poll()).agents] != specs:
+        specs = {ref_of(agent).name: agent["spec"] for agent in wanted}
+        while {agent.name: agent.spec for agent in (await self._poll()).agents} != specs:
             continue
         self.hear(self.mirror)
 
@@ -161,6 +169,8 @@ async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
             ca_certificate=house.authority_pem,
             key=house.identity.key.verify_key.to_text(),
         )
+        public = house.keys[NORTH].verify_key.to_text()
+        directory.write_membership(SiloIdentity(str(NORTH), address, "0" * 64, public))
         async with hub_client(address, str(NORTH), house.keys[NORTH], {}) as hub:
             yield Attacked(house, hub, directory)
 

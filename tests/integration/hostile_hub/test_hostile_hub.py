@@ -50,13 +50,29 @@ AFTER_APPROVAL: dict[str, Object] = {
     "fewer samples of a class": {"privacy": {"minSamplesPerClass": 1}},
     "a smaller quorum": {"participation": {"minSilos": 1}},
     "another task key": {"trust": {"taskKey": ATTACKER.verify_key.to_text()}},
-    "another aggregator": {"trust": {"url": "https://evil.example"}},
-    "another address": {"trust": {"address": "203.0.113.1"}},
     "another authority": {"trust": {"caCertificate": EVIL_CA}},
     "the system's authorities": {"trust": {"caCertificate": None}},
     "another job": {"job": {"uid": "b0000000-0000-4000-8000-000000000009"}},
     "another job of a name that people know": {"job": {"name": "approved-before"}},
 }
+
+
+ELSEWHERE: dict[str, Object] = {
+    "another aggregator": {"url": "https://evil.example"},
+    "another address": {"address": "203.0.113.1"},
+    "the hub's name for an address inside": {"address": "10.20.30.40"},
+    "an address inside": {"url": "https://10.20.30.40"},
+    "an inner host": {"url": "https://pacs.hospital.example:8443"},
+    "this machine": {"url": "https://127.0.0.1:22"},
+    "the hub as a user's name": {"url": "https://hub.example@10.20.30.40"},
+    "a path below the hub": {"url": "HUB/elsewhere"},
+    "a query of the hub": {"url": "HUB?to=pacs"},
+    "no TLS": {"url": "http://127.0.0.1"},
+    "no place": {"url": None},
+    "a port that is none": {"url": "https://hub.example:84430"},
+    "a host that is none": {"url": "https://[::1"},
+}
+"""Changes of the trust bundle by which the guard would knock at another door than the hub's."""
 
 
 @pytest.fixture
@@ -91,12 +107,13 @@ async def _replace(scene: Attacked, spec: Object, called: str = "attack") -> Non
     await scene.listen(scene.put(spec, called))
 
 
-@pytest.mark.parametrize("attempt", AFTER_APPROVAL)
+@pytest.mark.parametrize("attempt", [*AFTER_APPROVAL, *ELSEWHERE])
 async def test_an_agent_that_changes_under_its_identity_stays_what_was_decided(
     attempt: str, asks: Attacked
 ) -> None:
     before = asks.status()
-    spec = asks.spec(**HONEST | AFTER_APPROVAL[attempt])
+    changes = AFTER_APPROVAL.get(attempt) or {"trust": _elsewhere(asks, attempt)}
+    spec = asks.spec(**HONEST | changes)
     (agent,) = asks.house.cluster.objects(SILO_AGENT)
     asks.hear(
         asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(ref_of(agent).name, uid_of(agent), spec)))
@@ -104,6 +121,35 @@ async def test_an_agent_that_changes_under_its_identity_stays_what_was_decided(
     record = asks.part().record
     assert record["spec"] == agent["spec"]
     assert asks.status() == before
+
+
+def _elsewhere(scene: Attacked, attempt: str) -> Object:
+    return {
+        name: value.replace("HUB", scene.hub_url) if value else None
+        for name, value in ELSEWHERE[attempt].items()
+    }
+
+
+@pytest.mark.parametrize("attempt", ELSEWHERE)
+async def test_a_guard_that_would_connect_elsewhere_is_not_begun_and_holds_up_no_other(
+    attempt: str, strict: Attacked
+) -> None:
+    """Also where no person is asked: a guard stands inside the institution."""
+    attack = strict.put(strict.spec(**HONEST, trust=_elsewhere(strict, attempt)), "attack")
+    other = {"uid": "b0000000-0000-4000-8000-000000000009"}
+    await strict.listen(attack, strict.put(strict.spec(**HONEST, job=other)))
+    assert strict.executor.begun == 1, "the honest one"
+    refused = {("Refused", "TrustBroken"), ("Pending", "Unreadable")}
+    assert (strict.phase("attack"), strict.reason("attack")) in refused
+    assert "spec.trust." in strict.status("attack")["message"]
+    assert "configuration" not in strict.status("attack")
+
+
+async def test_a_person_who_approves_another_door_by_mistake_opens_it_not(asks: Attacked) -> None:
+    await _replace(asks, asks.spec(**HONEST, trust=_elsewhere(asks, "an inner host")))
+    asks.approve("attack")
+    assert (asks.phase("attack"), asks.reason("attack")) == ("Refused", "TrustBroken")
+    assert asks.executor.begun == 1, "what was approved before"
 
 
 FORBIDDEN: dict[str, tuple[Object, str]] = {

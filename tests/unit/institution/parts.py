@@ -20,6 +20,8 @@ from tests.integration.service.site import federation
 
 SILO, UID = "silo-north/north", "0a1b2c3d-0000-4000-8000-000000000009"
 KEY, TASK_KEY, HUB_KEY = (SigningKey.from_seed(bytes([seed]) * 32) for seed in (1, 2, 3))
+HUB = HubAddress(url="https://hub.example", key=HUB_KEY.verify_key.to_text())
+MEMBER = SiloIdentity(SILO, HUB, "0" * 64, KEY.verify_key.to_text())
 AUTHORITY = make_authority().cert_pem.decode()
 
 
@@ -29,8 +31,7 @@ def directory(root: Path, policy: Mapping[str, Any] | None = None) -> SiloDirect
     root.mkdir(exist_ok=True)
     made.prepare()
     KEY.save(made.key_file)
-    hub = HubAddress(url="https://hub.example", key=HUB_KEY.verify_key.to_text())
-    made.write_membership(SiloIdentity(SILO, hub, "0" * 64, KEY.verify_key.to_text()))
+    made.write_membership(MEMBER)
     write_with_digest(made.heard, {"version": 7})
     write_silo(made, policy)
     return made

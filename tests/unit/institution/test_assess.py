@@ -16,7 +16,7 @@ from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.silo_file import read_silo
 from fedsilo.silo.decision import read_decision
 from fedsilo.wire import SigningKey
-from tests.unit.institution.parts import KEY, SILO, record, write_silo
+from tests.unit.institution.parts import HUB, KEY, SILO, record, write_silo
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGE = f"registry.example/trainer@sha256:{'a' * 64}"
@@ -28,7 +28,7 @@ IDLE = {GUARD: ProcessState(), TRAINER: ProcessState()}
 def silo_with(tmp_path: Path, **policy: Any) -> Silo:
     place = SiloDirectory(tmp_path)
     write_silo(place, policy)
-    return read_silo(place, SILO, KEY.verify_key.to_text())
+    return read_silo(place, SILO, KEY.verify_key.to_text(), HUB)
 
 
 def state_of(

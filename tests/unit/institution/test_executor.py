@@ -21,7 +21,7 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
-from tests.unit.institution.parts import KEY, NAME, SILO, UID, agent, directory, write_silo
+from tests.unit.institution.parts import KEY, MEMBER, NAME, UID, agent, directory, write_silo
 
 
 class FakeForks:
@@ -68,7 +68,7 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> FakeForks:
 
 
 def executor_of(place: SiloDirectory) -> Executor:
-    return Executor(place, WatchedSilo(place, SILO, KEY.verify_key.to_text()), KEY)
+    return Executor(place, WatchedSilo(place, MEMBER, KEY.verify_key.to_text()), KEY)
 
 
 def status_of(found: Executor) -> Object:

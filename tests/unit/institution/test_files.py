@@ -26,7 +26,7 @@ from fedsilo.institution.silo_file import WatchedSilo, read_silo, write_template
 from fedsilo.silo.leaving import read_leaving
 from fedsilo.silo.rotation import keys_since
 from fedsilo.wire import SigningKey
-from tests.unit.institution.parts import HUB_KEY, KEY, SILO, directory, write_silo
+from tests.unit.institution.parts import HUB_KEY, KEY, MEMBER, SILO, directory, write_silo
 from tests.unit.institution.test_executor import Crash, crash_at
 
 PUBLIC = KEY.verify_key.to_text()
@@ -67,7 +67,7 @@ def test_a_silo_file_of_another_silo_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_understood_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
     place = directory(tmp_path, {"maxRounds": 3})
-    watched = WatchedSilo(place, SILO, PUBLIC)
+    watched = WatchedSilo(place, MEMBER, PUBLIC)
     assert not watched.changed()
     whole = place.silo_file.read_text()
     for broken in (whole.replace("maxRounds", "maxRound"), "", "a: ["):
