@@ -9,25 +9,19 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attacks.cost import Meter
-from attacks.honest_silo import Asked, HonestSilo
+from attacks.honest_silo import Asked
+from attacks.live_service import LiveService
 from attacks.programs import NotRefused
 from fedsilo.wire import SigningKey, issue_server, make_authority, sign_request
 from tests.integration.gateway.process import GatewayProcess, accepted_silo, silo_agent
-from tests.integration.service.client import Answer, answer_on
+from tests.integration.service.client import Answer
 
 JOB = "attacked"
 ATTACKER, HONEST = "silo-north/north", "silo-south/south"
 BODY_BYTES = 2 << 20
-OPENERS = 4
-"""Threads that open connections."""
 
 PAUSE_SECONDS = 0.1
 """Between two polls of the honest silo, which keeps to its rate of requests."""
@@ -77,11 +71,10 @@ class Aggregator:
                 connection.sendall(f"HTTP/1.1 {head}\r\n".encode() + body)
 
 
-class LiveGateway:
-    """What a program attacks.
+class LiveGateway(LiveService):
+    """What a program attacks."""
 
-    :ivar answers: what was answered, with how often.
-    """
+    name = "gateway"
 
     def __init__(self, folder: Path) -> None:
         self.aggregator = Aggregator(folder / "aggregator")
@@ -91,7 +84,6 @@ class LiveGateway:
             objects.append(silo_agent(silo, key, JOB, self.aggregator.url, self.aggregator.ca))
         self.process = GatewayProcess(folder / "gateway", objects, {})
         self._tls = ssl.create_default_context(cadata=self.process.ca)
-        self.answers: Counter[str] = Counter()
         path = f"{self.own(HONEST)}/agents?after=&wait=0"
         asked = Asked(
             self.process.port,
@@ -102,12 +94,11 @@ class LiveGateway:
             path,
             PAUSE_SECONDS,
         )
-        self._honest = HonestSilo(asked, folder)
-        self.honest_polls(time.monotonic())
+        super().__init__(asked, folder)
 
     def close(self) -> None:
         """End all processes."""
-        self._honest.stop()
+        super().close()
         self.process.stop()
         self.aggregator.close()
 
@@ -135,20 +126,17 @@ class LiveGateway:
             key, method=method, path=path, body=body, **(asked | {"now": time.time()} | given)
         )
 
-    def head(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, proof: str | None = None
-    ) -> bytes:
-        """The head of a request with the attacker's proof, unless it brings another; "" sends none."""
-        fields = {"Host": "gateway", "Authorization": self.proof(method, path) if proof is None else proof}
-        lines = [f"{name}: {value}" for name, value in (fields | dict(headers or {})).items() if value]
-        return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
-
-    # --- Attacking.
+    @property
+    def pid(self) -> int:
+        """See `LiveService`."""
+        return self.process.process.pid
 
     def connect(self) -> ssl.SSLSocket:
-        """A connection of which nothing but TLS was used."""
+        """See `LiveService`."""
         made = socket.create_connection(("127.0.0.1", self.process.port), timeout=30)
         return self._tls.wrap_socket(made, server_hostname="127.0.0.1")
+
+    # --- Attacking.
 
     def ask(self, method: str, path: str, body: bytes | None = None, **given: Any) -> Answer:
         """One request of the attacker over a connection of its own."""
@@ -157,61 +145,11 @@ class LiveGateway:
         proof = self.proof(method, path, body, **given) if proof is None else proof
         if body is not None:
             headers["Content-Length"] = str(len(body))
-        with self.connect() as connection:
-            connection.sendall(self.head(method, path, headers, proof) + (body or b""))
-            return answer_on(connection)
+        return self.exchange(self.head(method, path, headers, proof) + (body or b""))
 
     def put(self, path: str, content: Any) -> Answer:
         """A document of the attacker."""
         return self.ask("PUT", path, content if isinstance(content, bytes) else json.dumps(content).encode())
-
-    @contextmanager
-    def connections(self, number: int, begin: bytes = b"") -> Iterator[list[ssl.SSLSocket]]:
-        """So many connections at once, over each of which these bytes were sent. Some may be closed already."""
-
-        def opened(_: int) -> ssl.SSLSocket | None:
-            with contextlib.suppress(OSError):
-                connection = self.connect()
-                connection.sendall(begin)
-                return connection
-            return None
-
-        with ThreadPoolExecutor(OPENERS) as pool:
-            found = [connection for connection in pool.map(opened, range(number)) if connection is not None]
-        self.note("closed", number - len(found))
-        try:
-            yield found
-        finally:
-            for connection in found:
-                connection.close()
-
-    # --- What must happen.
-
-    def expect(self, code: str, answer: Answer) -> None:
-        """The answer refuses with this code.
-
-        :raises NotRefused: when it does not.
-        """
-        if answer.code != code:
-            raise NotRefused(
-                f"answered {answer.status} {answer.code} {answer.body[:200]!r} instead of {code}"
-            )
-        self.note(f"{answer.status} {code}")
-
-    def expect_closed(self, connections: Iterable[ssl.SSLSocket], at_least: int, seconds: float) -> None:
-        """So many of the connections, or of those that could not be opened, are closed within this time.
-
-        :raises NotRefused: when fewer are.
-        """
-        end = time.monotonic() + seconds
-        self.note("closed", sum(_is_closed(one, end) for one in connections))
-        if self.answers["closed"] < at_least:
-            raise NotRefused(f"{self.answers['closed']} connections were closed, not {at_least}")
-
-    def note(self, what: str, times: int = 1) -> None:
-        """Count an answer."""
-        if times:
-            self.answers[what] += times
 
     # --- What it costs.
 
@@ -221,35 +159,12 @@ class LiveGateway:
         if len(download.body) != BODY_BYTES:
             raise NotRefused(f"an honest download is answered {download.status}: {download.body[:200]!r}")
         headers = {"Content-Length": str(BODY_BYTES)}
-        with self.connect() as connection:
-            connection.sendall(self.head("PATCH", self.update, headers) + bytes(BODY_BYTES))
-            if answer_on(connection).status != 204:
-                raise NotRefused("an honest upload is refused")
+        if self.exchange(self.head("PATCH", self.update, headers) + bytes(BODY_BYTES)).status != 204:
+            raise NotRefused("an honest upload is refused")
         time.sleep(PAUSE_SECONDS)
 
-    def meter(self) -> Meter:
-        """Measures the gateway from now on."""
-        return Meter(self.process.process.pid)
-
-    def honest_polls(self, began: float) -> list[float]:
-        """Seconds that each poll of the honest silo took that was under way between this time and now."""
-        return [poll.seconds for poll in self._honest.polls(began)]
-
     def defects(self) -> str:
-        """What the gateway's log says of defects; "" if it is as it must be."""
+        """See `LiveService`."""
         if self.process.process.poll() is not None:
             return "the gateway has ended"
         return "a traceback in the gateway's log" if "Traceback" in self.process.log.read_text() else ""
-
-
-def _is_closed(connection: ssl.SSLSocket, end: float) -> bool:
-    while True:
-        connection.settimeout(max(0.001, end - time.monotonic()))
-        try:
-            if not connection.recv(1 << 16):
-                return True
-        except (TimeoutError, ssl.SSLWantReadError):
-            if time.monotonic() >= end:
-                return False
-        except OSError:
-            return True

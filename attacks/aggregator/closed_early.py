@@ -14,10 +14,10 @@ def attack(target: LiveAggregator) -> None:
     digest = target.given.task.blobs[0].digest
     poll = f"{target.base}/task?after={target.task}&wait=60"
     for head in (
-        target.request_head("GET", poll),
-        target.request_head("GET", f"{target.base}/blobs/{digest}"),
-        target.request_head("POST", f"{target.base}/failures/{target.task}", {"Content-Length": "100"}),
-        target.request_head("PATCH", f"{target.base}/updates/{target.task}", {"Content-Length": "100"}),
+        target.head("GET", poll),
+        target.head("GET", f"{target.base}/blobs/{digest}"),
+        target.head("POST", f"{target.base}/failures/{target.task}", {"Content-Length": "100"}),
+        target.head("PATCH", f"{target.base}/updates/{target.task}", {"Content-Length": "100"}),
     ):
         for _ in range(5):
             with target.connect() as connection:

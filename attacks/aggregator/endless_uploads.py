@@ -23,7 +23,7 @@ def attack(target: LiveAggregator) -> None:
         "Upload-Digest": "0" * 64,
     }
     with target.connect() as connection:
-        connection.sendall(target.request_head("PATCH", f"{target.base}/updates/{target.task}", headers))
+        connection.sendall(target.head("PATCH", f"{target.base}/updates/{target.task}", headers))
         with contextlib.suppress(OSError):
             connection.settimeout(0.5)
             connection.sendall(update)

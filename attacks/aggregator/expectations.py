@@ -23,4 +23,4 @@ def attack(target: LiveAggregator) -> None:
         },
         {"Connection": "Upgrade", "Upgrade": "TLS/1.0"},
     ):
-        target.expect("malformed", target.exchange(target.request_head("PATCH", path, headers, "Fedsilo A")))
+        target.expect("malformed", target.exchange(target.head("PATCH", path, headers, "Fedsilo A")))

@@ -12,24 +12,12 @@ import socket
 import time
 
 from attacks.live_aggregator import LiveAggregator
+from attacks.live_service import is_closed
 from attacks.programs import NotRefused
 from fedsilo.listener import MAX_UNPROVEN
 
 NUMBER = 1500
 BEGINNINGS = (b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/1.1\r\n\r\n")
-
-
-def is_closed(connection: socket.socket, end: float) -> bool:
-    """Whether it ends before this time; what the other side says of the handshake is discarded."""
-    connection.settimeout(max(0.001, end - time.monotonic()))
-    try:
-        while connection.recv(4096):
-            pass
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def attack(target: LiveAggregator) -> None:

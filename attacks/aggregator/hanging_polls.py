@@ -17,5 +17,5 @@ def attack(target: LiveAggregator) -> None:
     path = f"{target.base}/task?after={target.task}&wait=60"
     target.silo.request("GET", path.replace("wait=60", "wait=0"))
     closed = NUMBER - MAX_PER_SILO - MAX_UNPROVEN
-    with target.connections(NUMBER, target.request_head("GET", path)) as opened:
+    with target.connections(NUMBER, target.head("GET", path)) as opened:
         target.expect_closed(opened[:closed], closed, seconds=5)

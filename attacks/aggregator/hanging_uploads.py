@@ -22,7 +22,7 @@ def attack(target: LiveAggregator) -> None:
         "Upload-Length": "1000000",
         "Upload-Digest": "0" * 64,
     }
-    head = target.request_head("PATCH", f"{target.base}/updates/{target.task}", headers)
+    head = target.head("PATCH", f"{target.base}/updates/{target.task}", headers)
     with target.connections(NUMBER, head) as opened:
         target.expect_closed(opened[: NUMBER - KEPT], NUMBER - KEPT, seconds=5)
         answer = target.silo.patch(target.task, bytes(100), Upload_Length="1000")

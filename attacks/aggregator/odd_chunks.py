@@ -33,6 +33,6 @@ def attack(target: LiveAggregator) -> None:
         }
         with target.connect() as connection:
             with contextlib.suppress(OSError):
-                connection.sendall(target.request_head("PATCH", path, headers) + body)
+                connection.sendall(target.head("PATCH", path, headers) + body)
             target.expect_closed([connection], 1, seconds=3)
     target.expect_nothing_kept()

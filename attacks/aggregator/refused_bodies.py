@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 def attack(target: LiveAggregator) -> None:
-    head = target.request_head(
+    head = target.head(
         "PATCH", f"{target.base}/updates/r00001-train-north", {"Content-Length": "1000000000000"}, "Fedsilo A"
     )
     with target.connections(4, head) as opened:

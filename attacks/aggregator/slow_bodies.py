@@ -7,10 +7,8 @@ Must: the uploads are refused before their bodies; all are closed ten seconds af
 
 from __future__ import annotations
 
-import contextlib
-import time
-
 from attacks.live_aggregator import LiveAggregator
+from attacks.live_service import trickle
 from fedsilo.listener import UNPROVEN_SECONDS
 
 ONCE = True
@@ -19,13 +17,8 @@ NUMBER = 100
 
 def attack(target: LiveAggregator) -> None:
     length = {"Content-Length": "16000"}
-    report = target.request_head("POST", f"{target.base}/failures/r00001-train-north", length, "Fedsilo A")
-    upload = target.request_head("PATCH", f"{target.base}/updates/r00001-train-north", length, "Fedsilo A")
+    report = target.head("POST", f"{target.base}/failures/r00001-train-north", length, "Fedsilo A")
+    upload = target.head("PATCH", f"{target.base}/updates/r00001-train-north", length, "Fedsilo A")
     with target.connections(NUMBER, report) as reports, target.connections(NUMBER, upload) as uploads:
-        end = time.monotonic() + UNPROVEN_SECONDS + 2
-        while time.monotonic() < end:
-            for connection in (*reports, *uploads):
-                with contextlib.suppress(OSError):
-                    connection.sendall(b"x")
-            time.sleep(0.2)
+        trickle((*reports, *uploads), UNPROVEN_SECONDS + 2)
         target.expect_closed((*reports, *uploads), 2 * NUMBER)

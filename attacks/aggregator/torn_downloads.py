@@ -20,7 +20,7 @@ def attack(target: LiveAggregator) -> None:
     for number in range(40):
         start = number * link.length // 40
         with target.connect() as connection:
-            connection.sendall(target.request_head("GET", path, {"Range": f"bytes={start}-"}))
+            connection.sendall(target.head("GET", path, {"Range": f"bytes={start}-"}))
             body = connection.recv(1 << 16).partition(b"\r\n\r\n")[2]
             if whole[start : start + len(body)] != body:
                 raise NotRefused(f"other bytes from {start} on")

@@ -19,7 +19,7 @@ SECONDS = 4.0
 
 def attack(target: LiveAggregator) -> None:
     path = f"{target.base}/blobs/{target.given.task.blobs[0].digest}"
-    head = target.request_head("GET", path)
+    head = target.head("GET", path)
     with target.connections(16, head * REQUESTS) as opened:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:

@@ -7,10 +7,8 @@ Must: all are closed ten seconds after they began, however often they send a byt
 
 from __future__ import annotations
 
-import contextlib
-import time
-
 from attacks.live_gateway import LiveGateway
+from attacks.live_service import trickle
 from fedsilo.listener import UNPROVEN_SECONDS
 
 ONCE = True
@@ -18,11 +16,6 @@ NUMBER = 200
 
 
 def attack(target: LiveGateway) -> None:
-    with target.connections(NUMBER, b"GET / HTTP/1.1\r\nHost: gatew") as opened:
-        end = time.monotonic() + UNPROVEN_SECONDS + 2
-        while time.monotonic() < end:
-            for connection in opened:
-                with contextlib.suppress(OSError):
-                    connection.sendall(b"w")
-            time.sleep(0.2)
+    with target.connections(NUMBER, b"GET / HTTP/1.1\r\nHost: ") as opened:
+        trickle(opened, UNPROVEN_SECONDS + 2)
         target.expect_closed(opened, NUMBER, seconds=2)

@@ -7,10 +7,10 @@ Must: no more than as many as a silo may have requests are under way, and nothin
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from attacks.live_gateway import LiveGateway
+from attacks.live_service import trickle
 from fedsilo_operator.gateway.limits import Limits
 
 ONCE = True
@@ -21,10 +21,5 @@ def attack(target: LiveGateway) -> None:
     time.sleep(6)  # so that it has its requests, whatever came before
     head = target.head("PATCH", target.update, {"Content-Length": str(10**9)})
     with target.connections(NUMBER, head) as opened:
-        end = time.monotonic() + 4
-        while time.monotonic() < end:
-            for connection in opened:
-                with contextlib.suppress(OSError):
-                    connection.sendall(b"x")
-            time.sleep(0.1)
+        trickle(opened, 4)
         target.expect_closed(opened, NUMBER - Limits().open_requests, seconds=1)
