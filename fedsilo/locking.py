@@ -42,9 +42,13 @@ class DirectoryLock:
 
     def write_holder(self, holder: str) -> None:
         """Record who holds the lock, for the messages of other processes."""
-        self._file.truncate(0)
-        # At once and not through a buffer, which a full disk would leave filled.
-        os.write(self._file.fileno(), holder.encode())
+        try:
+            self._file.truncate(0)
+            # At once and not through a buffer, which a full disk would leave filled.
+            os.write(self._file.fileno(), holder.encode())
+        except OSError as error:
+            error.filename = self._file.name  # a descriptor has no name
+            raise
 
     def __enter__(self) -> Self:
         return self

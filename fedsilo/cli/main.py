@@ -76,7 +76,8 @@ def main(argv: list[str] | None = None) -> int:
         if not is_disk_full(error):
             raise
         _discard_output()
-        print(f"fedsilo: {error}; make room and repeat the command", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"fedsilo: {where}{error.strerror}; make room and repeat the command", file=sys.stderr)
         return StorageFailed.exit_code
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)

@@ -194,12 +194,12 @@ def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: 
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
         if code in UNKNOWN_AUTHORITY:
-            expected = "the invitation's authority" if private else "the system's authorities"
+            found = "is not the invitation's" if private else "is none of the system's"
             looks = f"the proxy {proxy.address}" if proxy else "a proxy or firewall"
             return (
-                f"{begin}: the certificate is by an authority that is none of {expected}; if {looks} looks into TLS, "
-                "put the institution's own authority into the file of SSL_CERT_FILE, else ask the hub for its present "
-                "authority"
+                f"{begin}: the certificate is by an authority that {found}; if {looks} looks into TLS, put the "
+                "institution's own authority into a file and name that in SSL_CERT_FILE, else ask the hub for its "
+                "present authority"
             )
         if code in (WRONG_NAME, WRONG_ADDRESS):
             return f"{begin}: the certificate is for another name ({_told(error)}); use the URL that the hub gave"
@@ -219,4 +219,4 @@ def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: 
 
 def _told(error: ssl.SSLError) -> str:
     text = getattr(error, "verify_message", None) or error.reason or error.strerror or str(error)
-    return one_line(text)[:MAX_QUOTED]
+    return one_line(text)[:MAX_QUOTED].rstrip(".")

@@ -102,7 +102,8 @@ class Registration:
                     raise Problem(
                         "invitation-used",
                         f"the invitation of silo {silo} was used at {enrolment['time']} for the key with the "
-                        f"fingerprint {enrolment['fingerprint']}; if that was not you, tell the consortium's office",
+                        f"fingerprint {enrolment['fingerprint']}; if you joined on another machine, serve the silo "
+                        "there, and if that was not you, tell the consortium's office",
                     )
                 if (since := left_at(observed)) is not None:
                     raise _left(silo, since)

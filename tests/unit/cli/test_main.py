@@ -31,5 +31,5 @@ def test_output_for_which_there_is_no_space_is_an_error_in_one_line(arguments: l
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "fedsilo.cli.main", *arguments]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    said = "fedsilo: [Errno 28] No space left on device; make room and repeat the command\n"
+    said = "fedsilo: No space left on device; make room and repeat the command\n"
     assert (ended.returncode, ended.stderr) == (1, said)
