@@ -147,8 +147,8 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
 
 def _answered_before(engine: RoundEngine) -> Iterable[str]:
     """Silos that may wait for the end of the job: any, if the job ended before this process began."""
-    if engine.current is not None:
-        return engine.current.accepted
+    if (current := engine.current) is not None:
+        return [silo for silo, task in current.tasks.items() if task.id in current.accepted]
     return engine.identity.silos if engine.ended else ()
 
 

@@ -69,7 +69,9 @@ def test_the_status_follows_the_job_to_its_model(job: Reported) -> None:
         assert "force" not in query
 
     job.api.writes.clear()
-    assert job.restarted().exit_code() == 0, "a job that has its model says so again, and ends"
+    restarted = job.aggregator()
+    assert finish_job(*job.clients()) == [True, True]
+    assert restarted.exit_code() == 0, "a job that has its model says so again, and ends"
     assert job.api.writes == [last]
 
 

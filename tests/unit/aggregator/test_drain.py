@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -10,19 +11,21 @@ from unittest.mock import Mock
 import pytest
 
 from fedsilo_aggregator import rounds
+from fedsilo_aggregator.http import AggregatorService
+from tests.federate import job_spec, local_silos, open_engine, runners, skewed
 
 NORTH, SOUTH = "silo-north/north", "silo-south/south"
 
 
 class Service:
-    """A job of which an earlier process has taken some answers; nobody asks this one until the test says so."""
+    """A job of which an earlier process has taken no answer; nobody asks this one until the test says so."""
 
-    def __init__(self, accepted: list[str]) -> None:
+    def __init__(self) -> None:
         self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
         self.uploads = SimpleNamespace(close=self._nothing)
         self.ticks = 0
-        current = SimpleNamespace(accepted=dict.fromkeys(accepted, "digest"), exchange=Mock(round=1))
+        current = SimpleNamespace(tasks={}, accepted={}, exchange=Mock(round=1))
         self.engine = SimpleNamespace(
             current=current,
             ended=False,
@@ -50,18 +53,23 @@ class Service:
 
 
 async def test_silos_that_answered_before_the_restart_are_told_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
-    service: Any = Service([NORTH, SOUTH])
+    spec, silos = job_spec("fedavg", 2), skewed(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
+    first, second = local_silos(tmp_path, runners(spec, silos, tmp_path))
+    assert first.answer(open_engine(tmp_path / "aggregator", spec))
+    engine = open_engine(tmp_path / "aggregator", spec)
+    assert (task := engine.task(second.reference)) is not None
+    engine.fail(second.reference, task.id, "DataInvalid", "no data")
+    service = AggregatorService(engine, {})
     work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
-    while service.ticks < 20 and not work.done():
+    while not engine.ended:
         await asyncio.sleep(0)
-    service.finished = {NORTH}
     for _ in range(20):
         await asyncio.sleep(0)
     assert not work.done()
-    service.finished = {NORTH, SOUTH}
+    service.finished.add(first.reference)
     await asyncio.wait_for(work, 10)
 
 
@@ -69,7 +77,7 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
-    service: Any = Service([])
+    service: Any = Service()
     service.engine.ended, service.engine.current = True, None
     work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
     while service.ticks < 20 and not work.done():
@@ -81,5 +89,5 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
 
 async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
-    service: Any = Service([])
+    service: Any = Service()
     await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock()), 10)
