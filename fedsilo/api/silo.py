@@ -345,6 +345,7 @@ class FollowedHub(Fields):
     public_key: PublicKey | None = Field(
         default=None, description="The silo's key that the hub has taken last by an announcement."
     )
+    token_digest: Sha256 | None = Field(default=None, description="SHA-256 of the token that was used last.")
 
 
 class SiloStatus(Fields):

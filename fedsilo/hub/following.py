@@ -7,6 +7,7 @@ was told last holds, and what there is to report waits.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,12 @@ log = logging.getLogger("fedsilo.hub")
 POLL_SECONDS = 50.0
 """Time for which the hub is asked to wait for news; proxies cut what is silent for a minute."""
 
+FLOOR_SECONDS = 1.0
+"""Time after which the hub is asked again at the earliest, once `PROMPT_ANSWERS` in a row have come sooner."""
+
+PROMPT_ANSWERS = 8
+"""What has just changed often changes again; a hub or proxy that never waits is not asked as fast as it answers."""
+
 UNKNOWN_CODES = frozenset({"unknown-sender", "signature-invalid", "silo-left"})
 """How the hub answers a key that is not registered, or not any more."""
 
@@ -37,7 +44,8 @@ class Institution(Protocol):
         """The hub has told something; its version is to be durable before anything is done about it."""
 
     async def enrolled(self) -> None:
-        """The key was registered with a token: what the hub told before that counts no more, not even its version."""
+        """The key was registered with a token for the first time: what the hub told before that counts no more, not
+        even its version."""
 
     async def contact(self, contact: Contact) -> None:
         """It stands otherwise with the hub than before."""
@@ -50,11 +58,13 @@ class Membership:
     :param fingerprint: of its key.
     :param token: of its invitation; None once nobody has one.
     :param version: of fedsilo here, for the office.
+    :param used: SHA-256 of the token that was used last; None while none was.
     """
 
     fingerprint: str
     token: str | None
     version: str
+    used: str | None = None
 
 
 class Following:
@@ -84,6 +94,7 @@ class Following:
         self._now = now
         self._sleep = sleep
         self._failures = 0
+        self._prompt_answers = 0
         self._token_used = membership.token is None
         self._changed = asyncio.Event()
 
@@ -100,6 +111,7 @@ class Following:
 
     async def poll_once(self) -> float:
         """Ask once, and say how it stands; seconds until the next time."""
+        asked = _seconds()
         try:
             told = await self._ask()
         except (Problem, Unreachable) as error:
@@ -112,7 +124,8 @@ class Following:
         if told is not None:
             self._mirror = told
             await self._institution.told(told)
-        return 0.0
+        self._prompt_answers = self._prompt_answers + 1 if _seconds() - asked < FLOOR_SECONDS else 0
+        return FLOOR_SECONDS if self._prompt_answers > PROMPT_ANSWERS else 0.0
 
     async def report_once(self, now: float) -> float | None:
         """Send what is due; seconds until something is, None while there is nothing to report.
@@ -175,6 +188,9 @@ class Following:
             raise Problem(problem.code, f"{unknown.detail}. {problem.detail}") from problem
         self._token_used = True
         log.info("the hub has registered the key with the fingerprint %s", fingerprint)
+        if token_digest(token) == self._membership.used:
+            # Whoever ends TLS between can say that the key is unknown, and takes nobody back to an older list by that.
+            return
         self._mirror = Mirror(self._mirror.silo)
         await self._institution.enrolled()
 
@@ -206,3 +222,13 @@ class Following:
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+
+def token_digest(token: str) -> str:
+    """What is kept of a token that was used."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _seconds() -> float:
+    """Of a clock that never goes back."""
+    return asyncio.get_running_loop().time()

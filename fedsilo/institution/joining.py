@@ -5,7 +5,6 @@ Each step may be repeated after a crash: the key that was made stays, and the hu
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from fedsilo.api.invitation import SiloInvitation, read_invitation
 from fedsilo.durable import make_directory, unlink
 from fedsilo.errors import ManifestInvalid, WorkdirConflict
 from fedsilo.hub.client import hub_client
+from fedsilo.hub.following import token_digest
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
 from fedsilo.json_files import write_with_digest
@@ -64,7 +64,7 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
         key = directory.signing_key()
         async with hub_client(invitation.hub, invitation.silo, key) as hub:
             fingerprint = await hub.enrol(invitation.token, version())
-        digest = hashlib.sha256(invitation.token.encode()).hexdigest()
+        digest = token_digest(invitation.token)
         before = directory.membership()
         if before is None or before.token_digest != digest:
             # With a new invitation what the hub said before counts no more, nor that the silo had left.

@@ -22,7 +22,7 @@ from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent, HubRequests
 from fedsilo.hub.contact import Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import Following, Membership
+from fedsilo.hub.following import Following, Membership, token_digest
 from fedsilo.hub.mirror import Mirror
 from fedsilo.hub.reports import pause_after
 from fedsilo.process import version
@@ -113,6 +113,7 @@ class Connector:
         self._now = now
         self._mirror: Mirror | None = None
         self._taken: str | None = None
+        self._used: str | None = None
         self._contact: Contact | None = None
         self._following: Following | None = None
         self._unmade: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -151,7 +152,10 @@ class Connector:
         while True:
             key = await self._signing_key()
             membership = Membership(
-                key.verify_key.fingerprint, self._subscription.token, version().removeprefix("fedsilo ")
+                key.verify_key.fingerprint,
+                self._subscription.token,
+                version().removeprefix("fedsilo "),
+                self._used or self._followed().get("tokenDigest"),
             )
             leaves, rotation = self._leaves(), self._announcement()
             async with self._open_hub(key) as hub:
@@ -233,6 +237,8 @@ class Connector:
 
     async def enrolled(self) -> None:
         """See `Institution`."""
+        assert self._subscription.token is not None
+        self._used = token_digest(self._subscription.token)
         self._mirror = Mirror(str(self._subscription.silo))
         self.wake()
 
@@ -311,13 +317,16 @@ class Connector:
             diagnosis = Diagnosis(Reason(self._contact.reason), self._contact.message)
             stated = Condition.of(ConditionType.HUB_REACHED, reached, diagnosis)  # type: ignore[arg-type]
             status["conditions"] = as_status([stated], silo, self._now())
-        taken = self._taken or self._followed().get("publicKey")
+        since = {
+            "publicKey": self._taken or self._followed().get("publicKey"),
+            "tokenDigest": self._used or self._followed().get("tokenDigest"),
+        }
         if mirror is not None or self._taken is not None:
             version = self._followed_version() if mirror is None else mirror.version
             status["followed"] = {
                 "hub": self._subscription.hub,
                 "version": version,
-                **({} if taken is None else {"publicKey": taken}),
+                **{name: value for name, value in since.items() if value is not None},
             }
         elif (followed := status_of(silo).get("followed")) is not None:
             status["followed"] = followed

@@ -8,14 +8,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedsilo.errors import Problem
-from fedsilo.hub.client import HubAgent
+from fedsilo.hub.client import AgentList, HubAgent
 from fedsilo.hub.contact import Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import Following, Membership
+from fedsilo.hub.following import (
+    FLOOR_SECONDS,
+    POLL_SECONDS,
+    PROMPT_ANSWERS,
+    Following,
+    Membership,
+    token_digest,
+)
 from fedsilo.hub.mirror import Mirror
 from fedsilo.hub.reports import LAST_PAUSE_SECONDS
 from fedsilo.wire import SigningKey
-from tests.hub_fakes.hub import FakeHub
+from tests.hub_fakes.hub import FakeHub, FakeRequests
+from tests.operator_fakes.virtual import run
 
 SILO, TOKEN = "silo-north/north", "a token"
 AGENT = HubAgent("digits-north-1", "1", {"silo": {"namespace": "silo-north", "name": "north"}})
@@ -30,13 +38,14 @@ class Here:
         self.mirror = Mirror(SILO, version)
         self.contacts: list[Contact] = []
         self.enrolments = 0
+        self.used: str | None = None
         self.clock = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         self.slept: list[float] = []
         self.start(token)
 
     def start(self, token: str | None = TOKEN) -> None:
         """As after a restart of the process."""
-        membership = Membership(self.key.verify_key.fingerprint, token, "0.1.0")
+        membership = Membership(self.key.verify_key.fingerprint, token, "0.1.0", self.used)
         requests = self.hub.requests_of(self.key)
         mirror = Mirror(SILO, self.mirror.version)
         self.following = Following(requests, self, membership, mirror, lambda: self.clock, self._sleep)
@@ -49,6 +58,7 @@ class Here:
 
     async def enrolled(self) -> None:
         self.enrolments += 1
+        self.used = token_digest(TOKEN)
         self.mirror = Mirror(SILO)
 
     async def contact(self, contact: Contact) -> None:
@@ -171,6 +181,61 @@ async def test_a_new_enrolment_begins_the_order_anew() -> None:
     here.hub.put(AGENT)
     assert await here.following.poll_once() == 0
     assert here.mirror.wanted() == {AGENT.name: AGENT}
+
+
+async def test_a_token_that_was_used_before_takes_nobody_back_to_an_older_list() -> None:
+    """A proxy that looks into TLS says that the key is unknown, then that it is registered, then what it has kept."""
+    here = await joined()
+    old = here.mirror.version
+    here.hub.put(AGENT)
+    here.hub.news()
+    await here.following.poll_once()
+    newest = here.mirror.version
+    here.start()
+    registered, here.hub.registered, here.hub.version = here.hub.registered, None, old
+    assert registered is not None
+    assert await here.following.poll_once() > 0
+    assert here.hub.requests[-3:] == ["agents", "enrol", "agents"]
+    assert (here.mirror.version, here.enrolments) == (newest, 1)
+    assert "before version" in here.contacts[-1].message
+
+
+class Prompt(FakeRequests):
+    """A hub, or whoever stands between, that never waits for news."""
+
+    async def agents(self, after: str, wait: float) -> AgentList | None:
+        hub = await self._begin("agents")
+        assert len(hub.requests) < 1000, "it is asked as fast as it answers"
+        return None if after else hub.told()
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_a_hub_that_answers_at_once_is_not_asked_as_fast_as_it_answers(prompt: bool) -> None:
+    async def within() -> int:
+        here = await joined()
+        membership = Membership(here.key.verify_key.fingerprint, None, "0.1.0")
+        requests = Prompt(here.hub, here.key) if prompt else here.hub.requests_of(here.key)
+        following = Following(requests, here, membership, Mirror(SILO))
+        before = len(here.hub.requests)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(100):
+                await following.run()
+        return len(here.hub.requests) - before
+
+    asked = run(within())
+    if prompt:
+        assert 100 / FLOOR_SECONDS <= asked <= PROMPT_ANSWERS + 100 / FLOOR_SECONDS + 1
+    else:
+        assert asked <= 2 * (100 / POLL_SECONDS + 1), "each poll has begun and ended"
+
+
+async def test_news_that_follow_upon_one_another_are_told_at_once() -> None:
+    here = await joined()
+    for _ in range(PROMPT_ANSWERS - 1):
+        here.hub.news()
+        assert await here.following.poll_once() == 0
+    here.hub.news()
+    assert await here.following.poll_once() == FLOOR_SECONDS
 
 
 async def test_reports_wait_for_the_hub_and_for_the_office() -> None:

@@ -12,11 +12,12 @@ from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.failures import Unreachable
+from fedsilo.hub.following import token_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.cluster.interface import Refused, Unavailable
 from fedsilo_operator.objects import CLAIM, EVENT, JOB, SECRET, SILO_AGENT, SILO_KIND, Ref
-from tests.unit.operator.connector.bench import HUB_ID, Institution, virtually
+from tests.unit.operator.connector.bench import HUB_ID, TOKEN, Institution, virtually
 from tests.unit.operator.silo.harness import AGENT_REF, NAME, SILO_REF, agent
 
 ANOTHER = "ed25519:" + "C" * 43 + "="
@@ -171,13 +172,38 @@ async def test_what_the_hub_has_said_before_is_not_followed_after_a_restart(here
     old = here.hub.version
     here.hub.remove(NAME)
     await here.until(lambda: not here.is_there())
-    assert here.silo()["status"]["followed"] == {"hub": HUB_ID, "version": here.hub.version}
+    assert here.silo()["status"]["followed"] == {
+        "hub": HUB_ID,
+        "version": here.hub.version,
+        "tokenDigest": token_digest(TOKEN),
+    }
     await here.kill()
     here.hub.agents[NAME], here.hub.version = proposed, old
     here.start()
     await here.until(lambda: here.reached() == ("False", "HubRefused"))
     await asyncio.sleep(600)
     assert not here.is_there()
+
+
+@virtually
+async def test_who_makes_it_enrol_again_with_the_same_token_brings_nothing_back(here: Institution) -> None:
+    """Whoever ends TLS between can say that the key is unknown; the token was used all the same."""
+    await here.join()
+    proposed = here.propose()
+    await here.until(here.is_there)
+    old = here.hub.version
+    here.hub.remove(NAME)
+    await here.until(lambda: not here.is_there())
+    newest = here.silo()["status"]["followed"]["version"]
+    await here.kill()
+    here.hub.agents[NAME], here.hub.version, here.hub.registered = proposed, old - 3, None
+    here.start()
+    await here.until(lambda: here.hub.requests.count("enrol") == 2)
+    here.accept()
+    await here.until(lambda: here.reached() == ("False", "HubRefused"))
+    await asyncio.sleep(600)
+    assert not here.is_there()
+    assert here.silo()["status"]["followed"]["version"] == newest
 
 
 @virtually
