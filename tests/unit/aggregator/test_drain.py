@@ -60,7 +60,8 @@ async def test_silos_that_answered_before_the_restart_are_told_the_end(
     first, second = local_silos(tmp_path, runners(spec, silos, tmp_path))
     assert first.answer(open_engine(tmp_path / "aggregator", spec))
     engine = open_engine(tmp_path / "aggregator", spec)
-    assert (task := engine.task(second.reference)) is not None
+    task = engine.task(second.reference)
+    assert task is not None
     engine.fail(second.reference, task.id, "DataInvalid", "no data")
     service = AggregatorService(engine, {})
     work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
