@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fedsilo.api.invitation import read_invitation
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
-from fedsilo.hub.doctor.__main__ import _arguments as doctor_arguments
-from fedsilo.wire import make_authority
-from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
 from hack.cluster.binaries import programs
 from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, is_hook, quickstart, render
+from tests.cluster.charts.full_values import FULL, JOINED, LEAST, NORTH, WATCHED
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
+from tests.cluster.charts.reading import pod_of, rights_of
 from tests.paths import ROOT
 
 CRD = "CustomResourceDefinition"
@@ -35,48 +32,6 @@ ADDED = {
     "app.kubernetes.io/part-of",
 }
 """Labels and annotations that are there for Helm or for kustomize."""
-
-Right = tuple[str, str, str, str]
-"""Group, resource, name ("" for any), verb."""
-
-NORTH = quickstart("north")[1]
-
-WATCHED: Values = {
-    "labels": {"release": "one"},
-    **{name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboard")},
-}
-
-FULL: dict[Path, Values] = {
-    OPERATOR: {
-        "replicas": 3,
-        "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
-        "imagePullSecrets": ["one", "two"],
-        "jobNamespaces": ["research", "teaching"],
-        "metrics": WATCHED,
-        "dashboard": {"tlsSecret": "certificate"},
-        "crds": {"keep": False},
-    },
-    SILO: NORTH
-    | {
-        "labels": {"region": "north"},
-        "signingKey": {"create": False},
-        "agent": {
-            "resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi", "nvidia.com/gpu": 1}},
-            "nodeSelector": {"gpu": "yes"},
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
-            "runtimeClassName": "sandbox",
-            "storage": {"storageClassName": "fast"},
-            "guardImage": "registry.example/guard:1",
-        },
-        "policy": {"maxBytesPerRound": 100_000_000, "maxRounds": 10, "manualApproval": True},
-        "metrics": {"from": "team=watch", "labels": {"release": "one"}, "podMonitor": {"enabled": True}},
-        "quota": {"requests.cpu": 8, "requests.memory": "16Gi"},
-        "imagePullSecrets": ["one"],
-    },
-}
-"""Nearly everything that can be set, at once."""
-
-LEAST: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
 
 
 @pytest.mark.parametrize("values", [LEAST, FULL], ids=["least", "full"])
@@ -156,27 +111,27 @@ def test_a_silo_is_that_of_the_quickstart(name: str) -> None:
 
 def test_rights_by_namespace_are_together_those_in_all_namespaces() -> None:
     system = "fedsilo-system"
-    everywhere = _rights(render(OPERATOR, {}))
+    everywhere = rights_of(render(OPERATOR, {}))
     own = [item for item in render(OPERATOR, {}) if item["kind"] == "Role" and not is_hook(item)]
-    assert everywhere >= _rights(own)
+    assert everywhere >= rights_of(own)
 
     narrow = [item for item in render(OPERATOR, {"jobNamespaces": ["research"]}) if not is_hook(item)]
     cluster = [item for item in narrow if item["kind"] == "ClusterRole"]
-    assert {verb for *_, verb in _rights(cluster)} == {"get", "list", "watch"}
-    assert not [right for right in _rights(cluster) if right[1] == "secrets"]
+    assert {verb for *_, verb in rights_of(cluster)} == {"get", "list", "watch"}
+    assert not [right for right in rights_of(cluster) if right[1] == "secrets"]
     assert {item["metadata"]["namespace"] for item in narrow if item["kind"] == "Role"} == {
         system,
         "research",
     }
 
     silo = [item for item in render(SILO, NORTH) if item["kind"] == "Role" and not is_hook(item)]
-    assert _rights(narrow) | _rights(silo) == everywhere
+    assert rights_of(narrow) | rights_of(silo) == everywhere
 
 
 def test_an_institution_that_brings_its_key_lets_nobody_make_secrets() -> None:
     may = ("", "secrets", "", "create")
-    assert may in _rights(render(SILO, NORTH))
-    assert may not in _rights(render(SILO, NORTH | {"signingKey": {"create": False}}))
+    assert may in rights_of(render(SILO, NORTH))
+    assert may not in rights_of(render(SILO, NORTH | {"signingKey": {"create": False}}))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +183,9 @@ def test_the_dashboard_is_off_the_network_unless_it_has_a_certificate(enabled: b
     (policy,) = (item for item in items if item["kind"] == "NetworkPolicy")
     let_in = [rule["from"][0]["namespaceSelector"]["matchLabels"] for rule in policy["spec"]["ingress"]]
     assert let_in == [{"fedsilo.io/metrics": "true"}, *([{"fedsilo.io/dashboard": "true"}] if served else [])]
-    reviews = {right[1] for right in _rights(items) if right[3] == "create" and right[1].endswith("reviews")}
+    reviews = {
+        right[1] for right in rights_of(items) if right[3] == "create" and right[1].endswith("reviews")
+    }
     assert reviews == ({"tokenreviews", "subjectaccessreviews"} if served else set())
 
 
@@ -244,133 +201,6 @@ def test_silo_matrix(name: str, quota: Values) -> None:
     assert all(item["metadata"]["name"].startswith(name or "release") for item in items)
 
 
-JOINED = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
-
-
-@pytest.mark.parametrize("values", [LEAST[SILO], FULL[SILO]], ids=["least", "full"])
-def test_in_an_institutions_own_cluster_nothing_has_rights_outside_of_the_namespace(values: Values) -> None:
-    items = [item for item in render(SILO, values | JOINED, namespace="silo-north") if not is_hook(item)]
-    kinds = {item["kind"] for item in items}
-    assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
-    assert {item["metadata"]["namespace"] for item in items if item["kind"] != CRD} == {"silo-north"}
-    assert [item["spec"]["names"]["kind"] for item in items if item["kind"] == CRD] == ["SiloAgent", "Silo"]
-    (binding,) = (item for item in items if item["kind"] == "RoleBinding")
-    assert [subject["name"] for subject in binding["subjects"]] == ["fedsilo-connector"]
-    rights = _rights(items)
-    assert {right[2] for right in rights if right[1] == "secrets" and right[3] == "get"} == {
-        "fedsilo-signing-key"
-    }
-    # What the silo controller may in the hub's cluster, it may here, and see what it follows; and who leads.
-    there = _rights([item for item in render(SILO, values) if item["kind"] == "Role" and not is_hook(item)])
-    assert there <= rights
-    assert {right[3] for right in rights - there if right[1] != "leases"} <= {"get", "list", "watch"}
-
-
-def test_what_is_the_institutions_stays_when_its_release_goes() -> None:
-    kept = {
-        item["kind"]
-        for item in render(SILO, JOINED, namespace="silo-north")
-        if item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
-    }
-    assert kept == {CRD, "Silo"}
-    assert "fedsilo-signing-key" not in [
-        item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")
-    ]
-
-
-def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:
-    items = render(SILO, JOINED, namespace="silo-north")
-    (secret,) = (item for item in items if item["kind"] == "Secret")
-    found = read_invitation(secret["stringData"]["invitation.yaml"], "the Secret")
-    assert found.token == JOINED["token"]
-    others = [item for item in items if item["kind"] != "Secret"]
-    assert JOINED["token"] not in yaml.safe_dump(others)
-
-
-@pytest.mark.parametrize(
-    ("values", "ports", "networks"),
-    [
-        ({}, [8443], []),
-        ({"proxy": {"url": "http://proxy.example:3128"}}, [3128], []),
-        ({"egress": {"networks": ["192.0.2.7/32"]}}, [8443], ["192.0.2.7/32"]),
-    ],
-)
-def test_a_connector_gets_out_to_the_hub_or_the_proxy(
-    values: Values, ports: list[int], networks: list[str]
-) -> None:
-    items = render(SILO, JOINED | values, namespace="silo-north")
-    (policy,) = (
-        item
-        for item in items
-        if item["kind"] == "NetworkPolicy" and item["metadata"]["name"] == "fedsilo-connector"
-    )
-    inside, outside = policy["spec"]["egress"]
-    assert [port["port"] for port in inside["ports"]] == [53, 53, 443, 6443]
-    assert [port["port"] for port in outside["ports"]] == ports
-    assert [peer["ipBlock"]["cidr"] for peer in outside.get("to", [])] == networks
-    (deployment,) = (item for item in items if item["kind"] == "Deployment")
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert connector_arguments(arguments).guard_networks == tuple(networks)
-
-
-def test_a_proxys_password_is_in_a_secret_only() -> None:
-    proxy = {"proxy": {"url": "http://proxy.example:3128", "secret": "login"}}
-    items = render(SILO, JOINED | proxy, namespace="silo-north")
-    (deployment,) = (item for item in items if item["kind"] == "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "login"}}]
-    given = connector_arguments(container["args"])
-    assert (given.guard_proxy_secret, given.guard_proxy_port) == ("login", 3128)
-    assert "fedsilo-proxy" not in [item["metadata"]["name"] for item in items]
-
-
-def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
-    pem = make_authority().cert_pem.decode()
-    proxy = {"proxy": {"url": "http://proxy.example:3128", "authorities": pem}}
-    values = {"egress": {"networks": ["192.0.2.7/32"]}, "agent": {"storage": {"storageClassName": "fast"}}}
-    items = render(SILO, JOINED | proxy | values, namespace="silo-north")
-    (pod,) = (item for item in items if item["kind"] == "Pod" and item["metadata"]["name"].endswith("doctor"))
-    (container,) = pod["spec"]["containers"]
-    (deployment,) = (item for item in items if item["kind"] == "Deployment")
-    (connector,) = _pod(deployment)["containers"]
-    assert container["envFrom"] == connector["envFrom"]
-    assert [one for one in connector["env"] if one["name"] == "SSL_CERT_FILE"] == container["env"]
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    given = doctor_arguments(container["args"])
-    assert {str(given.invitation.parent), str(given.key.parent), str(given.storage)} < mounted
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        one["name"] for one in pod["spec"]["volumes"]
-    }
-    (storage,) = (volume["ephemeral"] for volume in pod["spec"]["volumes"] if "ephemeral" in volume)
-    assert storage["volumeClaimTemplate"]["spec"]["storageClassName"] == "fast"
-    policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
-    own, whole = policies["north-test-doctor"]["egress"], policies["fedsilo-connector"]["egress"]
-    assert own[1] == whole[1]
-    assert [port["port"] for port in own[0]["ports"]] == [53, 53]
-    labels = policies["north-test-doctor"]["podSelector"]["matchLabels"]
-    assert labels.items() <= pod["metadata"]["labels"].items()
-    assert "ingress" not in policies["north-test-doctor"]
-
-
-def test_where_agents_ask_for_a_gpu_the_trainers_image_looks_for_one() -> None:
-    resources = FULL[SILO]["agent"]["resources"]
-    items = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
-    (pod,) = (_pod(item) for item in items if item["metadata"]["name"].endswith("-test-gpu"))
-    (container,) = pod["containers"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
-    assert container["image"].startswith("fedsilo-trainer")
-    assert pod["nodeSelector"] == FULL[SILO]["agent"]["nodeSelector"]
-    names = [item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")]
-    assert not [name for name in names if name.endswith("-test-gpu")]
-
-
-def test_without_an_invitation_nothing_looks_for_hub_or_gpu() -> None:
-    names = [item["metadata"]["name"] for item in render(SILO, FULL[SILO])]
-    assert not [name for name in names if name.endswith(("doctor", "gpu"))]
-
-
 def test_a_quota_can_be_left_out() -> None:
     items = render(SILO, NORTH | {"quota": {"services": None}})
     assert "ResourceQuota" not in [item["kind"] for item in items]
@@ -378,11 +208,11 @@ def test_a_quota_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_demand(chart: Path) -> None:
-    pods = [_pod(item) for item in render(chart, FULL[chart]) if item["kind"] in ("Deployment", "Pod")]
+    pods = [pod_of(item) for item in render(chart, FULL[chart]) if item["kind"] in ("Deployment", "Pod")]
     assert len(pods) == 2
     if chart == SILO:
         joined = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
-        pods += [_pod(item) for item in joined if item["kind"] in ("Deployment", "Pod")]
+        pods += [pod_of(item) for item in joined if item["kind"] in ("Deployment", "Pod")]
     for spec in pods:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -415,23 +245,5 @@ def _plain(item: Object) -> Object:
         metadata |= {field: rest} if rest else {}
     plain = item | {"metadata": metadata}
     if "rules" in item:
-        plain["rules"] = sorted(_rights([item]))
+        plain["rules"] = sorted(rights_of([item]))
     return plain
-
-
-def _rights(items: Iterable[Object]) -> set[Right]:
-    return {
-        (group, resource, name, verb)
-        for item in items
-        if item["kind"] in ("Role", "ClusterRole") and not is_hook(item)
-        for rule in item["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
-        for verb in rule["verbs"]
-    }
-
-
-def _pod(item: Object) -> Object:
-    spec = item["spec"]
-    return dict(spec["template"]["spec"] if item["kind"] == "Deployment" else spec)

@@ -1,0 +1,51 @@
+"""Values of the charts: the least, nearly everything at once, and those of an institution's own cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.charts.helm import OPERATOR, SILO, Values, invitation, quickstart
+
+NORTH = quickstart("north")[1]
+
+WATCHED: Values = {
+    "labels": {"release": "one"},
+    **{name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboard")},
+}
+
+FULL: dict[Path, Values] = {
+    OPERATOR: {
+        "replicas": 3,
+        "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
+        "imagePullSecrets": ["one", "two"],
+        "jobNamespaces": ["research", "teaching"],
+        "metrics": WATCHED,
+        "dashboard": {"tlsSecret": "certificate"},
+        "crds": {"keep": False},
+    },
+    SILO: NORTH
+    | {
+        "labels": {"region": "north"},
+        "signingKey": {"create": False},
+        "agent": {
+            "resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi", "nvidia.com/gpu": 1}},
+            "nodeSelector": {"gpu": "yes"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "runtimeClassName": "sandbox",
+            "storage": {"storageClassName": "fast"},
+            "guardImage": "registry.example/guard:1",
+        },
+        "policy": {"maxBytesPerRound": 100_000_000, "maxRounds": 10, "manualApproval": True},
+        "metrics": {"from": "team=watch", "labels": {"release": "one"}, "podMonitor": {"enabled": True}},
+        "quota": {"requests.cpu": 8, "requests.memory": "16Gi"},
+        "imagePullSecrets": ["one"],
+    },
+}
+"""Nearly everything that can be set, at once."""
+
+LEAST: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
+
+JOINED = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
+"""Those of an institution whose cluster is its own."""

@@ -1,0 +1,140 @@
+"""What the chart of a silo makes in an institution's own cluster."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from fedsilo.api.invitation import read_invitation
+from fedsilo.hub.doctor.__main__ import _arguments as doctor_arguments
+from fedsilo.wire import make_authority
+from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
+from tests.cluster.charts.full_values import FULL, JOINED, LEAST
+from tests.cluster.charts.helm import SILO, Values, is_hook, render
+from tests.cluster.charts.reading import pod_of, rights_of
+
+CRD = "CustomResourceDefinition"
+
+
+@pytest.mark.parametrize("values", [LEAST[SILO], FULL[SILO]], ids=["least", "full"])
+def test_in_an_institutions_own_cluster_nothing_has_rights_outside_of_the_namespace(values: Values) -> None:
+    items = [item for item in render(SILO, values | JOINED, namespace="silo-north") if not is_hook(item)]
+    kinds = {item["kind"] for item in items}
+    assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
+    assert {item["metadata"]["namespace"] for item in items if item["kind"] != CRD} == {"silo-north"}
+    assert [item["spec"]["names"]["kind"] for item in items if item["kind"] == CRD] == ["SiloAgent", "Silo"]
+    (binding,) = (item for item in items if item["kind"] == "RoleBinding")
+    assert [subject["name"] for subject in binding["subjects"]] == ["fedsilo-connector"]
+    rights = rights_of(items)
+    assert {right[2] for right in rights if right[1] == "secrets" and right[3] == "get"} == {
+        "fedsilo-signing-key"
+    }
+    # What the silo controller may in the hub's cluster, it may here, and see what it follows; and who leads.
+    there = rights_of([item for item in render(SILO, values) if item["kind"] == "Role" and not is_hook(item)])
+    assert there <= rights
+    assert {right[3] for right in rights - there if right[1] != "leases"} <= {"get", "list", "watch"}
+
+
+def test_what_is_the_institutions_stays_when_its_release_goes() -> None:
+    kept = {
+        item["kind"]
+        for item in render(SILO, JOINED, namespace="silo-north")
+        if item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    }
+    assert kept == {CRD, "Silo"}
+    assert "fedsilo-signing-key" not in [
+        item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")
+    ]
+
+
+def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:
+    items = render(SILO, JOINED, namespace="silo-north")
+    (secret,) = (item for item in items if item["kind"] == "Secret")
+    found = read_invitation(secret["stringData"]["invitation.yaml"], "the Secret")
+    assert found.token == JOINED["token"]
+    others = [item for item in items if item["kind"] != "Secret"]
+    assert JOINED["token"] not in yaml.safe_dump(others)
+
+
+@pytest.mark.parametrize(
+    ("values", "ports", "networks"),
+    [
+        ({}, [8443], []),
+        ({"proxy": {"url": "http://proxy.example:3128"}}, [3128], []),
+        ({"egress": {"networks": ["192.0.2.7/32"]}}, [8443], ["192.0.2.7/32"]),
+    ],
+)
+def test_a_connector_gets_out_to_the_hub_or_the_proxy(
+    values: Values, ports: list[int], networks: list[str]
+) -> None:
+    items = render(SILO, JOINED | values, namespace="silo-north")
+    (policy,) = (
+        item
+        for item in items
+        if item["kind"] == "NetworkPolicy" and item["metadata"]["name"] == "fedsilo-connector"
+    )
+    inside, outside = policy["spec"]["egress"]
+    assert [port["port"] for port in inside["ports"]] == [53, 53, 443, 6443]
+    assert [port["port"] for port in outside["ports"]] == ports
+    assert [peer["ipBlock"]["cidr"] for peer in outside.get("to", [])] == networks
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert connector_arguments(arguments).guard_networks == tuple(networks)
+
+
+def test_a_proxys_password_is_in_a_secret_only() -> None:
+    proxy = {"proxy": {"url": "http://proxy.example:3128", "secret": "login"}}
+    items = render(SILO, JOINED | proxy, namespace="silo-north")
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "login"}}]
+    given = connector_arguments(container["args"])
+    assert (given.guard_proxy_secret, given.guard_proxy_port) == ("login", 3128)
+    assert "fedsilo-proxy" not in [item["metadata"]["name"] for item in items]
+
+
+def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
+    pem = make_authority().cert_pem.decode()
+    proxy = {"proxy": {"url": "http://proxy.example:3128", "authorities": pem}}
+    values = {"egress": {"networks": ["192.0.2.7/32"]}, "agent": {"storage": {"storageClassName": "fast"}}}
+    items = render(SILO, JOINED | proxy | values, namespace="silo-north")
+    (pod,) = (item for item in items if item["kind"] == "Pod" and item["metadata"]["name"].endswith("doctor"))
+    (container,) = pod["spec"]["containers"]
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    (connector,) = pod_of(deployment)["containers"]
+    assert container["envFrom"] == connector["envFrom"]
+    assert [one for one in connector["env"] if one["name"] == "SSL_CERT_FILE"] == container["env"]
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    given = doctor_arguments(container["args"])
+    assert {str(given.invitation.parent), str(given.key.parent), str(given.storage)} < mounted
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        one["name"] for one in pod["spec"]["volumes"]
+    }
+    (storage,) = (volume["ephemeral"] for volume in pod["spec"]["volumes"] if "ephemeral" in volume)
+    assert storage["volumeClaimTemplate"]["spec"]["storageClassName"] == "fast"
+    policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
+    own, whole = policies["north-test-doctor"]["egress"], policies["fedsilo-connector"]["egress"]
+    assert own[1] == whole[1]
+    assert [port["port"] for port in own[0]["ports"]] == [53, 53]
+    labels = policies["north-test-doctor"]["podSelector"]["matchLabels"]
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    assert "ingress" not in policies["north-test-doctor"]
+
+
+def test_where_agents_ask_for_a_gpu_the_trainers_image_looks_for_one() -> None:
+    resources = FULL[SILO]["agent"]["resources"]
+    items = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
+    (pod,) = (pod_of(item) for item in items if item["metadata"]["name"].endswith("-test-gpu"))
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
+    assert container["image"].startswith("fedsilo-trainer")
+    assert pod["nodeSelector"] == FULL[SILO]["agent"]["nodeSelector"]
+    names = [item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")]
+    assert not [name for name in names if name.endswith("-test-gpu")]
+
+
+def test_without_an_invitation_nothing_looks_for_hub_or_gpu() -> None:
+    names = [item["metadata"]["name"] for item in render(SILO, FULL[SILO])]
+    assert not [name for name in names if name.endswith(("doctor", "gpu"))]
