@@ -17,6 +17,7 @@ from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.cli.status import cut
 from fedsilo.errors import Problem
+from fedsilo.silo.enrolment import registered_keys
 from fedsilo.silo.offer import read_offer
 from fedsilo.wire import VerifyKey
 
@@ -58,16 +59,18 @@ def _row(silo: Object, now: datetime, name: str) -> tuple[str, ...]:
         {"True": "yes", "False": "no"}.get(ready.get("status", ""), "-"),
         "-" if seen is None else f"{duration(age(seen, now))} ago",
         "-" if version is None else plain(version).removeprefix("fedsilo "),
-        _fingerprint(status.get("publicKey") or enrolment.get("publicKey")),
+        _fingerprint(silo),
         _offered(silo),
         " ".join(_faults(status.get("conditions") or ())),
     )
 
 
-def _fingerprint(key: str | None) -> str:
-    """Of the key itself, whatever fingerprint stands beside it."""
+def _fingerprint(silo: Object) -> str:
+    """Of the published key, or the one that waits for a person, whatever fingerprint stands beside it."""
+    published = status_of(silo).get("publicKey")
     try:
-        return "-" if key is None else VerifyKey.from_text(key).fingerprint
+        keys = registered_keys(silo) if published is None else (published,)
+        return VerifyKey.from_text(keys[-1]).fingerprint if keys else "-"
     except Problem:
         return "unreadable"
 

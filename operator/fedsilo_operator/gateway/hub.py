@@ -25,7 +25,7 @@ from fedsilo.silo.offer import read_offer
 from fedsilo.wire import SigningKey, VerifyKey, seal_agents
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError
 from fedsilo_operator.gateway.forwarding import Route
-from fedsilo_operator.gateway.registration import Registration, closed
+from fedsilo_operator.gateway.registration import Registration, barred
 from fedsilo_operator.gateway.writing import MANAGER, write_status
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import ROUTE
@@ -111,7 +111,7 @@ class Hub:
             spec = agent["spec"]
             if silo_of(agent) == ref and spec["job"]["uid"] == job and ROUTE in spec:
                 key = VerifyKey.from_text(spec["trust"]["publicKey"])
-                return Route(spec[ROUTE]["url"], spec[ROUTE]["caCertificate"], key, closed(observed))
+                return Route(spec[ROUTE]["url"], spec[ROUTE]["caCertificate"], key, barred(observed))
         return None
 
     def agents(self, silo: Ref, after: str) -> Told | None:

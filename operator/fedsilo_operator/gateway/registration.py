@@ -16,12 +16,13 @@ from typing import Any
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.timestamps import parse_timestamp, timestamp
 from fedsilo.errors import Problem
+from fedsilo.silo.enrolment import left_at, registered_keys
 from fedsilo.silo.leaving import read_leaving
 from fedsilo.silo.rotation import previous_key, read_rotation
 from fedsilo.wire import VerifyKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Conflict, NotFound
 from fedsilo_operator.gateway.writing import MANAGER, write_status
-from fedsilo_operator.institution import left_at, registered_keys, remote_of
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.objects import SILO_KIND, Ref, ref_of
 
 log = logging.getLogger("fedsilo.gateway")
@@ -53,10 +54,9 @@ class Registration:
         :raises Problem: `unknown-sender`, or `not-accepted` where the announcements of its keys do not hold.
         """
         observed = self._cache.get(SILO_KIND, silo)
-        if observed is None or remote_of(observed) is None or not (keys := _keys(observed)):
-            raise Problem(
-                "unknown-sender", f"silo {silo} has not enrolled at this hub; join it with an invitation"
-            )
+        if observed is None or remote_of(observed) is None:
+            raise _unknown(silo)
+        keys = _keys(observed)
         return VerifyKey.from_text(claimed if claimed in keys else keys[-1])
 
     def require_accepted(self, silo: Ref) -> None:
@@ -224,15 +224,38 @@ def closed(silo: Object) -> Problem | None:
     return None if since is None else _left(ref_of(silo), since)
 
 
+def barred(silo: Object) -> Problem | None:
+    """Why a remote silo may take part in no job, not even in one that runs, if it may not.
+
+    One that was revoked and is invited again has no accepted key until a person accepts the next.
+    """
+    if (problem := closed(silo)) is not None:
+        return problem
+    accepted = (remote_of(silo) or {}).get("publicKey") is not None
+    return None if accepted else Problem("not-accepted", f"no key of silo {ref_of(silo)} is accepted")
+
+
 def _keys(silo: Object) -> tuple[str, ...]:
+    """At least one.
+
+    :raises Problem: `unknown-sender`, or `not-accepted` where the announcements do not hold.
+    """
     try:
-        return registered_keys(silo)
+        keys = registered_keys(silo)
     except Problem as problem:
         raise Problem(
             "not-accepted",
             f"the hub's record of the keys of silo {ref_of(silo)} does not hold ({problem.detail}); ask the "
             "consortium's office for another invitation",
         ) from problem
+    if not keys:
+        raise _unknown(ref_of(silo))
+    return keys
+
+
+def _unknown(silo: Ref) -> Problem:
+    text = f"silo {silo} has not enrolled at this hub with its newest invitation; join it with that"
+    return Problem("unknown-sender", text)
 
 
 def _revoked(silo: Ref) -> Problem:

@@ -21,8 +21,9 @@ from fedsilo.api.proposal import authority_digest
 from fedsilo.api.silo import Offer
 from fedsilo.errors import Problem
 from fedsilo.silo.decision import read_decision
+from fedsilo.silo.enrolment import registered_keys
 from fedsilo.silo.offer import read_offer
-from fedsilo_operator.institution import registered_keys, remote_of
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import gateway_of, through
 from fedsilo_operator.job.trust import Trust, bundle
 from fedsilo_operator.objects import ref_of

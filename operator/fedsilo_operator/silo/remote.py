@@ -13,10 +13,11 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
+from fedsilo.silo.enrolment import left_at, registered_keys
 from fedsilo.wire import VerifyKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.conditions import Condition, as_status
-from fedsilo_operator.institution import left_at, registered_keys, remote_of
+from fedsilo_operator.institution import remote_of
 from fedsilo_operator.objects import is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
@@ -118,6 +119,9 @@ def assess(silo: Object) -> tuple[str | None, Diagnosis]:
             f"it; kubectl fedsilo invite {of} lets the institution register anew."
         )
         return None, Diagnosis(Reason.TRUST_BROKEN, text)
+    if not keys:
+        earlier = f"The key with the fingerprint {enrolment['fingerprint']} is of an earlier one, and does not count."
+        return None, Diagnosis(Reason.INVITED, f"{_invited(remote, of)} {earlier}")
     if (since := left_at(silo)) is not None:
         text = f"The institution has left at {since}; kubectl fedsilo invite {of} invites it again."
         return None, Diagnosis(Reason.LEFT, text)

@@ -194,6 +194,37 @@ async def test_a_revoked_silo_is_refused_with_its_next_request_and_in_the_middle
     assert (await house.enrol())[1] == "invitation-invalid"
 
 
+async def test_an_invitation_after_a_revocation_readmits_nobody_who_has_not_used_it(house: House) -> None:
+    await house.join()
+    job = house.propose()["spec"]["job"]["uid"]
+    house.accept(revoked=True)
+    house.invite(token="the next token", revoked=False, publicKey=None)
+    while (answer := await house.ask("GET", agents_path()))[2]["detail"].find("was revoked") >= 0:
+        continue
+    assert answer[:2] == (403, "unknown-sender")
+    assert "newest invitation" in answer[2]["detail"]
+    # Nor in a job that runs, nor may it speak of keys and leaving.
+    while (route := house.gateway.hub.route(job, str(NORTH))) is None:
+        await asyncio.sleep(0)
+    assert route.closed is not None
+    assert route.closed.code == "not-accepted"
+    old, new = house.keys[NORTH], SigningKey.generate()
+    rotation = sign_rotation(str(NORTH), old, new, datetime.now(UTC))
+    assert (await house.ask("POST", own_path("key"), rotation))[1] == "unknown-sender"
+    leaving = sign_leaving(str(NORTH), house.identity.id, datetime.now(UTC), old)
+    assert (await house.ask("PUT", own_path("leaving"), leaving))[1] == "unknown-sender"
+    assert (await house.enrol())[1] == "invitation-invalid"
+    # With the new invitation the same key may be registered again, and waits for a person.
+    assert await house.settled(lambda: house.enrol(token="the next token"), "invitation-invalid") == 201
+    assert await house.settled(lambda: house.ask("GET", agents_path()), "unknown-sender") == 403
+    assert (await house.ask("GET", agents_path()))[1] == "not-accepted"
+    house.accept()
+    assert await house.settled(lambda: house.ask("GET", agents_path("x")), "not-accepted") == 200
+    route = house.gateway.hub.route(job, str(NORTH))
+    assert route is not None
+    assert route.closed is None
+
+
 async def test_an_api_server_that_is_away_is_no_final_refusal(house: House) -> None:
     await house.join()
     made = house.propose()

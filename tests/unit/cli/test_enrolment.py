@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,11 +16,16 @@ from fedsilo.api.silo import Silo
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.main import main
 from fedsilo.errors import ManifestInvalid
+from fedsilo.silo.leaving import sign_leaving
+from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey
 from tests.unit.cli.fake_kubectl import FakeKubectl
 from tests.unit.cli.objects import silo
 
-KEY = SigningKey.from_seed(b"k" * 32).verify_key
+SIGNING_KEY, NEXT = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"n" * 32)
+KEY = SIGNING_KEY.verify_key
+START = datetime(2026, 1, 3, tzinfo=UTC)
+ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, NEXT, START)
 HUB = {"url": "https://hub.example", "key": SigningKey.from_seed(b"h" * 32).verify_key.to_text()}
 ENROLMENT = {
     "publicKey": KEY.to_text(),
@@ -28,12 +34,15 @@ ENROLMENT = {
     "time": "2026-01-02T03:04:05Z",
     "version": "0.1.0",
 }
+INVITATION = {"tokenDigest": ENROLMENT["tokenDigest"], "expires": "2026-01-08T00:00:00Z"}
+NEXT_INVITATION = INVITATION | {"tokenDigest": "cd" * 32}
 GET = "get silos.fedsilo.io north --namespace silo-north --output=json"
 
 
 def remote(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     content: dict[str, Any] = silo("north")
     content["metadata"]["resourceVersion"] = "17"
+    spec = {"invitation": INVITATION} | spec
     return content | {"spec": {"remote": spec}, "status": {"hub": HUB} if status is None else status}
 
 
@@ -126,6 +135,64 @@ def test_nothing_is_accepted_that_was_not_registered_or_is_revoked(
     assert "has registered no key" in capsys.readouterr().err
     assert call("accept", "--yes") == 5
     assert "is revoked" in capsys.readouterr().err
+
+
+def test_an_enrolment_of_an_earlier_invitation_is_not_accepted(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever was revoked has used the invitation before, and the newest was made for somebody else, perhaps."""
+    status = {"hub": HUB, "enrolment": ENROLMENT}
+    kubectl.json(GET, remote(status, revoked=True, publicKey=KEY.to_text()))
+    kubectl.answer("patch .*", {})
+    assert call("invite") == 0
+    (written,) = patches(kubectl)
+    after = {name: value for name, value in written.items() if value is not None}
+    kubectl.instead(GET, {"out": json.dumps(remote(status, **after))})
+    capsys.readouterr()
+    assert call("accept", "--yes") == 2
+    said = capsys.readouterr().err
+    assert f"the one with the fingerprint {KEY.fingerprint} is of an earlier invitation" in said
+    assert "give the institution the newest invitation" in said
+    used = {**ENROLMENT, "tokenDigest": after["invitation"]["tokenDigest"]}
+    kubectl.instead(GET, {"out": json.dumps(remote({"enrolment": used}, **after))})
+    assert call("accept", "--yes") == 0
+    assert patches(kubectl)[1:] == [{"publicKey": KEY.to_text()}]
+
+
+def test_an_accepted_key_stays_so_whatever_is_invited_since(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = remote({"enrolment": ENROLMENT}, invitation=NEXT_INVITATION, publicKey=KEY.to_text())
+    kubectl.json(GET, found)
+    assert call("accept", "--yes") == 0
+    assert "is accepted already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_fingerprint_is_that_of_the_key_in_force(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], accepted: bool
+) -> None:
+    status = {"enrolment": ENROLMENT, "rotations": [ROTATION]}
+    kubectl.json(GET, remote(status, **({"publicKey": KEY.to_text()} if accepted else {})))
+    kubectl.answer("patch .*", {})
+    assert call("accept", "--yes") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1] == f"fingerprint   {NEXT.verify_key.fingerprint}"
+    assert printed[2] == f"announced     under earlier keys, of which the first was {KEY.fingerprint}"
+    assert patches(kubectl) == ([] if accepted else [{"publicKey": NEXT.verify_key.to_text()}])
+
+
+def test_keys_that_do_not_follow_and_a_silo_that_has_left_are_not_accepted(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"enrolment": ENROLMENT, "rotations": [{**ROTATION, "signature": "x"}]}
+    gone = {"enrolment": ENROLMENT, "leaving": sign_leaving("silo-north/north", "0" * 16, START, SIGNING_KEY)}
+    kubectl.json(GET, remote(broken), remote(gone))
+    assert call("accept", "--yes") == 2
+    assert "status.rotations does not lead from the registered key to another" in capsys.readouterr().err
+    assert call("accept", "--yes") == 5
+    assert "has left the consortium at 2026-01-03" in capsys.readouterr().err
+    assert patches(kubectl) == []
 
 
 def test_an_institution_is_revoked(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.cli.main import main
 from fedsilo.cli.silos import table
 from fedsilo.silo.offer import sign_offer
+from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey
 from tests.unit.cli.fake_kubectl import FakeKubectl
 from tests.unit.cli.objects import NOW, ago, condition, silo
@@ -20,7 +21,14 @@ KEY = SigningKey.from_seed(b"k" * 32)
 PUBLIC = KEY.verify_key.to_text()
 READY = condition("Ready", "True", "KeyReady", "The silo signs.")
 DATASETS = [{"name": "scans", "loader": "npz", "classes": 10}, {"name": "notes", "loader": "npz"}]
-ENROLMENT = {"publicKey": PUBLIC, "time": ago(days=3), "version": "fedsilo 0.1.0", "fingerprint": "x"}
+INVITATION = {"tokenDigest": "ab" * 32, "expires": ago(days=-3)}
+ENROLMENT = {
+    "publicKey": PUBLIC,
+    "time": ago(days=3),
+    "version": "fedsilo 0.1.0",
+    "fingerprint": "x",
+    "tokenDigest": INVITATION["tokenDigest"],
+}
 
 
 def institution(
@@ -60,7 +68,7 @@ SILENT = institution(
 PENDING = institution(
     "south",
     condition("Ready", "False", "EnrolmentPending", "The institution has registered a key."),
-    remote={},
+    remote={"invitation": INVITATION},
     enrolment=ENROLMENT,
 )
 INVITED = institution(
@@ -69,6 +77,23 @@ INVITED = institution(
     remote={},
 )
 NEW = {**silo("young"), "status": None}
+
+
+def test_the_fingerprint_is_that_of_the_key_in_force_and_of_the_present_invitation() -> None:
+    after = SigningKey.from_seed(b"a" * 32)
+    rotated = [sign_rotation("silo-south/south", KEY, after, NOW)]
+
+    def shown(invitation: dict[str, str]) -> str:
+        found = institution(
+            "south", remote={"invitation": invitation}, enrolment=ENROLMENT, rotations=rotated
+        )
+        return table([found], NOW, namespaces=True)
+
+    assert after.verify_key.fingerprint in shown(INVITATION)
+    assert KEY.verify_key.fingerprint not in shown(INVITATION)
+    later = shown({**INVITATION, "tokenDigest": "cd" * 32})
+    assert after.verify_key.fingerprint not in later
+    assert KEY.verify_key.fingerprint not in later
 
 
 @pytest.mark.parametrize(("name", "namespaces"), [("silos", False), ("silos-all", True)])

@@ -25,13 +25,22 @@ KEY, OTHER = SIGNING_KEY.verify_key.to_text(), OTHER_SIGNING_KEY.verify_key.to_t
 ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, OTHER_SIGNING_KEY, START)
 LEAVING = sign_leaving("silo-north/north", "0123456789abcdef", START, SIGNING_KEY)
 INVITATION = {"tokenDigest": "ab" * 32, "expires": "2026-01-08T00:00:00Z"}
+NEXT_INVITATION = {"tokenDigest": "cd" * 32, "expires": "2026-02-08T00:00:00Z"}
 
 
 def remote(enrolled: str | None = None, **spec: Any) -> Object:
     content = silo()
     content["spec"] = {"remote": {"invitation": INVITATION, **spec}}
     content["status"] = (
-        {} if enrolled is None else {"enrolment": {"publicKey": enrolled, "fingerprint": "1a2b"}}
+        {}
+        if enrolled is None
+        else {
+            "enrolment": {
+                "publicKey": enrolled,
+                "fingerprint": "1a2b",
+                "tokenDigest": INVITATION["tokenDigest"],
+            }
+        }
     )
     return content
 
@@ -58,6 +67,15 @@ def left(statement: Object, **spec: Any) -> Object:
         (remote(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
         (remote(publicKey=KEY), None, "Invited", "not used"),
         (remote(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
+        (remote(KEY, invitation=NEXT_INVITATION), None, "Invited", "1a2b is of an earlier one"),
+        (remote(KEY, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
+        (remote(KEY, invitation=None), None, "Invited", "Nobody is invited"),
+        (remote(KEY, invitation=NEXT_INVITATION, publicKey=KEY), KEY, "KeyReady", KEY),
+        (remote(OTHER, invitation=NEXT_INVITATION, publicKey=KEY), None, "Invited", "1a2b is of an earlier"),
+        (rotated(ROTATION, invitation=NEXT_INVITATION), None, "Invited", "of an earlier one"),
+        (rotated(ROTATION, invitation=NEXT_INVITATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
+        (left(LEAVING, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
+        (left(LEAVING, invitation=NEXT_INVITATION, publicKey=KEY), None, "Left", "invites it again"),
         (rotated(ROTATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
         (rotated(ROTATION, publicKey=OTHER), OTHER, "KeyReady", f"signs with {OTHER}."),
         (
