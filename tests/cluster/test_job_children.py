@@ -38,7 +38,7 @@ from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThrough
 from hack.cluster import apiserver
 from tests.paths import ROOT
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo, word
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo, word
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

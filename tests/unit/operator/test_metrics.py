@@ -23,15 +23,7 @@ from tests.metrics_page import documented
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
 from tests.scraping import Scrape
-from tests.unit.operator.job.harness import (
-    JOB_REF,
-    NORTH,
-    SETTINGS,
-    SOUTH,
-    manifest,
-    signing_secret,
-    silo,
-)
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, signing_secret, silo
 from tests.unit.operator.world import World
 
 LABELS = {"job_namespace": JOB_REF.namespace, "job_name": JOB_REF.name}

@@ -49,7 +49,7 @@ from fedsilo_operator.runtime.store import Store, WriteThrough
 from fedsilo_operator.silo.controller import SiloController
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
-from tests.unit.operator.job.harness import (
+from tests.unit.operator.job.objects import (
     JOB_REF,
     NORTH,
     SETTINGS,

@@ -1,27 +1,21 @@
-"""A job and its silos, and a cluster in which one plan after the other is carried out."""
+"""A cluster in which one plan after the other is carried out."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.observed import Object, uid_of
-from fedsilo.api.proposal import proposal_digest, propose
-from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
-from fedsilo.silo.offer import sign_offer
-from fedsilo.wire import DECISION, SigningKey, sign_statement
 from fedsilo_operator.cluster.interface import ClusterError, Refused
 from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.observe import JobObservation, observe
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.job.state import JobState
-from fedsilo_operator.names import SIGNING_KEY, agent_name, aggregator_name
+from fedsilo_operator.names import agent_name, aggregator_name
 from fedsilo_operator.objects import (
     EVENT,
     FEDERATED_JOB,
@@ -29,7 +23,6 @@ from fedsilo_operator.objects import (
     KINDS,
     POD,
     SILO_AGENT,
-    SILO_KIND,
     Kind,
     Ref,
     labels_of,
@@ -38,66 +31,8 @@ from fedsilo_operator.objects import (
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime.executor import carry_out
-from fedsilo_operator.settings import Settings
 from tests.operator_fakes.cluster import FakeCluster
-
-START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-JOB_REF = Ref("federation", "digits")
-NORTH, SOUTH, EAST = Ref("silo-north", "north"), Ref("silo-south", "south"), Ref("silo-east", "east")
-KEYS = {ref: SigningKey.from_seed(bytes([number]) * 32) for number, ref in enumerate((NORTH, SOUTH, EAST), 1)}
-SETTINGS = Settings(
-    aggregator_image="registry.example/fedsilo-aggregator:0.1.0",
-    guard_image="registry.example/fedsilo-guard:0.1.0",
-    trainer_image="registry.example/fedsilo-trainer:0.1.0",
-    namespace="fedsilo-system",
-    master=b"m" * 32,
-    metrics_from={"fedsilo.io/metrics": "true"},
-)
-
-
-def manifest(refs: Sequence[Ref] = (NORTH, SOUTH), **changes: Any) -> Object:
-    """A job as a person applies it."""
-    spec = {
-        "method": {"name": "fedavg"},
-        "model": {"name": "mlp"},
-        "data": {"dataset": "scans", "classes": 10, "inputShape": [64]},
-        "training": {"rounds": 3},
-        "silos": {"refs": [{"namespace": ref.namespace, "name": ref.name} for ref in refs]},
-    }
-    return {
-        "apiVersion": FEDERATED_JOB.api,
-        "kind": FEDERATED_JOB.name,
-        "metadata": {"name": JOB_REF.name, "namespace": JOB_REF.namespace},
-        "spec": {name: value for name, value in (spec | changes).items() if value is not None},
-    }
-
-
-def silo(ref: Ref, *, key: bool = True, labels: Mapping[str, str] | None = None) -> Object:
-    """A silo that offers the dataset, and has published its key and its offer."""
-    scans = {"name": "scans", "loader": "npz", "config": {"path": "scans/train.npz"}}
-    content: Object = {
-        "apiVersion": SILO_KIND.api,
-        "kind": SILO_KIND.name,
-        "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels or {})},
-        "spec": {"datasets": [scans]},
-    }
-    return content | ({"status": published(content)} if key else {})
-
-
-def published(content: Object, key_of: Ref | None = None) -> dict[str, Any]:
-    """What a silo publishes: its key and its signed offer.
-
-    :param key_of: the silo whose key it is, where that is another's.
-    """
-    name = ref_of(content).name if key_of is None else key_of.name
-    key = KEYS[Ref(f"silo-{name}", name)]
-    offer = sign_offer(Silo.model_validate(content), START, key)
-    return {"publicKey": key.verify_key.to_text(), "offer": offer}
-
-
-def public_key(ref: Ref) -> str:
-    """The key of a silo, which the test knows beforehand."""
-    return KEYS[Ref(f"silo-{ref.name}", ref.name)].verify_key.to_text()
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, START, manifest, silo, word
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> None:
@@ -107,27 +42,6 @@ def at_once(work: Coroutine[Any, Any, Any]) -> None:
             work.send(None)
     except StopIteration:
         return
-
-
-def word(agent: Object, **changes: Any) -> dict[str, Any]:
-    """What a silo that admits the job adds to its agent's status: proposal and signed decision.
-
-    :param changes: of what is signed.
-    """
-    spec = SiloAgentSpec.model_validate(agent["spec"])
-    proposal = propose(spec, spec.job.spec.agents.image or SETTINGS.trainer_image, SETTINGS.guard_image)
-    fields = {
-        "silo": str(spec.silo),
-        "proposal": proposal_digest(proposal),
-        "decision": "Admitted",
-        "objections": [],
-        "time": timestamp(START),
-    }
-    key = KEYS[Ref(f"silo-{spec.silo.name}", spec.silo.name)]
-    return {
-        "proposal": proposal.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "decision": sign_statement(DECISION, fields | changes, key),
-    }
 
 
 class View:
@@ -396,10 +310,3 @@ def complete(harness: JobHarness) -> JobHarness:
     harness.end("Complete")
     harness.settle()
     return harness
-
-
-def signing_secret(ref: Ref) -> Object:
-    """The key of a silo, as the institution has put it there."""
-    pem = base64.b64encode(KEYS[ref].to_pem()).decode()
-    metadata = {"name": SIGNING_KEY, "namespace": ref.namespace}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key.pem": pem}}

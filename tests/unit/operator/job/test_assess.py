@@ -14,7 +14,8 @@ import pytest
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.job.state import Stage
-from tests.unit.operator.job.harness import NORTH, SOUTH, JobHarness, manifest, state_of
+from tests.unit.operator.job.harness import JobHarness, state_of
+from tests.unit.operator.job.objects import NORTH, SOUTH, manifest
 
 
 def admitting() -> JobHarness:

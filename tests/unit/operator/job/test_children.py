@@ -19,7 +19,8 @@ from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, FEDERATED_JOB, JOB, NETWORK_POLICY, SECRET, satisfies
 from fedsilo_operator.workloads import aggregator
-from tests.unit.operator.job.harness import NORTH, SETTINGS, SOUTH, JobHarness, manifest, public_key
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import NORTH, SETTINGS, SOUTH, manifest, public_key
 
 GOLDEN = Path(__file__).with_name("golden")
 VOLUMES = [

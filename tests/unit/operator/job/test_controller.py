@@ -11,17 +11,8 @@ from fedsilo_operator.cluster.interface import Unavailable
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.runtime.queue import Key
-from tests.unit.operator.job.harness import (
-    EAST,
-    JOB_REF,
-    NORTH,
-    SETTINGS,
-    SOUTH,
-    JobHarness,
-    View,
-    manifest,
-    silo,
-)
+from tests.unit.operator.job.harness import JobHarness, View
+from tests.unit.operator.job.objects import EAST, JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo
 
 KEY = Key(FEDERATED_JOB, JOB_REF)
 

@@ -17,16 +17,8 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.wire import DECISION, sign_statement
 from fedsilo_operator.job import decisions
 from fedsilo_operator.objects import CONFIG_MAP, SILO_KIND, Ref, ref_of
-from tests.unit.operator.job.harness import (
-    EAST,
-    KEYS,
-    NORTH,
-    SOUTH,
-    JobHarness,
-    manifest,
-    silo,
-    word,
-)
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, manifest, silo, word
 
 ADMITTED = {
     "type": "Admitted",

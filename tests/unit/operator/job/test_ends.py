@@ -20,7 +20,8 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.plan import Create
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SOUTH, JobHarness, complete, manifest
+from tests.unit.operator.job.harness import JobHarness, complete
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH, manifest
 
 AGGREGATOR = Ref(JOB_REF.namespace, "digits-aggregator")
 

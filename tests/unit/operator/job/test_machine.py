@@ -23,7 +23,8 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.plan import Delete
-from tests.unit.operator.job.harness import EAST, NORTH, SOUTH, JobHarness, manifest, silo
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import EAST, NORTH, SOUTH, manifest, silo
 
 SILOS = (NORTH, SOUTH, EAST)
 LABELS = {"study": "lung"}

@@ -9,7 +9,8 @@ import pytest
 from fedsilo.api.observed import Object
 from fedsilo.wire import OFFER, sign_statement
 from fedsilo_operator.objects import CONFIG_MAP, SILO_KIND
-from tests.unit.operator.job.harness import EAST, KEYS, NORTH, SOUTH, JobHarness, published, silo
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, published, silo
 
 
 def publish(harness: JobHarness, **status: Any) -> None:

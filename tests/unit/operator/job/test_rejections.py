@@ -8,7 +8,8 @@ from fedsilo.api.observed import holds
 from fedsilo_operator.cluster.interface import FieldConflict, Refused
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SOUTH, JobHarness
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 QUOTA = Refused('siloagents.fedsilo.io "x" is forbidden: exceeded quota: agents')

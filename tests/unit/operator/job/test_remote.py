@@ -12,13 +12,13 @@ from fedsilo.api.silo import Silo
 from fedsilo.silo.offer import sign_offer
 from fedsilo.silo.rotation import sign_rotation
 from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, SILO_KIND, ref_of
-from tests.unit.operator.job.harness import (
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import (
     EAST,
     KEYS,
     NORTH,
     SOUTH,
     START,
-    JobHarness,
     manifest,
     public_key,
     published,

@@ -19,17 +19,8 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.workloads.aggregator import claim_ref, public_keys_in
 from fedsilo_operator.workloads.pod import metadata
-from tests.unit.operator.job.harness import (
-    EAST,
-    JOB_REF,
-    NORTH,
-    SOUTH,
-    JobHarness,
-    complete,
-    manifest,
-    public_key,
-    silo,
-)
+from tests.unit.operator.job.harness import JobHarness, complete
+from tests.unit.operator.job.objects import EAST, JOB_REF, NORTH, SOUTH, manifest, public_key, silo
 
 AGGREGATOR = Ref(JOB_REF.namespace, "digits-aggregator")
 

@@ -8,7 +8,8 @@ import pytest
 
 from fedsilo_operator.objects import FEDERATED_JOB
 from fedsilo_operator.plan import Plan
-from tests.unit.operator.job.harness import EAST, JOB_REF, NORTH, SOUTH, JobHarness, manifest, silo
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import EAST, JOB_REF, NORTH, SOUTH, manifest, silo
 
 LABELS = {"study": "lung"}
 SELECTOR = {"selector": {"matchLabels": LABELS}}

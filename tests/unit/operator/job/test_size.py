@@ -16,7 +16,7 @@ from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import SERVICE, SILO_AGENT, Ref, silo_of
 from fedsilo_operator.plan import Apply, Plan
 from fedsilo_operator.workloads.aggregator import service
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, START, manifest, published, silo
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, START, manifest, published, silo
 
 SILOS = [Ref(f"silo-{number}", f"silo-{number}") for number in range(1000)]
 

@@ -22,14 +22,14 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.workloads.aggregator import public_keys_in
-from tests.unit.operator.job.harness import (
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import (
     EAST,
     JOB_REF,
     KEYS,
     NORTH,
     SOUTH,
     START,
-    JobHarness,
     manifest,
     public_key,
     published,

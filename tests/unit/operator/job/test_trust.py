@@ -13,7 +13,8 @@ from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, SECRET, SERVICE, SILO_AGENT, SILO_KIND, Ref, ref_of
 from fedsilo_operator.plan import Create, Plan
-from tests.unit.operator.job.harness import JOB_REF, NORTH, SETTINGS, SOUTH, JobHarness, manifest
+from tests.unit.operator.job.harness import JobHarness
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, manifest
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 OTHER_MASTER = replace(SETTINGS, master=b"n" * 32)
