@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from fedsilo.api.silo import HubAddress
 from fedsilo.durable import make_own_directory, unlink, write_durably
-from fedsilo.errors import FileDamaged, ManifestInvalid, WorkdirConflict
+from fedsilo.errors import FileDamaged, ManifestInvalid, Problem, WorkdirConflict
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.locking import DirectoryLock
 from fedsilo.silo.receipts import AGENTS, VOLUME
@@ -243,15 +243,20 @@ class SiloDirectory:
     def signing_key(self) -> SigningKey:
         """The silo's key.
 
-        :raises FileDamaged: when it is missing, others than its owner may read it, or it is not the registered one.
-        :raises Problem: `malformed` when the file holds anything else.
+        :raises FileDamaged: when it is missing or no key, others than its owner may read it, or it is not the
+            registered one.
         """
         if self.key_file.exists() and (mode := self.key_file.stat().st_mode & 0o777) & 0o077:
             raise FileDamaged(
                 f"{self.key_file}: others may read it (mode {mode:03o}); run chmod 600 {self.key_file}, and find out "
                 "who could have"
             )
-        key = SigningKey.load(self.key_file)
+        try:
+            key = SigningKey.load(self.key_file)
+        except Problem:
+            raise FileDamaged(
+                f"{self.key_file}: holds no unencrypted Ed25519 key in PKCS #8 PEM; {RESTORE}"
+            ) from None
         self._require_registered(key.verify_key)
         return key
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedsilo.institution.silo_file import WatchedSilo, read_silo, write_template
 from fedsilo.silo.leaving import read_leaving
 from fedsilo.silo.rotation import keys_since
 from fedsilo.wire import SigningKey
+from tests.paths import ROOT
 from tests.unit.institution.parts import HUB_KEY, KEY, MEMBER, SILO, directory, write_silo
 from tests.unit.institution.test_executor import Crash, crash_at
 
@@ -116,6 +118,20 @@ def test_a_key_that_others_may_read_is_not_used(tmp_path: Path) -> None:
     place.key_file.chmod(0o640)
     with pytest.raises(FileDamaged, match="chmod 600"):
         place.signing_key()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not PEM", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
+)
+def test_systemd_does_not_start_again_over_a_key_file_that_is_no_key(tmp_path: Path, content: bytes) -> None:
+    place = directory(tmp_path)
+    place.key_file.write_bytes(content)
+    expected = f"{re.escape(str(place.key_file))}: holds no unencrypted Ed25519 key.*; restore the directory"
+    with pytest.raises(FedsiloError, match=expected) as refused:
+        place.signing_key()
+    unit = (ROOT / "systemd" / "fedsilo-silo.service").read_text()
+    (codes,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert str(refused.value.exit_code) in codes.split()
 
 
 def test_another_key_than_the_registered_one_is_not_used(tmp_path: Path, hub: FakeHub) -> None:
