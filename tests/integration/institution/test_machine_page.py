@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
-from fedsilo.institution.directory import SiloDirectory
 from tests.integration.institution.hub import Consortium
 from tests.pages import runs
 from tests.terminal import Terminal
 
-PLACEHOLDER = "digits-north-1a2b3c4d"
+DIRECTORY, AGENT = "/var/lib/fedsilo-silo", "digits-clinic-1a2b3c4d"
+"""What the page calls them."""
 
 
 @runs("docs/silo-machine.md")
 async def test_the_commands_of_the_page_run(terminal: Terminal, consortium: Consortium) -> None:
-    consortium.directory = SiloDirectory(terminal.folder / "clinic")
+    here = {DIRECTORY: str(consortium.directory.root)}
     join, serve, status, listed, approve, refuse, rotate, leave = terminal.commands
 
-    async def type_(command: str, **options: object) -> str:
-        return await asyncio.to_thread(partial(terminal.type, command, **options))  # type: ignore[arg-type]
+    async def type_(command: str, answer: str | None = None, **instead: str) -> str:
+        return await asyncio.to_thread(lambda: terminal.type(command, here | instead, answer=answer))
 
     async with consortium.gateway():
         consortium.invite().rename(terminal.folder / "invitation.yaml")
@@ -27,15 +26,15 @@ async def test_the_commands_of_the_page_run(terminal: Terminal, consortium: Cons
         consortium.accept()
         assert "manualApproval: true" in consortium.directory.silo_file.read_text()
         consortium.offer({"manualApproval": True})
-        with terminal.started(serve):
+        with terminal.started(serve, here):
             consortium.propose()
             await consortium.reported("ApprovalPending")
             assert "ApprovalPending" in await type_(status)
-            name = {PLACEHOLDER: consortium.agent.name}
+            name = {AGENT: consortium.agent.name}
             assert consortium.agent.name in await type_(listed)
-            assert "has approved" in await type_(approve, instead=name, answer="y")
+            assert "has approved" in await type_(approve, "y", **name)
             await consortium.reported("Admitted")
-            assert "has refused" in await type_(refuse, instead=name)
+            assert "has refused" in await type_(refuse, **name)
             await consortium.reported("Refused")
         assert "fingerprint" in await type_(rotate)
         assert "has left" in await type_(leave)

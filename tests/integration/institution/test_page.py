@@ -13,26 +13,26 @@ from tests.pages import runs
 from tests.ports import free_port
 from tests.terminal import Terminal
 
-AGENT = "digits-north-1a2b3c4d"
+AGENT = "digits-clinic-1a2b3c4d"
 """What the page calls the SiloAgent; its end is another in every consortium."""
 
 
 @runs(
     "docs/institution.md",
-    "fedsilo silo join invitation.yaml --dir /srv/fedsilo",
-    "fedsilo silo serve --dir /srv/fedsilo",
-    "fedsilo silo status --dir /srv/fedsilo",
-    "fedsilo silo approve --dir /srv/fedsilo",
-    'fedsilo silo approve digits-north-1a2b3c4d --dir /srv/fedsilo --note "ethics vote 2026-17"',
-    'fedsilo silo refuse digits-north-1a2b3c4d --dir /srv/fedsilo --note "not this year" --yes',
-    "fedsilo silo receipts --dir /srv/fedsilo",
-    "fedsilo silo dashboard --dir /srv/fedsilo --port 8082",
-    "fedsilo silo doctor --dir /srv/fedsilo",
+    "fedsilo silo join invitation.yaml --dir /var/lib/fedsilo-silo",
+    "fedsilo silo serve --dir /var/lib/fedsilo-silo",
+    "fedsilo silo status --dir /var/lib/fedsilo-silo",
+    "fedsilo silo approve --dir /var/lib/fedsilo-silo",
+    'fedsilo silo approve digits-clinic-1a2b3c4d --dir /var/lib/fedsilo-silo --note "ethics vote 2026-17"',
+    'fedsilo silo refuse digits-clinic-1a2b3c4d --dir /var/lib/fedsilo-silo --note "not this year" --yes',
+    "fedsilo silo receipts --dir /var/lib/fedsilo-silo",
+    "fedsilo silo dashboard --dir /var/lib/fedsilo-silo --port 8082",
+    "fedsilo silo doctor --dir /var/lib/fedsilo-silo",
 )
 async def test_an_institution_joins_decides_and_watches(consortium: Consortium, terminal: Terminal) -> None:
     (join, serve, status, listed, approve, refuse, receipts, dashboard, doctor) = terminal.commands
     root = consortium.directory.root
-    here = {"/srv/fedsilo": str(root)}
+    here = {"/var/lib/fedsilo-silo": str(root)}
     terminal.environment["OMP_NUM_THREADS"] = "1"
 
     async def typed(command: str, **instead: str) -> str:

@@ -20,17 +20,19 @@ def test_the_receipts_are_the_updates_of_the_model_and_no_others(terminal: Termi
     run = Terminal(terminal.folder, ["fedsilo run -f examples/quickstart.yaml --workdir runs/first"])
     run.type(run.commands[0])
 
-    said = terminal.type(listed)
+    ours = {"/var/lib/fedsilo-silo": "runs/first"}
+    said = terminal.type(listed, ours)
     pattern = r"silo north: 1 update, \d+ bytes; the audit log holds, \d+ lines, the last one's hash is \w+"
     assert re.match(pattern, said)
     (shown,) = blocks(PAGE, "text")
     assert [line.split()[:4] for line in shown.splitlines()[1:]] == [
         line.split()[:4] for line in said.splitlines()[1:]
     ]
-    (silo,) = json.loads(terminal.type(as_json))["silos"]
+    (silo,) = json.loads(terminal.type(as_json, ours))["silos"]
     folder = terminal.folder / "runs" / "first"
     agent = json.loads((folder / "silos" / "north" / "agent.json").read_text())
-    told = terminal.type(verified, {"ed25519:...": agent["spec"]["trust"]["publicKey"]})
+    key = {"silo-clinic/clinic=ed25519:...": f"silo-north/north={agent['spec']['trust']['publicKey']}"}
+    told = terminal.type(verified, {"verify digits": "verify runs/first"} | key)
     assert "keys pinned with --key:\n  silo-north/north" in told
 
     model = json.loads((folder / "aggregator" / "model.json").read_text())
