@@ -2,11 +2,16 @@
 
 An HTTP server may send any number of interim answers (status 100 to 199) before the answer. aiohttp skips them, and by
 then it has parsed all that have arrived: a hostile server that sends nothing else would fill this side's memory.
+
+While an answer is waited for, nothing passes, and a link that was cut looks the same. So the kernel asks the other end
+now and then whether it is there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import socket
 from typing import Any
 
 import aiohttp
@@ -15,18 +20,32 @@ from aiohttp.client_proto import ResponseHandler
 MAX_INTERIM_ANSWERS = 16
 """In a row; the protocol has none."""
 
+KEEPALIVE = {
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 15,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 5,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
+}
+"""Socket options: after 15 s without a byte the other end is asked every 5 s, and after 30 s it is gone."""
+
 
 def connector() -> aiohttp.TCPConnector:
-    """Makes connections with this limit."""
+    """Makes connections that are such."""
     made = aiohttp.TCPConnector()
     made._factory = functools.partial(BoundedAnswers, loop=made._loop)  # type: ignore[assignment]
     return made
 
 
 class BoundedAnswers(ResponseHandler):
-    """One connection, which breaks when it carries nothing but interim answers."""
+    """One connection, which breaks when it carries nothing but interim answers, or when the other end is gone."""
 
     _interim = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Have the kernel look after the connection."""
+        super().connection_made(transport)
+        for (level, option), value in KEEPALIVE.items():
+            transport.get_extra_info("socket").setsockopt(level, option, value)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """Take one answer that was parsed."""

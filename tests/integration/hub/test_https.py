@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fedsilo.hub import https
+from fedsilo.hub.answers import KEEPALIVE
 from fedsilo.hub.failures import Unreachable, clock_fault
 from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import make_authority
@@ -254,6 +255,23 @@ async def test_a_web_page_is_no_answer(hub: Hub, status: int, said: str) -> None
 async def test_an_answer_of_fedsilo_is_none_of_a_stranger(hub: Hub) -> None:
     for kind in ("application/msgpack", "application/problem+json"):
         assert await stranger(hub, saying(body=b"x", content_type=kind)) is None
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_the_kernel_asks_whether_the_other_end_is_still_there(hub: Hub, proxied: bool) -> None:
+    proxy = ConnectProxy()
+    async with hub.serving(saying(text="hello")), proxy.serving():
+        environment = through(proxy) if proxied else {}
+        url = hub.url if proxied else f"https://127.0.0.1:{hub.port}"
+        async with HttpsClient(url, hub.ca, environment) as client:
+            async with client.request("GET", "/") as response:
+                await response.read()
+            assert client._session is not None and client._session.connector is not None
+            ((kept,),) = client._session.connector._conns.values()
+            connection = kept[0].transport
+            assert connection is not None
+            found = {option: connection.get_extra_info("socket").getsockopt(*option) for option in KEEPALIVE}
+    assert found == KEEPALIVE
 
 
 @pytest.mark.parametrize(
