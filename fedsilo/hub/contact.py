@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from fedsilo.backoff import Backoff
 from fedsilo.errors import FedsiloError, Problem
+
+PAUSES = Backoff(1.0, 60.0)
+"""Between tries to reach the hub, seconds."""
 
 
 class ContactReason(StrEnum):

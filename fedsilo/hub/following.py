@@ -17,10 +17,10 @@ from typing import Never, Protocol
 
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.hub.client import HubRequests
-from fedsilo.hub.contact import Contact
+from fedsilo.hub.contact import PAUSES, Contact
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.mirror import Mirror
-from fedsilo.hub.reports import LAST_PAUSE_SECONDS, OfferReport, Reports, pause_after
+from fedsilo.hub.reports import OfferReport, Reports
 
 log = logging.getLogger("fedsilo.hub")
 
@@ -116,7 +116,7 @@ class Following:
             told = await self._ask()
         except (Problem, Unreachable) as error:
             await self._note(error)
-            pause = pause_after(self._failures)
+            pause = PAUSES.pause(self._failures)
             self._failures += 1
             return pause * random.uniform(0.5, 1.0)
         self._failures = 0
@@ -218,7 +218,7 @@ class Following:
             self._changed.clear()
             wait = await self.report_once(loop.time())
             try:
-                async with asyncio.timeout(LAST_PAUSE_SECONDS if wait is None else wait):
+                async with asyncio.timeout(PAUSES.longest if wait is None else wait):
                     await self._changed.wait()
             except TimeoutError:
                 continue

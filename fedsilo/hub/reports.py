@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo.api.digest import canonical_digest
-
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 60.0
-"""Pauses between tries that fail, doubling from the first to the last."""
+from fedsilo.hub.contact import PAUSES
 
 REPORTED = ("phase", "message", "conditions", "proposal", "decision", "receipts")
 """Fields of a SiloAgent's status that mean the same at the hub; others are of the place where the agent runs."""
@@ -99,7 +97,7 @@ class Reports:
     def failed(self, report: AgentReport | OfferReport, now: float) -> None:
         """The hub has not taken it; it is due again after a pause, with whatever it says then."""
         if (known := self._same(report)) is not None:
-            known.due = now + pause_after(known.failures)
+            known.due = now + PAUSES.pause(known.failures)
             known.failures += 1
 
     def hurry(self) -> None:
@@ -133,11 +131,6 @@ def _place(agent: str) -> tuple[str, str]:
 
 def _digest(report: AgentReport | OfferReport) -> str:
     return canonical_digest(dict(report.statement if isinstance(report, OfferReport) else report.status))
-
-
-def pause_after(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
-    return min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 30))
 
 
 def reported(status: Mapping[str, Any]) -> dict[str, Any]:

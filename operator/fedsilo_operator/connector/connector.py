@@ -20,11 +20,10 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent, HubRequests
-from fedsilo.hub.contact import Contact, ContactReason
+from fedsilo.hub.contact import PAUSES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership, token_digest
 from fedsilo.hub.mirror import Mirror
-from fedsilo.hub.reports import pause_after
 from fedsilo.process import version
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import SigningKey
@@ -184,7 +183,7 @@ class Connector:
                 await hub.rotate(rotation)
             except Unreachable as error:
                 await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
-                await asyncio.sleep(pause_after(failures))
+                await asyncio.sleep(PAUSES.pause(failures))
                 failures += 1
             except Problem as problem:
                 await self._refused(problem)
@@ -217,7 +216,7 @@ class Connector:
                 await hub.leave(statement)
             except (Problem, Unreachable) as error:
                 await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
-                await asyncio.sleep(pause_after(failures))
+                await asyncio.sleep(PAUSES.pause(failures))
                 failures += 1
             else:
                 break

@@ -11,10 +11,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fedsilo.backoff import Backoff
 from fedsilo_operator.objects import Kind, Ref
 
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 300.0
-"""Wait after the first failure, doubled with each further one, and its upper bound."""
+RETRIES = Backoff(1.0, 300.0)
+"""Wait after failures, seconds."""
 
 JITTER_FRACTION = 0.2
 """Fraction by which a wait varies at random, so that what failed together is not retried together."""
@@ -110,7 +111,7 @@ class Queue:
         self.retried += 1
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        wait = min(MAX_RETRY_SECONDS, max(at_least, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30)))
+        wait = min(RETRIES.longest, max(at_least, RETRIES.pause(failures)))
         wait *= 1 - JITTER_FRACTION + 2 * JITTER_FRACTION * self._draw()
         self.add_after(key, max(wait, self._bucket.take(asyncio.get_running_loop().time())))
         return failures + 1

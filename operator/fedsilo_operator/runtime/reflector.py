@@ -8,14 +8,15 @@ import random
 from contextlib import aclosing
 from typing import Never
 
+from fedsilo.backoff import Backoff
 from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, Gone
 from fedsilo_operator.objects import Kind, Ref, ref_of
 from fedsilo_operator.runtime.store import Changed, Indexer
 
 log = logging.getLogger("fedsilo")
 
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
-"""Wait before the second try to list and watch, doubled with each further one, and its upper bound."""
+RETRIES = Backoff(0.5, 30.0)
+"""Wait before another try to list and watch, seconds."""
 
 
 class Reflector:
@@ -70,11 +71,8 @@ class Reflector:
                 log.warning("%s: trying again: %s", self._kind.plural, error)
                 self.restarts += 1
             # A watch ends every few minutes, which is no failure; one that brings nothing and ends at once is.
-            failures = 0 if received or loop.time() - began > MAX_RETRY_SECONDS else failures + 1
-            await asyncio.sleep(
-                min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30))
-                * random.uniform(0.5, 1)
-            )
+            failures = 0 if received or loop.time() - began > RETRIES.longest else failures + 1
+            await asyncio.sleep(RETRIES.pause(failures) * random.uniform(0.5, 1))
 
     async def _list(self) -> None:
         listing = await self._cluster.list(self._kind, labels=self._labels)

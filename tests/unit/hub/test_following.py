@@ -9,7 +9,7 @@ import pytest
 
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent
-from fedsilo.hub.contact import Contact, ContactReason
+from fedsilo.hub.contact import PAUSES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import (
     FLOOR_SECONDS,
@@ -20,7 +20,6 @@ from fedsilo.hub.following import (
     token_digest,
 )
 from fedsilo.hub.mirror import Mirror
-from fedsilo.hub.reports import LAST_PAUSE_SECONDS
 from fedsilo.wire import SigningKey
 from tests.hub_fakes.hub import FakeHub, FakeRequests
 from tests.operator_fakes.virtual import run
@@ -102,7 +101,7 @@ async def test_a_crash_between_the_use_of_a_token_and_its_answer_is_harmless() -
 async def test_an_invitation_that_does_not_hold_is_explained_and_tried_again() -> None:
     here = Here(token="another")
     for _ in range(3):
-        assert 0 < await here.following.poll_once() <= LAST_PAUSE_SECONDS
+        assert 0 < await here.following.poll_once() <= PAUSES.longest
     assert [contact.reason for contact in here.contacts] == [ContactReason.INVITATION_REFUSED]
     here.hub.token = "another"
     here.accept()
@@ -136,8 +135,8 @@ async def test_while_the_hub_is_not_reached_it_says_since_when_and_why_and_asks_
     assert lost.since == reached + timedelta(seconds=10)
     assert lost.heard == reached
     assert "let the firewall permit it" in lost.message
-    assert max(pauses) <= LAST_PAUSE_SECONDS
-    assert min(pauses[7:]) >= LAST_PAUSE_SECONDS / 2
+    assert max(pauses) <= PAUSES.longest
+    assert min(pauses[7:]) >= PAUSES.longest / 2
     here.hub.away = Problem("unreachable", "the API server does not answer")
     await here.following.poll_once()
     assert here.contacts[-1].since == lost.since, "another cause is no new beginning"
@@ -275,7 +274,7 @@ async def test_what_there_is_to_report_before_the_first_answer_is_reported_with_
     here.hub.put(AGENT)
     here.following.reports.state(AGENT.name, "1", {"phase": "Running"})
     work = asyncio.ensure_future(here.following.run())
-    async with asyncio.timeout(LAST_PAUSE_SECONDS / 2):
+    async with asyncio.timeout(PAUSES.longest / 2):
         while not here.hub.statuses:
             await asyncio.sleep(0)
     work.cancel()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo.hub.contact import PAUSES
 from fedsilo.hub.reports import (
-    FIRST_PAUSE_SECONDS,
-    LAST_PAUSE_SECONDS,
     AgentReport,
     OfferReport,
     Reports,
-    pause_after,
     reported,
 )
 
@@ -31,7 +29,7 @@ def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str,
     hub: dict[str, AgentReport | OfferReport] = {}
     changes = 0
     for verb, name, uid, phase in history:
-        now += LAST_PAUSE_SECONDS
+        now += PAUSES.longest
         if verb == "state":
             changes += said.get(name) != (new := AgentReport(name, uid, {"phase": phase}))
             said[name] = new
@@ -50,7 +48,7 @@ def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str,
             hub["offer" if isinstance(report, OfferReport) else report.agent] = report
             reports.took(report)
             sent += 1
-    while (report := reports.next(now + LAST_PAUSE_SECONDS)) is not None:
+    while (report := reports.next(now + PAUSES.longest)) is not None:
         hub["offer" if isinstance(report, OfferReport) else report.agent] = report
         reports.took(report)
         sent += 1
@@ -72,8 +70,8 @@ def test_what_fails_is_tried_after_pauses_that_grow_and_at_once_when_the_hub_is_
         assert reports.next(now + wait / 2) is None
         pauses.append(wait)
         now += wait
-    assert pauses == [min(FIRST_PAUSE_SECONDS * 2**tried, LAST_PAUSE_SECONDS) for tried in range(8)]
-    assert pauses[-1] == LAST_PAUSE_SECONDS == pause_after(10_000)
+    assert pauses == [min(2.0**tried, 60.0) for tried in range(8)]
+    assert pauses[-1] == PAUSES.longest
     report = reports.next(now)
     assert report is not None
     reports.failed(report, now)

@@ -13,8 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fedsilo_operator.objects import FEDERATED_JOB, Ref
 from fedsilo_operator.runtime.queue import (
     BURST,
-    FIRST_RETRY_SECONDS,
-    MAX_RETRY_SECONDS,
     RETRIES_PER_SECOND,
     Key,
     Queue,
@@ -87,7 +85,7 @@ class Machine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, outcome: str) -> None:
         key = data.draw(st.sampled_from(sorted(self.working, key=str)))
         if outcome == "failed":
-            self._promise(key, min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** self.failures[key]))
+            self._promise(key, min(300.0, 2.0 ** self.failures[key]))
             self.failures[key] += 1
             self._do(lambda: self.queue.retry(key))
         else:
