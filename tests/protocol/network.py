@@ -73,7 +73,7 @@ class End(asyncio.Transport):
         elif begin <= mishap.after:
             self._later(self._deliver, piece[: mishap.after - begin])
             if len(self.sent) > mishap.after and mishap.kind == "cut":
-                self._later(self._cut)
+                self._later(self.cut)
 
     def pause_reading(self) -> None:
         """Keep what arrives."""
@@ -130,7 +130,8 @@ class End(asyncio.Transport):
         else:
             peer.context.run(peer._protocol.data_received, data)
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """The connection breaks, and both ends learn of it."""
         for end in (self, self.peer):
             end.hang_up(ConnectionResetError("the network was cut"))
 
@@ -162,6 +163,18 @@ class Network:
         self._numbers: Counter[str] = Counter()
         self._ends: list[tuple[object, End]] = []
         self._listener: tuple[object, contextvars.Context, Callable[[], asyncio.Protocol]] | None = None
+        self._links: dict[str, list[End]] = {}
+        self._cut_off: set[str] = set()
+
+    def cut_off(self, silo: str) -> None:
+        """From now on nothing of this silo arrives, or to it."""
+        self._cut_off.add(silo)
+        for end in self._links.pop(silo, []):
+            end.cut()
+
+    def link(self, silo: str) -> None:
+        """As before `cut_off`."""
+        self._cut_off.discard(silo)
 
     def listen(self, process: object, accept: Callable[[], asyncio.Protocol]) -> None:
         """From now on, connect silos to this process.
@@ -173,16 +186,18 @@ class Network:
     def connect(self, process: object, silo: str, protocol: asyncio.Protocol) -> None:
         """Connect a silo's client.
 
-        :raises ConnectionRefusedError: while no aggregator listens.
+        :raises ConnectionRefusedError: while no aggregator listens, or the silo is cut off.
         """
         self._numbers[silo] += 1
         mishap = self._mishaps.get((silo, self._numbers[silo]))
-        if self._listener is None:
+        if self._listener is None or silo in self._cut_off:
             raise ConnectionRefusedError("nobody listens")
         self.requests += 1
         near = End(self._loop, protocol, mishap if mishap and mishap.way == "request" else None)
         self._accept(near, mishap if mishap and mishap.way == "response" else None)
         self._ends.append((process, near))
+        open_ones = [end for end in self._links.get(silo, []) if not end.is_closing()]
+        self._links[silo] = [*open_ones, near]
         protocol.connection_made(near)
         if mishap is not None:
             self.happened[f"{mishap.way} {mishap.kind}"] += 1

@@ -131,6 +131,8 @@ async def test_while_the_hub_is_gone_everything_here_goes_on_and_is_reported_aft
     writes, asked = len(here.cluster.writes), len(here.hub.requests)
     await asyncio.sleep(3600)
     assert here.cluster.writes[writes:] == [], "an hour without a hub costs no writes"
+    said = condition(here.silo(), "HubReached") or {}
+    assert said == {**found, "observedGeneration": 2}, "since when, and why, whatever else became of the Silo"
     assert len(here.hub.requests) - asked < 200
     assert here.reported()["phase"] == "Starting"
     here.hub.away = None
