@@ -36,7 +36,8 @@ def main() -> int:
     directory = args.directory or Path(tempfile.mkdtemp(prefix="recovery."))
     with Laboratory(directory) as laboratory:
         if args.outage is not None:
-            print(f"the same after {laboratory.outage(args.outage).seconds:.0f} s")
+            ended = laboratory.outage(args.outage, lambda sample: print(sample, flush=True))
+            print(f"the same after {ended.seconds:.0f} s")
             return 0
         if args.kills is None:
             made = attempt(laboratory, args.victim, args.seed)

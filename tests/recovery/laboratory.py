@@ -18,7 +18,7 @@ from tests.faults.outcome import Violation
 from tests.paths import ROOT
 from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill, drawn
-from tests.recovery.outage import Outage
+from tests.recovery.outage import Outage, OutageSample
 from tests.recovery.own_cluster import OwnCluster
 from tests.recovery.trial import Ended, Place, Trial
 
@@ -93,14 +93,15 @@ class Laboratory:
             trial.place = PLACES[victim](directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 
-    def outage(self, seconds: float) -> Ended:
+    def outage(self, seconds: float, note: Callable[[OutageSample], None] = lambda _: None) -> Ended:
         """A run whose hub is gone for so long in the middle of a round.
 
+        :param note: called with what both sides say, again and again from then on.
         :raises Violation: as `attempt`; also when the institution did not say so, or keeps no update for the hub.
         """
         directory = self._directory / "outage"
         kill = Kill(0, 0.0, seconds)
-        trial = Outage(self._server, self._template, directory, HUB, [kill])
+        trial = Outage(self._server, self._template, directory, HUB, [kill], note=note)
         trial.place = Machine(directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 
