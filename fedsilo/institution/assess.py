@@ -68,11 +68,13 @@ class PartState:
     :param agent: what guard and trainer are made from; None unless they are to run.
     :param wanted: which of guard and trainer are to run.
     :param status: as the hub is told.
+    :param faults: of the silo's own configuration, which the hub is not told.
     """
 
     agent: SiloAgent | None
     wanted: frozenset[str]
     status: Object
+    faults: tuple[str, ...] = ()
 
 
 def assess(
@@ -191,7 +193,8 @@ def _refused(record: Object, ruling: Ruling, facts: Mapping[str, Any], now: date
         (ConditionType.ADMITTED, "False", str(found[0].reason), message),
         (ConditionType.READY, "False", "Admitting", "No processes: the silo does not admit the job."),
     ]
-    return PartState(None, frozenset(), _status(record, phase, message, stated, facts, now))
+    faults = tuple(fault for objection in found for fault in objection.faults)
+    return PartState(None, frozenset(), _status(record, phase, message, stated, facts, now), faults)
 
 
 def _unreadable(record: Object, fault: str, now: datetime) -> PartState:

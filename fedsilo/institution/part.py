@@ -64,6 +64,7 @@ class Part:
         self._files = self._read_files()
         self._state: PartState | None = None
         self._basis: tuple[Any, ...] = ()
+        self._faults: tuple[str, ...] = ()
         self._receipts: tuple[int, Object | None] = (-1, None)
 
     @property
@@ -124,6 +125,7 @@ class Part:
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
+        self._note_faults(self._state.faults)
         self._state_status(self._state.status)
         if self._processes is not None:
             self._processes.supervise(self._state.wanted)
@@ -184,6 +186,11 @@ class Part:
         volume = self._directory.volume(self.uid)
         found = {name: read_file(volume.guard / name, RESTORE) for name in (AGENT_FILE, SILO_FILE)}
         return {name: text.decode() for name, text in found.items() if text} if all(found.values()) else None
+
+    def _note_faults(self, faults: tuple[str, ...]) -> None:
+        for fault in faults if faults != self._faults else ():
+            log.error("SiloAgent %s: %s: %s", self.name, self._directory.silo_file, fault)
+        self._faults = faults
 
     def _state_status(self, status: Object) -> None:
         receipts = self._read_receipts()

@@ -6,7 +6,8 @@ again with the exact contract. Here is the rest: trust, the dataset, the trainer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -28,11 +29,14 @@ from fedsilo.silo.reach import leads_elsewhere
 class Objection:
     """What a silo has against a job.
 
-    :param message: the silo, the field, the value and the remedy, as a sentence.
+    :param message: the silo, the field, the value and the remedy, as a sentence. It leaves the institution: of the
+        Silo it quotes nothing but what the offer says as well.
+    :param faults: what the message leaves out, for the institution's own log.
     """
 
     reason: ObjectionReason
     message: str
+    faults: tuple[str, ...] = ()
 
 
 def objections(
@@ -52,9 +56,14 @@ def objections(
         *_policy(agent, silo, now),
         *_image(agent, silo, proposal.trainer_image),
         *_dataset(agent, silo),
-        *_decision(agent, silo, proposal, has_begun),
     )
-    return [Objection(reason, f"Silo {silo.metadata.name}: {text}.") for reason, text in found]
+    decided = _decision(agent, silo, proposal, has_begun)
+    return [*_worded(silo, found), *_dataset_faults(agent, silo), *_worded(silo, decided)]
+
+
+def _worded(silo: Silo, found: Iterable[tuple[ObjectionReason, str]]) -> Iterator[Objection]:
+    for reason, text in found:
+        yield Objection(reason, f"Silo {silo.metadata.name}: {text}.")
 
 
 def admission_note(agent: SiloAgent, silo: Silo) -> str:
@@ -177,10 +186,23 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, st
     if dataset.classes is not None and data.classes < dataset.classes:
         problem = f"dataset {name} has {dataset.classes} classes, the job {data.classes}"
         yield ObjectionReason.DATA_INVALID, f"{problem}; use that number or more in spec.data.classes"
-    for path, value, problem, remedy in check_dataset(dataset):
+
+
+def _dataset_faults(agent: SiloAgent, silo: Silo) -> Iterator[Objection]:
+    """What no loader could run. Values, and what stands in their place by mistake, are the institution's alone."""
+    name = agent.spec.job.spec.data.dataset
+    dataset = silo.dataset(name)
+    faults: dict[str, list[str]] = {}
+    for path, value, problem, remedy in [] if dataset is None else check_dataset(dataset):
         given = "" if value is ABSENT else f" ({value_text(value)})"
-        place = f"{path}{given} of dataset {name}"
-        yield ObjectionReason.DATA_INVALID, f"{place} {problem}; {remedy}, in the Silo's spec.datasets"
+        part = re.split(r"[.\[]", path, maxsplit=1)[0]
+        faults.setdefault(part, []).append(f"{path}{given} of dataset {name} {problem}; {remedy}")
+    for part, found in faults.items():
+        text = (
+            f"Silo {silo.metadata.name}: {part} of dataset {name} is not as its loader takes it; in the institution, "
+            "fedsilo validate says what to correct in the Silo's spec.datasets."
+        )
+        yield Objection(ObjectionReason.DATA_INVALID, text, tuple(found))
 
 
 def _decision(

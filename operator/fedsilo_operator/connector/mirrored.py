@@ -122,9 +122,10 @@ _OF_THIS_CLUSTER = frozenset(
         Reason.BACKOFF_LIMIT_EXCEEDED,
         Reason.INTERNAL_ERROR,
         Reason.API_REFUSED,
+        Reason.UNREADABLE,
     }
 )
-"""Reasons whose messages quote API server, scheduler or node."""
+"""Reasons whose messages quote API server, scheduler or node, or values of the institution's Silo."""
 
 
 def disclosed(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -175,9 +175,10 @@ async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
             yield Attacked(house, hub, directory)
 
 
-def write_silo(directory: SiloDirectory, policy: Object) -> None:
+def write_silo(directory: SiloDirectory, policy: Object, config: Object | None = None) -> None:
     """`silo.yaml` of the institution."""
-    dataset = {"name": "scans", "loader": "npz", "config": {"path": f"{SECRET_PATH}.npz"}}
+    config = {"path": f"{SECRET_PATH}.npz"} if config is None else config
+    dataset = {"name": "scans", "loader": "npz", "config": config}
     silo = {
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "Silo",

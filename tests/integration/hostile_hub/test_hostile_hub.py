@@ -334,6 +334,20 @@ async def test_a_policy_that_is_tightened_ends_what_the_hub_goes_on_asking_for(s
     assert (strict.phase(), strict.executor.begun) == ("Refused", 1)
 
 
+async def test_a_dataset_that_cannot_be_read_is_quoted_in_the_institution_s_log_alone(
+    asks: Attacked, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job of the hub's choosing is what shows the fault."""
+    write_silo(asks.directory, ASKS, {f"path:{SECRET_PATH}": None})
+    asks.executor.step()
+    asks.executor.step()
+    assert (asks.phase(), asks.reason()) == ("Refused", "DataInvalid")
+    await asks.report()
+    assert SECRET_PATH not in json.dumps(asks.house.cluster.objects(SILO_AGENT))
+    (said,) = (text for text in caplog.messages if SECRET_PATH in text)
+    assert said.startswith(f"SiloAgent {asks.part().name}: {asks.directory.silo_file}: config[path:")
+
+
 async def test_nothing_of_the_institution_is_at_the_hub_but_what_it_publishes(asks: Attacked) -> None:
     await asks.report()
     (agent,) = asks.house.cluster.objects(SILO_AGENT)

@@ -189,6 +189,19 @@ def test_what_nodes_and_api_server_say_stays_in_the_institution(where: str) -> N
     run(within())
 
 
+@virtually
+async def test_a_silo_that_cannot_be_read_is_not_quoted_to_the_hub(here: Institution) -> None:
+    await here.join()
+    silo = here.silo()
+    silo["spec"]["datasets"][0]["loader"] = "/export/patients"
+    here.cluster.put(silo)
+    here.propose()
+    await here.until(lambda: "Unreadable" in _reasons(here))
+    assert here.reported()["message"].startswith("Unreadable: the institution's platform team sees why")
+    assert "/export/patients" not in json.dumps(here.reported())
+    assert "/export/patients" in json.dumps(here.agent()["status"])
+
+
 def _said(where: str) -> tuple[Object, str]:
     """Status of a trainer's pod, and the reason that follows."""
     if where == "node":

@@ -190,7 +190,14 @@ def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Objection
 
 
 def text(edits: tuple[Edit, ...]) -> str:
-    return "\n".join(f"{objection.reason}: {objection.message}" for objection in found(edits))
+    return "\n".join(
+        line
+        for objection in found(edits)
+        for line in (
+            f"{objection.reason}: {objection.message}",
+            *(f"in the institution: {fault}" for fault in objection.faults),
+        )
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -205,6 +212,15 @@ def test_the_golden_file_has_just_the_cases() -> None:
 @pytest.mark.parametrize("case", FINE)
 def test_what_the_silo_permits_is_admitted(case: str) -> None:
     assert found(FINE[case]) == []
+
+
+def test_a_dataset_that_no_loader_takes_is_quoted_in_the_institution_alone() -> None:
+    """A path that stands in the wrong place in YAML is a value as well, or a field's name."""
+    secret = "export-patients"
+    for wrong in ({"config": {f"path:{secret}": None}}, {"config": {"path": [secret]}}, {"loader": secret}):
+        (objection,) = found((dataset(**wrong),))
+        assert secret not in objection.message
+        assert any(secret in fault for fault in objection.faults)
 
 
 def test_each_objection_names_the_silo_and_a_remedy() -> None:
