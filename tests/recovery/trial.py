@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedsilo.api.silo import HubAddress
-from fedsilo.hub.reports import LAST_PAUSE_SECONDS
+from fedsilo.hub.contact import PAUSES
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
 from fedsilo.local.workdir import Workdir
@@ -27,7 +27,7 @@ from tests.recovery.supervisor import POLL_SECONDS, Part, Supervisor
 
 GATEWAY = "fedsilo_operator.gateway.__main__"
 
-PATIENCE_SECONDS = 90.0 + LAST_PAUSE_SECONDS
+PATIENCE_SECONDS = 90.0 + PAUSES.longest
 """Time after which a run hangs; on an idle machine one takes some seconds, and an institution's longest pause."""
 
 LAST_TASK_SECONDS = OUTBOX_SECONDS + CONFIRM_SECONDS + 10.0

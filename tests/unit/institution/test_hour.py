@@ -13,17 +13,17 @@ import pytest
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.main import main
+from fedsilo.hub.contact import PAUSES
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership
 from fedsilo.hub.mirror import Mirror
-from fedsilo.hub.reports import LAST_PAUSE_SECONDS
 from fedsilo.institution import serving
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.json_files import read_json
 from tests.hub_fakes.hub import FakeHub
 from tests.operator_fakes.virtual import run
-from tests.unit.institution.parts import KEY, NAME, SILO, UID, agent, directory
+from tests.unit.institution.parts import KEY, MEMBER, NAME, SILO, UID, agent, directory
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 GONE = Unreachable("hub.example:443: no connection (timed out); let the firewall permit TCP to it")
@@ -37,7 +37,7 @@ class Served:
         self.now: Callable[[], datetime] = lambda: START + timedelta(seconds=loop.time())
         self.hub = FakeHub(SILO, registered=(KEY.verify_key, "used"), accepted=KEY.verify_key, version=8)
         self.place = directory(root, {"manualApproval": True})
-        watched = WatchedSilo(self.place, SILO, KEY.verify_key.to_text())
+        watched = WatchedSilo(self.place, MEMBER, KEY.verify_key.to_text())
         self.executor = Executor(self.place, watched, KEY)
         house = serving.House(self.place, self.executor, watched, KEY, self.place.read_heard())
         me = Membership(KEY.verify_key.fingerprint, None, "0.1.0")
@@ -99,12 +99,12 @@ def test_an_hour_without_a_hub_is_said_at_every_moment_and_costs_nothing(
                 "Refused" if minute >= 30 else "ApprovalPending"
             )
         assert "let the firewall permit" in first["message"]
-        assert 3600 / LAST_PAUSE_SECONDS <= len(hub.requests) - asked <= 2 * 3600 / LAST_PAUSE_SECONDS + 10
+        assert 3600 / PAUSES.longest <= len(hub.requests) - asked <= 2 * 3600 / PAUSES.longest + 10
         assert here.reported() == "ApprovalPending"
 
         hub.away, back = None, here.now()
         await here.until(lambda: here.reported() == "Refused")
-        assert here.now() - back <= timedelta(seconds=LAST_PAUSE_SECONDS + 10)
+        assert here.now() - back <= timedelta(seconds=PAUSES.longest + 10)
         assert here.contact["reached"]
         assert here.contact["since"] >= timestamp(back)
         await here.end()

@@ -11,7 +11,8 @@ from fedsilo_operator.gateway.hub import Hub, HubIdentity
 from fedsilo_operator.objects import SILO_KIND
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.silo import remote
-from tests.unit.operator.job.harness import EAST, KEYS, NORTH, SOUTH, JobHarness, View, at_once, silo
+from tests.unit.operator.job.harness import JobHarness, View, at_once
+from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, silo
 from tests.unit.operator.job.test_remote import remote as remote_silo
 
 HOUR = 60
