@@ -18,6 +18,7 @@ lock                       held while a command changes the directory or serves 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,14 @@ LOCK_SECONDS = 1.0
 RESTORE = "restore the directory from a backup, or join again in an empty one with a new invitation"
 
 _HUB_FIELDS = {"silo": str, "hub": dict, "tokenDigest": str, "publicKey": str}
+
+
+def user_name(uid: int) -> str:
+    """Name of a user, or the number where nobody has it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 @dataclass(frozen=True)
@@ -146,12 +155,27 @@ class SiloDirectory:
             make_own_directory(path, "remove it, or name another directory with --dir")
             path.chmod(0o700)
 
+    def require_owner(self) -> None:
+        """Return unless root would write what the directory's owner could not read.
+
+        :raises ManifestInvalid: then.
+        """
+        owner = self.root.stat().st_uid
+        if os.geteuid() == 0 != owner:
+            name = user_name(owner)
+            raise ManifestInvalid(
+                f"{self.root}: belongs to user {name}, who could not read what root writes there; run the command as "
+                f"that user, for instance with sudo -u {name}"
+            )
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Hold the directory against every other process that would change it.
 
         :raises WorkdirConflict: when one does.
+        :raises ManifestInvalid: when it cannot be written, or as `require_owner`.
         """
+        self.require_owner()
         try:
             lock = DirectoryLock(self.root)
         except OSError as error:
@@ -210,7 +234,7 @@ class SiloDirectory:
         """
         if self.private.is_dir() and not os.access(self.private, os.R_OK | os.X_OK):
             raise ManifestInvalid(
-                f"{self.private}: belongs to user {self.private.stat().st_uid}; run the command as that user"
+                f"{self.private}: belongs to user {user_name(self.private.stat().st_uid)}; run the command as that user"
             )
         found = self.membership()
         if found is None:

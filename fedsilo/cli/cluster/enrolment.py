@@ -91,7 +91,7 @@ def hub_of(kubectl: Kubectl, name: str) -> HubAddress:
                 ) from None
         if time.monotonic() >= end:
             raise FedsiloError(
-                f"Silo {name}: no gateway has written its address into status.hub within {HUB_SECONDS:g} s; start "
-                "python -m fedsilo_operator.gateway in this cluster, and invite again"
+                f"Silo {name}: no gateway has written its address into status.hub within {HUB_SECONDS:g} s; "
+                "switch on gateway.enabled in the values of the chart fedsilo, and invite again"
             )
         time.sleep(_POLL_SECONDS)

@@ -38,6 +38,7 @@ def run_decision(args: argparse.Namespace, verdict: Verdict) -> int:
     if args.job is None:
         print(_table(waiting(directory)))
         return 0
+    directory.require_owner()
     record = choose(directory, args.job)
     proposal = proposal_of(record)
     if proposal is None:

@@ -69,11 +69,8 @@ def _hub(contact: Mapping[str, Any], *, past: bool = False) -> str:
     if contact["reached"]:
         return f"the hub {be} reached since {contact['since']}: {message}"
     if contact.get("refused"):
-        return (
-            f"the hub answered, but did not admit this silo: {message}"
-            if past
-            else (f"the hub answers, but has not admitted this silo since {contact['since']}: {message}")
-        )
+        does = "answered, but refused" if past else "answers, but refuses"
+        return f"the hub {does} this silo's requests since {contact['since']}: {message}"
     last = f"; it answered last at {heard}" if heard else ""
     return f"the hub {be} not reached since {contact['since']}{last}: {message}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import socket
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo_agent.guard.audit import AuditLog
+from tests.unit.api.test_invitation import INVITATION
 from tests.unit.institution.parts import directory
 
 BASE_ONLY = """
@@ -52,3 +55,33 @@ def test_a_port_that_the_page_cannot_have_is_said_in_words(
             assert line.startswith(f"fedsilo: --port {port}: {why}")
             assert line.endswith("; name another, or leave --port out for a free one")
             assert not re.search("errno", line, re.IGNORECASE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory to another user needs root")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve"],
+        ["rotate-key"],
+        ["leave", "--yes"],
+        ["approve", "digits-clinic-1a2b3c4d"],
+        ["join", "invitation.yaml"],
+    ],
+)
+def test_root_writes_nothing_into_the_directory_of_another_user(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or that user's silo could not read it afterwards."""
+    monkeypatch.chdir(tmp_path)
+    Path("invitation.yaml").write_text(INVITATION.to_yaml())
+    house = directory(tmp_path / "house")
+    user = pwd.getpwnam("nobody")
+    os.chown(house.root, user.pw_uid, user.pw_gid)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["silo", *arguments, "--dir", str(house.root)]) == 2
+    assert capsys.readouterr().err == (
+        f"fedsilo: {house.root}: belongs to user nobody, who could not read what root writes there; run the command "
+        "as that user, for instance with sudo -u nobody\n"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+    assert main(["silo", "status", "--dir", str(house.root)]) == 0

@@ -83,12 +83,12 @@ def test_before_it_is_served_it_says_what_to_run(
         ),
         (
             found((NOON, GONE), (ONE, PENDING), (TWO, PENDING)),
-            "the hub answers, but has not admitted this silo since 2026-07-01T13:00:00Z: The consortium's office has "
+            "the hub answers, but refuses this silo's requests since 2026-07-01T13:00:00Z: The consortium's office has "
             f"not accepted the key with the fingerprint {FINGERPRINT} yet; tell it the fingerprint by telephone.",
         ),
         (
             found((NOON, None), (ONE, REVOKED)),
-            "the hub answers, but has not admitted this silo since 2026-07-01T13:00:00Z: unknown-sender: silo "
+            "the hub answers, but refuses this silo's requests since 2026-07-01T13:00:00Z: unknown-sender: silo "
             "silo-north/north was revoked by the consortium; ask for an invitation.",
         ),
     ],
@@ -112,7 +112,9 @@ def test_while_it_is_served_it_says_how_the_hub_answers(
         ),
         (
             found((NOON, PENDING)),
-            ["before that, the hub answered, but did not admit this silo: The consortium's"],
+            [
+                "before that, the hub answered, but refused this silo's requests since 2026-07-01T12:00:00Z: The"
+            ],
         ),
     ],
 )
