@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,9 +70,6 @@ class Row:
         if self.health and p99(self.health) > SLOWEST_POLL:
             return f"p99 of /healthz {1000 * p99(self.health):.0f} ms"
         return ""
-
-
-Say = Callable[[str], None]
 
 
 def on_aggregator(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:

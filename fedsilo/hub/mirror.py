@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsilo.hub.client import AgentList, HubAgent
@@ -41,12 +41,7 @@ class Steps:
 
     end: tuple[str, ...] = ()
     begin: tuple[HubAgent, ...] = ()
-    suspend: Mapping[str, bool] | None = None
-
-    @property
-    def nothing(self) -> bool:
-        """Whether the institution has what the hub has."""
-        return not (self.end or self.begin or self.suspend)
+    suspend: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ OWNER = qualified("node")
 
 CONTAINERD_SOCKET = RUN / "containerd.sock"
 KUBECONFIG = STATE / "kubeconfig"
-PKI = STATE / "pki"
 LOGS = STATE / "logs"
 PODS_LOGS = STATE / "pod-logs"
 VOLUMES = STATE / "volumes"

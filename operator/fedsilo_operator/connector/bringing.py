@@ -66,7 +66,7 @@ def _writes(
     for name in steps.end:
         if not is_deleted(here[name]):
             yield name, partial(cluster.delete, SILO_AGENT, ref_of(here[name]), uid=uid_of(here[name]))
-    for name, suspend in (steps.suspend or {}).items():
+    for name, suspend in steps.suspend.items():
         body = mirrored.resumed(here[name], suspend)
         yield name, partial(cluster.apply, body, manager=mirrored.MANAGER)
     for agent in steps.begin:
