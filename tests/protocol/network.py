@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import socket
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,15 @@ LATENCY_SECONDS = 0.001
 
 NOBODY = contextvars.Context()
 """In which the network itself works: no process."""
+
+
+class NoSocket:
+    """Takes options, which have no effect: no kernel looks after a connection in memory."""
+
+    family = socket.AF_UNSPEC
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """See `socket.socket`."""
 
 
 class End(asyncio.Transport):
@@ -42,8 +52,9 @@ class End(asyncio.Transport):
         self._last = 0.0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The address of the other end."""
-        return ("memory", 0) if name in ("peername", "sockname") else default
+        """The address of the other end; what stands for a socket."""
+        known = {"peername": ("memory", 0), "sockname": ("memory", 0), "socket": NoSocket()}
+        return known.get(name, default)
 
     def is_closing(self) -> bool:
         """Whether it takes nothing more to send."""
