@@ -95,15 +95,25 @@ def silo_agent(document: Object, silo: Ref) -> Object:
 def populate(
     cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int, gateway: HubAddress
 ) -> None:
-    """The objects of a hub whose silos have all enrolled, and whose job is to run, as the job controller makes them.
+    """The objects of a hub whose silos have all enrolled, and whose job is to run.
 
     :param aggregator: its port.
     """
     for silo in silos:
         document = json.loads((workdir.volume(silo).guard / "agent.json").read_text())
         ref = Ref(document["spec"]["silo"]["namespace"], silo)
+        cluster.put(enrolled_silo(ref, SigningKey.load(workdir.volume(silo).guard / "key.pem").verify_key))
+    propose(cluster, workdir, silos, aggregator, gateway)
+
+
+def propose(
+    cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int, gateway: HubAddress
+) -> None:
+    """The SiloAgents of a job that is to run, as the job controller makes them."""
+    for silo in silos:
+        document = json.loads((workdir.volume(silo).guard / "agent.json").read_text())
+        ref = Ref(document["spec"]["silo"]["namespace"], silo)
         key = SigningKey.load(workdir.volume(silo).guard / "key.pem").verify_key
-        cluster.put(enrolled_silo(ref, key))
         spec = document["spec"]
         bundle = spec["trust"] | {"url": f"https://127.0.0.1:{aggregator}"}
         way = gateway.model_dump(by_alias=True, include={"url", "ca_certificate"})

@@ -20,6 +20,7 @@ from tests.recovery.machine import Machine
 from tests.recovery.moment import Kill, drawn
 from tests.recovery.outage import Outage, OutageSample
 from tests.recovery.own_cluster import OwnCluster
+from tests.recovery.rotation import RotatingCluster, Rotation
 from tests.recovery.trial import Ended, Place, Trial
 
 SERVED = "north"
@@ -105,7 +106,18 @@ class Laboratory:
         trial.place = Machine(directory / "institution", trial.workdir, SERVED)
         return self._held(trial)
 
-    def _held(self, trial: Trial) -> Ended:
+    def rotation(self) -> tuple[Ended, Rotation]:
+        """A run in which a silo replaces its key, and the job after it.
+
+        :raises Violation: as `attempt`.
+        """
+        directory = self._directory / "rotation"
+        job = federation(METHOD, self._directory)
+        trial = Rotation(self._server, self._template, directory, job=job)
+        trial.place = RotatingCluster(directory / "institution", trial.workdir, SERVED)
+        return self._held(trial, keep=True), trial
+
+    def _held(self, trial: Trial, keep: bool = False) -> Ended:
         expected = self.undisturbed
         try:
             ended = trial.run()
@@ -115,7 +127,8 @@ class Laboratory:
                 _require_noticed(trial)
         except (Violation, FedsiloError) as error:
             raise Violation(f"{error} ({trial.directory})") from error
-        shutil.rmtree(trial.directory)
+        if not keep:
+            shutil.rmtree(trial.directory)
         return ended
 
 

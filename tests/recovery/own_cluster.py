@@ -45,6 +45,7 @@ class OwnCluster:
         self._root.mkdir(parents=True)
         self._served.__enter__()
         silo = json.loads((self._volume.guard / "silo.json").read_text())
+        silo.pop("status", None)  # which no release has
         namespace = silo["metadata"]["namespace"]
         key = base64.b64encode((self._volume.guard / "key.pem").read_bytes()).decode()
         metadata = {"namespace": namespace, "name": SIGNING_KEY}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -78,6 +78,7 @@ class Trial:
     :param template: a run's directory, as it is before its processes start.
     :param victims: names of the processes that are killed, together.
     :ivar up_again: when the victims are started again, while they are down.
+    :ivar site: what the gateway is started with.
     :param place: of a silo that follows the hub; of any other, guard and trainer are started by themselves.
     """
 
@@ -87,6 +88,7 @@ class Trial:
     victims: Sequence[str] = ()
     kills: Sequence[Kill] = ()
     place: Place | None = None
+    site: HubSite = field(init=False)
     _due: float | None = None
     up_again: float | None = None
     _killed: int = 0
@@ -95,24 +97,21 @@ class Trial:
         """The whole run; no process is left behind."""
         self.directory.mkdir(parents=True)
         shutil.copytree(self.template, self.workdir.root)
+        self.site = HubSite(self.directory / "gateway")
         with ServedCluster(self.directory / "kubeconfig") as cluster:
-            site, port = HubSite(self.directory / "gateway"), free_port()
+            site, port = self.site, free_port()
             proxy = Proxy(site.port)
             address = site.address(proxy.port)
             cluster.ask(lambda held: populate(held, self.workdir, SILOS, port, address))
             environment = {"KUBECONFIG": str(cluster.kubeconfig)}
             gateway = Part("gateway", GATEWAY, site.arguments(proxy.port), environment, endless=True)
-            parts = [self._aggregator(port), gateway]
-            for silo in SILOS:
-                if self.place is not None and silo == self.place.silo:
-                    parts.append(self.place.join(address))
-                else:
-                    lead(self.workdir, silo, proxy.port, site.ca)
-                    parts += self._guard_and_trainer(silo)
+            parts = [gateway, *self.parts_of(self.workdir, port, proxy.port, site.ca)]
+            if self.place is not None:
+                parts.append(self.place.join(address))
             supervisor = Supervisor(self.server, self.workdir.logs, parts)
             began = time.monotonic()
             try:
-                trouble = self._supervise(supervisor, proxy, cluster)
+                trouble = self.supervise(supervisor, proxy, cluster)
             finally:
                 supervisor.end()
                 proxy.close()
@@ -127,21 +126,20 @@ class Trial:
     def workdir(self) -> Workdir:
         return Workdir(self.directory / "run")
 
-    def _aggregator(self, port: int) -> Part:
-        secrets, aggregator = self.workdir.secrets, self.workdir.aggregator
-        arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator)]
-        arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
-        arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
-        return Part("aggregator", AGGREGATOR, arguments)
+    def parts_of(self, workdir: Workdir, port: int, hub: int, ca: str) -> Iterator[Part]:
+        """The processes of a job, but for those of a silo that follows the hub.
 
-    def _guard_and_trainer(self, silo: str) -> Iterator[Part]:
-        volume = self.workdir.volume(silo)
-        for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
-            documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]
-            key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
-            yield Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])
+        :param port: of the aggregator.
+        :param hub: port at which silos see the gateway.
+        :param ca: authority of the gateway's certificate.
+        """
+        yield _aggregator(workdir, port)
+        for silo in SILOS:
+            if self.place is None or silo != self.place.silo:
+                lead(workdir, silo, hub, ca)
+                yield from _guard_and_trainer(workdir, silo)
 
-    def _supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
+    def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
         """Keep everything running until the job is over, but for what is killed; why it did not come to its end."""
         kills, last = list(self.kills), None
         until = time.monotonic() + PATIENCE_SECONDS + sum(kill.down for kill in kills)
@@ -193,3 +191,19 @@ class Trial:
                 for part in victims:
                     part.down = True
                     self._killed += supervisor.kill(part.name)
+
+
+def _aggregator(workdir: Workdir, port: int) -> Part:
+    secrets, aggregator = workdir.secrets, workdir.aggregator
+    arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator)]
+    arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
+    arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
+    return Part("aggregator", AGGREGATOR, arguments)
+
+
+def _guard_and_trainer(workdir: Workdir, silo: str) -> Iterator[Part]:
+    volume = workdir.volume(silo)
+    for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
+        documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]
+        key = ["--key", str(volume.guard / "key.pem")] if role == "guard" else []
+        yield Part(f"{silo}-{role}", program, [*documents, "--volume", str(volume.root), *key])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from fedsilo.api.observed import reference
+from fedsilo.silo.decision import read_decision
+from fedsilo.silo.rotation import keys_since
+from fedsilo.wire import VerifyKey
 from tests.faults.outcome import Violation
-from tests.recovery.laboratory import VICTIMS, Laboratory, require_same
+from tests.recovery.laboratory import SERVED, VICTIMS, Laboratory, require_same
 from tests.recovery.moment import KILLS
+from tests.recovery.rotation import public_key_of
 
 SEED = 1
 """Of the sample, which is the same each time."""
@@ -37,6 +43,26 @@ def test_while_the_hub_is_gone_the_institution_says_so_and_keeps_what_it_signed(
     ended = laboratory.outage(OUTAGE_SECONDS)
     assert ended.killed == 2
     assert ended.seconds > OUTAGE_SECONDS
+
+
+def test_a_job_ends_with_the_key_that_it_began_with_and_the_next_has_the_new_one(
+    laboratory: Laboratory,
+) -> None:
+    """Connector, gateway, aggregators, guards and trainers are processes; the guard starts again after the rotation."""
+    ended, trial = laboratory.rotation()
+    old, new = (public_key_of(workdir, SERVED) for workdir in (trial.workdir, trial.next))
+    announced = trial.hub_silo["status"]["rotations"]
+    assert keys_since(reference(trial.hub_silo), old, announced) == (old, new)
+    for key, decision in zip((old, new), trial.decisions, strict=True):
+        assert read_decision(decision, key).decision == "Admitted"
+    log = (trial.workdir.logs / f"{SERVED}-guard.log").read_text()
+    assert f"signs with the key of the job, {VerifyKey.from_text(old).key_id}" in log
+    assert log.count("signs with the key of the job") == 1, (
+        "the first guard and that of the next job need no other"
+    )
+    assert ended.left is not None
+    model = (trial.next.aggregator / "model.safetensors").read_bytes()
+    assert hashlib.sha256(model).hexdigest() == ended.left["model.safetensors"], "the same job once more"
 
 
 def test_what_is_not_the_same_is_found_and_named(laboratory: Laboratory) -> None:
