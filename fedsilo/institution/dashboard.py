@@ -16,6 +16,7 @@ from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.institution import InstitutionSnapshot
 from fedsilo.dashboard.server import INSTITUTION, Local, serving
 from fedsilo.errors import FedsiloError
+from fedsilo.hub.contact import ContactReason
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.overview import overview
@@ -112,7 +113,13 @@ class DirectorySource:
 def _conditions(seen: dict[str, Any], fault: str, broken: list[str]) -> Iterator[Object]:
     """Whether somebody serves the silo, the hub is reached, and the institution's files are whole."""
     serving, contact = seen["serving"], seen["hub"]["contact"]
-    if serving is None:
+    if seen["hasLeft"]:
+        text = (
+            "The silo has left the hub: to take part again, ask its office for an invitation, and run fedsilo silo "
+            f"join INVITATION --dir {seen['directory']}."
+        )
+        yield _condition("Served", False, ContactReason.LEFT, text, None)
+    elif serving is None:
         text = f"Nobody serves the silo: run fedsilo silo serve --dir {seen['directory']}."
         yield _condition("Served", False, "NotServed", text, None)
     else:

@@ -120,5 +120,7 @@ def _run(*arguments: str) -> str:
 
 
 def _last_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = error.stderr if isinstance(error, subprocess.CalledProcessError) and error.stderr else str(error)
     return str(text).strip().rpartition("\n")[2]

@@ -38,8 +38,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"silo {joined.silo} has registered its key at {invitation.hub.url}")
     print(f"fingerprint {joined.fingerprint}")
     print("next:")
-    print("  tell the consortium's office the fingerprint by telephone; it runs kubectl fedsilo accept")
+    namespace, _, name = joined.silo.partition("/")
+    accept = f"kubectl fedsilo accept {name} -n {namespace}"
+    print(f"  tell the consortium's office the fingerprint by telephone; it runs {accept}")
     verb = "list your datasets in" if joined.new_silo_file else "look once more through"
     print(f"  {verb} {directory.silo_file}")
-    print(f"  fedsilo silo serve --dir {directory.root}")
+    print(f"  start the silo: fedsilo silo serve --dir {directory.root}")
     return 0

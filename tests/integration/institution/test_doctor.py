@@ -159,6 +159,11 @@ def test_a_pytorch_that_does_not_start(tmp_path: Path, monkeypatch: pytest.Monke
     assert is_failed(
         doctor._gpu(tmp_path), "PyTorch does not start (ImportError: libcudart.so.13: cannot open"
     )
+    monkeypatch.setattr("sys.executable", f"{tmp_path}/python")
+    assert is_failed(
+        doctor._gpu(tmp_path),
+        f"PyTorch does not start ({tmp_path}/python: No such file or directory); install",
+    )
 
 
 def test_a_system_that_isolates_nothing(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:

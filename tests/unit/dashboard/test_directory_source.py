@@ -70,6 +70,8 @@ def test_it_says_that_nobody_serves_and_what_the_file_lacks(directory: SiloDirec
         "https://hub.example",
     )
     assert silo["fingerprint"] == KEY.verify_key.fingerprint
+    write_with_digest(directory.left, {"statement": {}})
+    assert conditions(source) == {"Served": "Left"}
 
 
 def test_the_hubs_silence_is_told_with_its_reason(directory: SiloDirectory) -> None:
