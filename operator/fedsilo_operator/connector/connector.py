@@ -20,7 +20,7 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent, HubRequests
-from fedsilo.hub.contact import PAUSES, Contact, ContactReason
+from fedsilo.hub.contact import PAUSES, UNREACHED_CODES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership, token_digest
 from fedsilo.hub.mirror import Mirror
@@ -181,13 +181,13 @@ class Connector:
         while await self._own_key(announced) is not None:
             try:
                 await hub.rotate(rotation)
-            except Unreachable as error:
+            except (Problem, Unreachable) as error:
+                if isinstance(error, Problem) and error.code not in UNREACHED_CODES:
+                    await self._refused(error)
+                    break
                 await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
                 await asyncio.sleep(PAUSES.pause(failures))
                 failures += 1
-            except Problem as problem:
-                await self._refused(problem)
-                break
             else:
                 self._taken = announced
                 self.wake()

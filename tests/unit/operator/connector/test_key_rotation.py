@@ -121,6 +121,19 @@ async def test_a_hub_that_refuses_the_key_changes_nothing_else(here: Institution
 
 
 @virtually
+async def test_a_hub_that_cannot_take_the_key_now_is_asked_again_soon(here: Institution) -> None:
+    await here.join()
+    old = here.public_key()
+    here.hub.rotation_refused = Problem("unreachable", "the API server does not answer")
+    here.rotate_key()
+    await here.until(lambda: here.hub.requests.count("rotate") > 1)
+    assert here.reached() == ("False", "HubUnreachable")
+    here.hub.rotation_refused = None
+    await taken_over(here, old)
+    assert not [event for event in here.cluster.objects(EVENT) if event["reason"] == "HubRefused"]
+
+
+@virtually
 async def test_what_was_done_is_not_done_again(here: Institution) -> None:
     await here.join()
     old = here.public_key()
