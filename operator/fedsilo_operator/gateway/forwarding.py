@@ -12,10 +12,9 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NoReturn
 
 import aiohttp
 from aiohttp import web
@@ -24,11 +23,11 @@ from yarl import URL
 
 from fedsilo.errors import Problem
 from fedsilo.listener import Connections
-from fedsilo.refusals import unreadable_body
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import small_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
-from fedsilo_operator.gateway.relay import relay_body
+from fedsilo_operator.gateway.relay import relay_answer
+from fedsilo_operator.gateway.upload import Upload
 
 log = logging.getLogger("fedsilo.gateway")
 
@@ -123,7 +122,7 @@ class Forwarding:
         if self._client is not None:
             await self._client.close()
 
-    def _data(self, request: web.Request, body: bytes | None) -> _Upload | bytes | None:
+    def _data(self, request: web.Request, body: bytes | None) -> Upload | bytes | None:
         if body is not None:
             return body
         if not request.can_read_body:
@@ -135,28 +134,28 @@ class Forwarding:
             raise Problem(
                 "too-long", f"the body has {request.content_length} bytes; at most {limit} are taken"
             )
-        return _Upload(request, limit)
+        return Upload(request, limit)
 
     async def _exchange(
-        self, request: web.Request, silo: str, route: Route, data: _Upload | bytes | None
+        self, request: web.Request, silo: str, route: Route, data: Upload | bytes | None
     ) -> web.StreamResponse:
         headers = CIMultiDict(
             (name, value) for name, value in request.headers.items() if name.lower() in _REQUEST_HEADERS
         )
-        if isinstance(data, _Upload) and request.content_length is not None:
+        if isinstance(data, Upload) and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)
         try:
             answer = await self._session().request(
                 request.method,
                 URL(route.url + request.raw_path, encoded=True),
                 headers=headers,
-                data=data.pieces() if isinstance(data, _Upload) else data,
+                data=data,
                 ssl=_tls(route.ca),
                 allow_redirects=False,
                 skip_auto_headers=_OWN_HEADERS,
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if isinstance(data, _Upload) and data.problem is not None:
+            if isinstance(data, Upload) and data.problem is not None:
                 raise data.problem from error
             raise Problem(
                 "unreachable", f"the aggregator does not answer: {type(error).__name__}: {error}"
@@ -166,7 +165,7 @@ class Forwarding:
             present = self._routes(request.match_info["job"], silo)
             if present is not None and present.closed is not None:
                 raise present.closed
-            return await _pass_on(request, answer)
+            return await _pass_on(request, answer, lasts=not (isinstance(data, Upload) and data.is_large))
 
     def _session(self) -> aiohttp.ClientSession:
         if self._client is None:
@@ -180,42 +179,9 @@ class Forwarding:
         return self._client
 
 
-@dataclass
-class _Upload:
-    """The body of a request, piece by piece.
-
-    :ivar problem: why it is not whole.
-    """
-
-    request: web.Request
-    limit: int
-    problem: Problem | None = field(default=None, init=False)
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The bytes as they arrive; an error, which breaks the request that they are part of, where they end early."""
-        size, content = 0, self.request.content
-        while not content.at_eof():
-            try:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    piece = await content.readany()
-            except TimeoutError:
-                self._break(Problem("truncated", f"no byte of the body came for {SILENCE_SECONDS:g} s"))
-            except (OSError, web.RequestPayloadError) as error:
-                self._break(unreadable_body(error))
-            size += len(piece)
-            if size > self.limit:
-                self._break(
-                    Problem("too-long", f"the body has more than the {self.limit} bytes that are taken")
-                )
-            if piece:
-                yield piece
-
-    def _break(self, problem: Problem) -> NoReturn:
-        self.problem = problem
-        raise problem
-
-
-async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+async def _pass_on(
+    request: web.Request, answer: aiohttp.ClientResponse, *, lasts: bool
+) -> web.StreamResponse:
     if not _ends_visibly(request, answer):
         raise Problem("unreachable", "the aggregator's answer does not say where it ends")
     response = web.StreamResponse(status=answer.status, reason=answer.reason)
@@ -224,10 +190,12 @@ async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.
     )
     # Whoever ends TLS on the way, an institution's proxy included, shall neither keep nor change it.
     response.headers["Cache-Control"] = "no-store, no-transform"
-    await response.prepare(request)
+    if not lasts:
+        response.force_close()
+    writer = await response.prepare(request)
     try:
-        if _is_large(request, answer):
-            await relay_body(answer, response, request, SILENCE_SECONDS)
+        if writer is not None and _is_large(request, answer):
+            await relay_answer(answer, request, writer, SILENCE_SECONDS)
         async for piece in answer.content.iter_any():
             async with asyncio.timeout(SILENCE_SECONDS):
                 await response.write(piece)

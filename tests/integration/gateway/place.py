@@ -36,8 +36,8 @@ def server_tls(folder: Path, authority: Authority) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def served(runner: web.AppRunner, tls: ssl.SSLContext, port: int = 0) -> AsyncIterator[int]:
-    """Serve on 127.0.0.1 over TLS; yields the port."""
+async def served(runner: web.AppRunner, tls: ssl.SSLContext | None, port: int = 0) -> AsyncIterator[int]:
+    """Serve on 127.0.0.1; yields the port."""
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
@@ -49,13 +49,16 @@ async def served(runner: web.AppRunner, tls: ssl.SSLContext, port: int = 0) -> A
 class Place:
     """What a test holds in its hands.
 
+    :param tls: whether the gateway ends TLS itself, or something before it does.
+    :ivar trusted: for connections with the gateway.
     :ivar handler: answers what arrives at the aggregator.
     :ivar arrived: what arrived there.
     :ivar routes: silo -> its way to the job's aggregator.
     """
 
-    def __init__(self, root: Path, limits: Limits) -> None:
+    def __init__(self, root: Path, limits: Limits, *, tls: bool = True) -> None:
         self.root = root
+        self._tls = tls
         self.keys = {silo: SigningKey.generate() for silo in (NORTH, SOUTH)}
         self.aggregators_authority, self.own_authority = make_authority(), make_authority()
         self.handler: Handler
@@ -64,6 +67,7 @@ class Place:
         self.admission = Admission(limits)
         self.service = GatewayService(Forwarding(self._find, self.admission))
         self.port = 0
+        self.trusted: ssl.SSLContext | None = None
         self.client: aiohttp.ClientSession
 
     @asynccontextmanager
@@ -74,16 +78,22 @@ class Place:
         aggregator = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         tls = server_tls(self.root / "aggregator", self.aggregators_authority)
         own = server_tls(self.root / "gateway", self.own_authority)
-        trusted = ssl.create_default_context(cadata=self.own_authority.cert_pem.decode())
+        if self._tls:
+            self.trusted = ssl.create_default_context(cadata=self.own_authority.cert_pem.decode())
         async with served(aggregator, tls) as port:
             ca = self.aggregators_authority.cert_pem.decode()
             url = f"https://127.0.0.1:{port}"
             self.routes = {silo: Route(url, ca, key.verify_key) for silo, key in self.keys.items()}
             self._runner = self.service.runner()
-            async with served(self._runner, own) as self.port:
-                connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
+            async with served(self._runner, own if self._tls else None) as self.port:
+                connector = aiohttp.TCPConnector(ssl=self.trusted or True, limit=0)
                 async with aiohttp.ClientSession(connector=connector) as self.client:
                     yield self
+
+    @property
+    def url(self) -> str:
+        """Where the gateway serves."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def ask(
         self, method: str, path: str, silo: str = NORTH, body: bytes | None = None, **options: Any
@@ -91,7 +101,7 @@ class Place:
         """A request of a silo, with its proof."""
         headers = {"Authorization": self.proof(method, path, silo, body)} | options.pop("headers", {})
         options.setdefault("data", body)
-        return self.client.request(method, f"https://127.0.0.1:{self.port}{path}", headers=headers, **options)
+        return self.client.request(method, f"{self.url}{path}", headers=headers, **options)
 
     def proof(self, method: str, path: str, silo: str = NORTH, body: bytes | None = None) -> str:
         """An honest proof."""

@@ -16,7 +16,7 @@ from yarl import URL
 
 from fedsilo.errors import Problem
 from fedsilo.refusals import problem_response
-from fedsilo_operator.gateway import bodies, forwarding, limits
+from fedsilo_operator.gateway import bodies, forwarding, limits, upload
 from tests.integration.gateway.place import NORTH, SOUTH, Place, path_of
 
 MIB = 1 << 20
@@ -295,7 +295,7 @@ async def test_bodies_have_a_limit(place: Place) -> None:
 async def test_a_silo_that_falls_silent_within_its_upload_is_dropped(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(upload, "SILENCE_SECONDS", 0.05)
 
     async def handler(request: web.Request) -> web.Response:
         await request.read()
