@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.tables.layouts import READERS, USERS, Raw, joined
-from fedsilo.api.silo import PartitionSpec
+from fedsilo.api.datasets import PartitionSpec
 from fedsilo.data.partitions import partition
 
 ANGLES = 15 * np.arange(10)

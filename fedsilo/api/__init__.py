@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fedsilo.api.agent import SiloAgent, SiloAgentSpec
+from fedsilo.api.datasets import DatasetSpec, PartitionSpec
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load, load_document
-from fedsilo.api.silo import DatasetSpec, PartitionSpec, Silo, SiloSpec
+from fedsilo.api.silo import Silo, SiloSpec
 from fedsilo.api.status import FederatedJobStatus
 
 __all__ = [

@@ -17,7 +17,8 @@ from fedsilo.api.agent import SiloAgent, SiloAgentStatus
 from fedsilo.api.common import API_VERSION, Metadata
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.rules import name_rules
-from fedsilo.api.silo import Silo, SiloStatus
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_status import SiloStatus
 from fedsilo.api.status import FederatedJobStatus
 from fedsilo.api.structural import Schema, structural, without_defaults
 

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from fedsilo.api.common import API_VERSION, Fields, Text, Time, wrong
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.messages import message_of
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
 
 MAX_INVITATION_BYTES = 1 << 18

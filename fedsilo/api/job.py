@@ -29,8 +29,9 @@ from fedsilo.api.common import (
     check_one_of,
     wrong,
 )
+from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.quorum import quorum
-from fedsilo.api.silo import DatasetSpec, Resources, check_unique_names
+from fedsilo.api.silo import Resources
 from fedsilo.api.training import TrainingSpec
 
 

@@ -35,7 +35,7 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
         "averaged gradients", "the classifier's gradient of each class, averaged over its samples"
     ),
 }
-"""Every kind of `fedsilo.api.silo.PayloadKind`."""
+"""Every kind of `fedsilo.api.silo_policy.PayloadKind`."""
 
 
 def describe_kind(kind: str) -> KindDescription:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsilo.api.agent import Proposal, SiloAgentSpec
 from fedsilo.api.digest import canonical_digest
-from fedsilo.api.silo import Approval
+from fedsilo.api.silo_policy import Approval
 
 
 def propose(spec: SiloAgentSpec, trainer_image: str, guard_image: str) -> Proposal:

@@ -17,7 +17,7 @@ from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.messages import closest, faults_of
 
 if TYPE_CHECKING:
-    from fedsilo.api.silo import DatasetSpec, PartitionSpec
+    from fedsilo.api.datasets import DatasetSpec, PartitionSpec
 
 Finding = tuple[str, object, str, str]
 """Path relative to the dataset, the value found there or `ABSENT`, what is wrong with it, and the remedy."""

@@ -31,8 +31,8 @@ from fedsilo.data.partitions import partition
 from fedsilo.errors import DataInvalid
 
 if TYPE_CHECKING:
+    from fedsilo.api.datasets import DatasetSpec
     from fedsilo.api.job import DataSpec
-    from fedsilo.api.silo import DatasetSpec
 
 __all__ = ["Arrays", "all_parts", "load", "load_whole", "own_part"]
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import Problem
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.https import HttpsClient

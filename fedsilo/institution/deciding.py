@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import socket
 from datetime import UTC, datetime
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -15,14 +14,13 @@ from fedsilo.api.loading import load_document
 from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.proposal import proposal_digest
-from fedsilo.api.silo import Approval, Silo
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_policy import Approval, Verdict
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import ManifestInvalid
 from fedsilo.institution.approvals import read_approvals, write_approval
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.part import job_of, read_record
-
-Verdict = Literal["Approved", "Refused"]
 
 
 def records(directory: SiloDirectory) -> list[Object]:

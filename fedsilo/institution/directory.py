@@ -29,7 +29,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.durable import make_own_directory, unlink, write_durably
 from fedsilo.errors import FileDamaged, ManifestInvalid, Problem, WorkdirConflict
 from fedsilo.json_files import read_with_digest, write_with_digest

@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 
 from fedsilo.api.loading import load_document
-from fedsilo.api.silo import HubAddress, Silo, SiloStatus
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_status import HubAddress, SiloStatus
 from fedsilo.durable import write_durably
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.institution.approvals import merged, read_approvals

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.proposal import decision_on
-from fedsilo.api.silo import Approval, Silo
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_policy import Approval
 from fedsilo.silo.objections import Objection, admission_note, objections
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.silo import DatasetSpec, Silo
+from fedsilo.api.silo import Silo
 from fedsilo.data.loaders import load
 from fedsilo.data.split import split_validation
 from fedsilo.learning.devices import pick_device

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import Offer, Silo
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_status import Offer
 from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem

@@ -14,7 +14,8 @@ from typing import get_args
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.silo import PersonalAccuracy, Silo, SiloPolicy
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry

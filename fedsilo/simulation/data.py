@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.silo import DatasetSpec, Silo
+from fedsilo.api.silo import Silo
 from fedsilo.data.loaders import all_parts, load_whole, own_part
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsilo.api.agent import agent_name
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.local.workdir import Workdir
 from fedsilo.wire import SigningKey, VerifyKey, issue_server, make_authority
 from fedsilo_operator.job.gateway import ROUTE, route_of, through

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.json_files import read_json, write_with_digest
 from fedsilo.local.workdir import Workdir

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object, holds, status_of, uid_of
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.local.run import GUARD, TRAINER
 from fedsilo.local.workdir import Workdir
 from fedsilo_operator.names import SIGNING_KEY

@@ -17,7 +17,7 @@ from typing import Any
 from fedsilo.api.annotations import ROTATE_KEY
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import Object, status_of
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.local.workdir import Workdir
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.names import SIGNING_KEY

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.hub.contact import PAUSES
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER

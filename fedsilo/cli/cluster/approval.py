@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,7 +21,7 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.proposal import decision_on, proposal_digest
-from fedsilo.api.silo import Approval
+from fedsilo.api.silo_policy import Approval, Verdict
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
@@ -43,8 +43,6 @@ MAX_APPROVALS = 200
 
 MAX_NAME_CHARACTERS = 1024
 """Of the name of who decides, as an entry holds it."""
-
-Verdict = Literal["Approved", "Refused"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

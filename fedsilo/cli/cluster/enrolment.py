@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.observed import Object, status_of
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.cli.cluster.federation import SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.errors import FedsiloError, ManifestInvalid

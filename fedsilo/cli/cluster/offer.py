@@ -13,6 +13,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.payload_kinds import describe_kind
 from fedsilo.api.proposal import propose
+from fedsilo.api.silo_policy import Verdict
 from fedsilo.api.text import counted
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
@@ -70,7 +71,7 @@ def proposal_of(agent: Object) -> Proposal | None:
     return proposal
 
 
-def question(decision: str) -> str:
+def question(decision: Verdict) -> str:
     """What a person is asked who has read the offer."""
     return f"{'Approve' if decision == 'Approved' else 'Refuse'} this job?"
 

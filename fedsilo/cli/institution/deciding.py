@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fedsilo.api.observed import Object
+from fedsilo.api.silo_policy import Verdict
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.cluster.time_format import age, duration
@@ -14,7 +15,7 @@ from fedsilo.cli.columns import columns
 from fedsilo.cli.confirmation import agreed
 from fedsilo.cli.institution.place import add_directory, directory_of
 from fedsilo.errors import ManifestInvalid
-from fedsilo.institution.deciding import Verdict, choose, decide, entry_of, is_decided, waiting
+from fedsilo.institution.deciding import choose, decide, entry_of, is_decided, waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ from fedsilo.data.partitions.niid import by_dirichlet, by_labels, iid
 from fedsilo.errors import DataInvalid
 
 if TYPE_CHECKING:
-    from fedsilo.api.silo import PartitionSpec
+    from fedsilo.api.datasets import PartitionSpec
 
 __all__ = ["by_creff", "by_dirichlet", "by_fedbr", "by_labels", "by_map", "iid", "partition"]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid, Problem
 from fedsilo.hub.client import HubClient
 from fedsilo.hub.doctor.finding import Finding, FindingState, failed, holds, skipped

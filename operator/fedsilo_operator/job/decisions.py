@@ -18,7 +18,7 @@ from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, status_of, uid_of
 from fedsilo.api.proposal import authority_digest
-from fedsilo.api.silo import Offer
+from fedsilo.api.silo_status import Offer
 from fedsilo.errors import Problem
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.enrolment import registered_keys

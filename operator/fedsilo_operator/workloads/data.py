@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fedsilo.api.silo import DatasetSpec, VolumeSpec
+from fedsilo.api.datasets import DatasetSpec, VolumeSpec
 from fedsilo_operator.workloads.pod import DATA, Mount
 
 

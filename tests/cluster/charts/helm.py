@@ -13,7 +13,7 @@ import yaml
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.wire import SigningKey, make_authority
 from hack.cluster.binaries import programs
 from hack.examples import documents

@@ -20,7 +20,7 @@ from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object, condition
 from fedsilo.api.proposal import proposal_digest
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.silo.decision import read_decision
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.objects import LEASE, SECRET, SILO_AGENT, SILO_KIND, Kind, Ref

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from fedsilo.api.observed import Object, uid_of
-from fedsilo.api.silo import HubAddress, Silo
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent, HubClient, HubRequests, hub_client
 from fedsilo.hub.failures import Unreachable

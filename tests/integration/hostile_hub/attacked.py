@@ -17,7 +17,7 @@ from fedsilo.api.agent import Proposal, agent_name
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, status_of, uid_of
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import AgentList, HubAgent, HubClient, hub_client
 from fedsilo.hub.mirror import Mirror

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import Problem
 from fedsilo.hub.doctor.finding import Finding, FindingState, has_failed, report
 from fedsilo.hub.doctor.way import STEPS, examine_way

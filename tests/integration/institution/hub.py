@@ -19,7 +19,7 @@ from fedsilo.api.agent import agent_name
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.wire import SigningKey, make_authority

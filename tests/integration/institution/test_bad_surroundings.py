@@ -16,7 +16,7 @@ from aiohttp import web
 
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey, make_authority
 from tests.integration.hub.outside import HUB, ConnectProxy, Hub, saying, tls_of

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation, read_invitation
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import SigningKey, make_authority
 

@@ -19,7 +19,8 @@ from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.common import Duration, Fields, Quantity
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.loading import ManifestFaults, load, load_document
-from fedsilo.api.silo import DEFAULT_KINDS, PayloadKind, SiloSpec
+from fedsilo.api.silo import SiloSpec
+from fedsilo.api.silo_policy import DEFAULT_KINDS, PayloadKind
 from fedsilo.wire.contract import KINDS
 from tests.unit.api.manifests import DIGITS, GOOD, edited
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from charts.generate import CHARTS, KEPT, LABELS, MARKER, ROOT, documented, files, template, with_models
-from fedsilo.api.silo import SiloAgentTemplate, SiloPolicy
+from fedsilo.api.silo import SiloAgentTemplate
+from fedsilo.api.silo_policy import SiloPolicy
 from fedsilo.process import version
 
 NAMES = ("fedsilo", "fedsilo-silo")

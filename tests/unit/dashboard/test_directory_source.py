@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.dashboard.institution import institution
 from fedsilo.errors import ManifestInvalid
 from fedsilo.institution.dashboard import DirectorySource

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.silo import PersonalAccuracy, SiloPolicy
+from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.fold import personal_accuracy
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation

@@ -11,7 +11,7 @@ import yaml
 from fedsilo.api.agent import agent_name
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import HubAddress
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.hub.client import HubAgent
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.json_files import write_with_digest

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fedsilo import durable
-from fedsilo.api.silo import Approval, HubAddress
+from fedsilo.api.silo_policy import Approval
+from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import FedsiloError, FileDamaged, ManifestInvalid
 from fedsilo.hub import client
 from fedsilo.institution import leaving

@@ -6,7 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from fedsilo.api.silo import Approval, Silo, SiloPolicy
+from fedsilo.api.silo import Silo
+from fedsilo.api.silo_policy import Approval, SiloPolicy
 from fedsilo.silo.offer import offers, read_offer, sign_offer
 from fedsilo.wire import SigningKey
 

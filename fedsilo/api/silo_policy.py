@@ -1,0 +1,115 @@
+"""An institution's policy, and what its people have decided about jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from fedsilo.api.common import (
+    IMAGE_BY_DIGEST,
+    MAX_SILOS,
+    Fields,
+    Flag,
+    Integer,
+    Label,
+    Quantity,
+    Reference,
+    Sha256,
+    Text,
+    Time,
+    wrong,
+)
+
+PayloadKind = Literal["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
+PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
+Verdict = Literal["Approved", "Refused"]
+"""What a person of the institution says about a job."""
+
+# A covariance matrix shows more of a small class than any other kind: an institution permits it by name.
+DEFAULT_KINDS: tuple[PayloadKind, ...] = ("model", "class_counts", "class_means", "averaged_gradients")
+
+ImageByDigest = Annotated[str, StringConstraints(pattern=IMAGE_BY_DIGEST, max_length=512)]
+
+
+class Approval(Fields):
+    """What a person of the institution decided about one job."""
+
+    job: Text = Field(min_length=1, description="UID of the job; the key of the list.")
+    spec_digest: Sha256 = Field(description="Digest of the specification that was decided on.")
+    proposal: Sha256 | None = Field(
+        default=None,
+        description="Digest of the SiloAgent's `status.proposal`; an approval without it lets only an agent go on that "
+        "has begun before.",
+    )
+    decision: Verdict = Field(description="The decision.")
+    note: Text = Field(default="", description="Why, for the consortium to read.")
+    by: Text | None = Field(
+        default=None,
+        description="Who decided, for the silo's signed decision to name; `kubectl auth whoami`.",
+    )
+    time: Text | None = Field(default=None, description="RFC 3339 time at which that was.")
+
+
+class SiloPolicy(Fields):
+    """What the institution permits; the guard refuses everything else."""
+
+    methods: tuple[Reference, ...] | None = Field(
+        default=None, max_length=100, description="Methods; any when null."
+    )
+    payload_kinds: tuple[PayloadKind, ...] = Field(
+        default=DEFAULT_KINDS, max_length=16, description="What may leave the silo."
+    )
+    min_samples_per_class: Integer = Field(
+        default=5, ge=1, description="A class with fewer samples is left out of every per-class quantity."
+    )
+    personal_accuracy: PersonalAccuracy = Field(
+        default="Mean",
+        description="How the accuracy of the silo's own model is reported, if the method trains one: Withheld, it "
+        "stays in the silo; Mean, the aggregator reports mean and spread over the silos; PerSilo, with the silo's "
+        "name.",
+    )
+    max_bytes_per_round: Quantity | None = Field(
+        default=None, description="Maximum size of an update; unlimited when null."
+    )
+    max_bytes_per_job: Quantity | None = Field(
+        default=None,
+        description="Maximum size of all updates for a job together, each counted once; unlimited when null.",
+    )
+    job_namespaces: tuple[Label, ...] | None = Field(
+        default=None, max_length=100, description="Namespaces whose jobs are admitted; any when null."
+    )
+    trainer_images: tuple[ImageByDigest, ...] | None = Field(
+        default=None, max_length=100, description="Trainer images admitted, by digest; any when null."
+    )
+    max_rounds: Integer | None = Field(
+        default=None, ge=1, description="Maximum number of rounds of a job; unlimited when null."
+    )
+    max_answered_rounds: Integer | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum number of rounds of a job in which the silo answers; unlimited when null.",
+    )
+    min_silos: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SILOS,
+        description="Minimum number of silos whose answers every round of a job needs; any when null.",
+    )
+    not_before: Time | None = Field(
+        default=None, description="Time before which no job is admitted and nothing leaves; any when null."
+    )
+    not_after: Time | None = Field(
+        default=None, description="Time after which no job is admitted and nothing leaves; any when null."
+    )
+    manual_approval: Flag = Field(default=False, description="A person at the institution approves each job.")
+    approvals: tuple[Approval, ...] = Field(
+        default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
+    )
+
+    @model_validator(mode="after")
+    def _dates_in_order(self) -> Self:
+        before, after = self.not_before, self.not_after
+        if before is not None and after is not None and after.moment <= before.moment:
+            raise wrong("is not after notBefore", "write a later time", "notAfter", value=str(after))
+        return self
