@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from fedsilo.cli.help_text import CommandsHelp
 from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 from fedsilo.process import version
@@ -92,14 +93,21 @@ def _discard_output() -> None:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
     parser = argparse.ArgumentParser(
-        prog=called_as, description="Cross-silo federated learning.", allow_abbrev=False
+        prog=called_as,
+        description="Cross-silo federated learning.",
+        allow_abbrev=False,
+        formatter_class=CommandsHelp,
     )
     parser.add_argument("--version", action="version", version=version())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
-            name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
+            name,
+            help=summary,
+            description=f"{summary.capitalize()}.",
+            allow_abbrev=False,
+            formatter_class=CommandsHelp,
         )
         if name == called:
             module = import_module(f"fedsilo.cli.{name.replace('-', '_')}")

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from fedsilo.cli.main import COMMANDS, main
+from fedsilo.cli.silo import QUESTIONS
 from fedsilo.errors import FedsiloError, QuorumLost
 from tests.unit.api.manifests import GOOD, edited
 
@@ -59,11 +60,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fedsilo {version('fedsilo')}\n"
 
 
-def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    # A long name has a line of its own.
-    shown = re.findall(r"^    ([a-z-]+)(?:  |$)", capsys.readouterr().out, flags=re.MULTILINE)
-    assert shown == list(COMMANDS)
+@pytest.mark.parametrize(("arguments", "listed"), [([], COMMANDS), (["silo"], QUESTIONS)])
+def test_help_lists_all_commands_each_on_a_line_with_what_it_does(
+    arguments: list[str], listed: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--help"]) == 0
+    shown = dict(re.findall(r"^    ([a-z-]+)  +(\w+) ", capsys.readouterr().out, flags=re.MULTILINE))
+    assert shown == {name: summary.partition(" ")[0] for name, summary in listed.items()}
 
 
 @pytest.mark.parametrize(
