@@ -6,10 +6,8 @@ something.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 from hack import operator as installation
 from hack.cluster.binaries import programs
 from hack.cluster.kubectl import Kubectl
-from hack.cluster.paths import KUBECONFIG, STATE
+from hack.cluster.paths import KUBECONFIG
+from tests.cluster import operator_lock
 from tests.cluster.federation import ClusterFederation
 from tests.cluster.institutions.consortium import Houses
 from tests.cluster.namespace import Namespace, fresh_namespace
@@ -28,18 +27,18 @@ from tests.terminal import Terminal
 
 HERE = Path(__file__).parent
 
-OPERATOR_LOCK = STATE / "tests.lock"
-
 LOCK_SECONDS = 900
 """That a test may take in which it may have to wait for the operator."""
 
 
 GROUPS: Mapping[str, Sequence[str]] = {
-    "the operator alone": ("test_consortium", "test_kills", "test_rights"),
+    "the operator alone": ("test_consortium", "test_upgrades", "test_kills", "test_rights"),
     "names and ports that the pages name": ("test_quickstart", "test_kubectl", "test_dashboard"),
     "the node's GPUs": ("test_bad_jobs", "test_gpus"),
     "the host outside of the cluster": ("test_isolation", "test_network_policies"),
-    "institutions outside of the cluster": ("test_one_job", "test_premises", "test_continuity"),
+    "institutions outside of the cluster": tuple(
+        path.stem for path in (HERE / "institutions").glob("test_*.py")
+    ),
     "an API server with the schema": tuple(path.stem for path in (HERE / "schema").glob("test_*.py")),
 }
 """What files need for themselves, or share: they run one after the other."""
@@ -71,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns: dict[str, int] = {}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        turn = 0 if "own_operator" in fixtures else 2 if "installed" in fixtures else 1
+        turn = 0 if {"own_operator", "released"} & set(fixtures) else 2 if "installed" in fixtures else 1
         group = group_of(item.path)
         turns[group] = turn if turn != 1 else turns.get(group, 1)
         if turn != 1 and item.get_closest_marker("timeout") is None:
@@ -103,7 +102,7 @@ def kubectl() -> Kubectl:
 @pytest.fixture(scope="session")
 def installed(kubectl: Kubectl) -> Namespace:
     """The operator of this tree, which stays when the tests are done; its namespace."""
-    with _locked(OPERATOR_LOCK, fcntl.LOCK_EX):
+    with operator_lock.alone():
         installation.install(kubectl)
     return Namespace(kubectl, installation.NAMESPACE)
 
@@ -111,22 +110,15 @@ def installed(kubectl: Kubectl) -> Namespace:
 @pytest.fixture(scope="module")
 def operator(installed: Namespace) -> Iterator[Namespace]:
     """The operator, shared with the tests of the other workers; its namespace."""
-    with _locked(OPERATOR_LOCK, fcntl.LOCK_SH):
+    with operator_lock.shared():
         yield installed
 
 
 @pytest.fixture(scope="module")
 def own_operator(installed: Namespace) -> Iterator[Namespace]:
     """The operator for tests that stop it or take it away; the other workers wait with those that need it."""
-    with _locked(OPERATOR_LOCK, fcntl.LOCK_EX):
+    with operator_lock.alone():
         yield installed
-
-
-@contextmanager
-def _locked(path: Path, how: int) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, how)
-        yield
 
 
 @pytest.fixture

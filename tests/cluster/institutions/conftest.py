@@ -9,6 +9,7 @@ import pytest
 from hack.cluster import institutions
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.premises import HUB_NAME
+from tests.cluster import operator_lock
 from tests.cluster.federation import federation
 from tests.cluster.institutions import edges
 from tests.cluster.institutions.clinic import NAME, Clinic
@@ -27,15 +28,19 @@ def clinic(kubectl: Kubectl) -> Clinic:
     return running_clinic()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def houses(
-    kubectl: Kubectl, operator: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
+    kubectl: Kubectl, installed: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Houses]:
-    """The hub with its gateway, a silo in it, and two institutions that have joined and serve."""
+    """The hub with its gateway, a silo in it, and two institutions that have joined and serve.
+
+    The operator is that of the other workers' tests.
+    """
     folder = tmp_path_factory.mktemp("houses")
     (folder / "lab").mkdir()
     address = GatewayAddress(HUB_NAME, edges.PORT)
     with (
+        operator_lock.shared(),
         hub_with_gateway(kubectl, address) as hub,
         laboratory(folder / "lab") as lab,
         federation(kubectl, "fedavg.yaml", **SPEC) as objects,

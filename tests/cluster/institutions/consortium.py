@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,11 @@ from typing import Any
 import yaml
 
 from fedsilo.api.observed import Object
-from tests.cluster.charts.helm import SILO, images
 from tests.cluster.federation import ClusterFederation
 from tests.cluster.institutions.clinic import Clinic
 from tests.cluster.institutions.hub import Hub
 from tests.cluster.institutions.lab import Lab
-from tests.cluster.namespace import RESTRICTED, Namespace, until
+from tests.cluster.namespace import Namespace
 
 NORTH, EAST, SOUTH = "north", "east", "south"
 """The silo in the hub's cluster, that of the clinic, and that of the laboratory."""
@@ -59,16 +59,7 @@ class Houses:
         kubectl.apply(self.objects.silo_object(NORTH))
         fingerprint = self.lab.join(self.invitation(SOUTH), self.objects.silo_object(SOUTH))
         self.hub.accept(self.place(SOUTH), SOUTH, fingerprint)
-        self.clinic.kubectl.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": self.east.name, "labels": RESTRICTED},
-            }
-        )
-        self.install_clinic("install", self.invitation(EAST))
-        enrolment = until(lambda: self.silo_status(EAST).get("enrolment"), "the clinic's enrolment")
-        self.hub.accept(self.place(EAST), EAST, enrolment["fingerprint"])
+        self.clinic.join(self.hub, self.objects.silo_object(EAST), self.invitation(EAST))
 
     def invitation(self, name: str) -> Path:
         """The file that the consortium's office sends."""
@@ -76,24 +67,32 @@ class Houses:
 
     def install_clinic(self, verb: str, invitation: Path, **values: Any) -> None:
         """`helm install` or `upgrade` as the clinic's platform team does it."""
-        given = copy.deepcopy(self.objects.silo_object(EAST)["spec"])
-        roles = {role: image for role, image in images()["images"].items() if role != "aggregator"}
-        self.clinic.helm.run(
-            *(verb, EAST, str(SILO), "-n", self.east.name, "--wait", "--timeout", "2m"),
-            *("-f", str(invitation)),
-            values={**given, "images": roles, **values},
-            timeout=150,
-        )
+        self.clinic.release(verb, self.objects.silo_object(EAST), invitation, **values)
 
     def silo_status(self, name: str) -> Mapping[str, Any]:
         """What the hub says of a silo."""
         return dict((self.place(name).get("silo", name)).get("status") or {})
 
-    def job(self, name: str, **training: Any) -> ClusterFederation:
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """The links of both institutions are cut for as long as the block runs."""
+        links = (self.clinic.premises, self.lab.place)
+        try:
+            for link in links:
+                link.cut()
+            yield
+        finally:
+            for link in links:
+                link.mend()
+
+    def job(
+        self, name: str, participation: Mapping[str, Any] | None = None, **training: Any
+    ) -> ClusterFederation:
         """A job over all three, not yet applied."""
         job: Object = copy.deepcopy(self.objects.job)
         job["metadata"]["name"] = name
         job["spec"]["training"] |= training
+        job["spec"]["participation"] |= participation or {}
         others = (item for item in self.objects.objects if item["kind"] != "FederatedJob")
         return ClusterFederation(self.hub.kubectl, (*others, job))
 

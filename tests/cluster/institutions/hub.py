@@ -42,8 +42,7 @@ class Hub:
         :param tls: whether it serves HTTPS itself, or HTTP to what ends TLS before it.
         """
         self.kubectl.apply(*self._objects(tls=tls))
-        rollout = ("rollout", "status", f"deployment/{SERVICE}", f"--timeout={ROLLOUT_SECONDS}s")
-        self.system.run(*rollout, timeout=ROLLOUT_SECONDS + 10)
+        self._rolled_out()
         service = self.system.get("service", SERVICE)["spec"]
         return f"{service['clusterIP']}:{service['ports'][0]['port']}"
 
@@ -55,6 +54,15 @@ class Hub:
         """
         with edge(folder, self.serve(tls=tls), self.address.certificate()):
             yield
+
+    def restart(self) -> None:
+        """Have another process take the place of the gateway's."""
+        self.system.run("rollout", "restart", f"deployment/{SERVICE}")
+        self._rolled_out()
+
+    def _rolled_out(self) -> None:
+        rollout = ("rollout", "status", f"deployment/{SERVICE}", f"--timeout={ROLLOUT_SECONDS}s")
+        self.system.run(*rollout, timeout=ROLLOUT_SECONDS + 10)
 
     def stop(self) -> None:
         """Take the gateway away."""
