@@ -17,10 +17,9 @@ from fedsilo.hub.client import HubClient, hub_client
 from fedsilo.wire import SigningKey
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
-from hack.operator import NAMESPACE, install, uninstall
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, images
+from tests.cluster.charts.helm import SILO, Helm, images
+from tests.cluster.charts.release import GATEWAY, release
 from tests.cluster.federation import ClusterFederation, federation, run_here, signal
-from tests.cluster.institutions.gateway import GatewayAddress
 from tests.cluster.namespace import Namespace, fresh_namespace, until
 from tests.pages import runs
 from tests.terminal import Terminal
@@ -37,23 +36,6 @@ SPEC: dict[str, Any] = {
 }
 KEY = "fedsilo-signing-key"
 HELM = Helm(KUBECONFIG)
-GATEWAY = GatewayAddress("127.0.0.1", 18443)
-
-
-@pytest.fixture(scope="module")
-def released(kubectl: Kubectl, own_operator: Namespace) -> Iterator[Namespace]:
-    """The operator as a release, in place of the one that the other tests share."""
-    uninstall(kubectl)
-    try:
-        kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        kubectl.apply(GATEWAY.secret())
-        release("install", **images(), gateway=GATEWAY.values())
-        yield own_operator
-    finally:
-        HELM.run("uninstall", "fedsilo", "-n", NAMESPACE, "--wait")
-        kubectl.run("delete", "namespace", NAMESPACE, "--wait")
-        uninstall(kubectl)
-        install(kubectl)
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +46,6 @@ def consortium(kubectl: Kubectl, released: Namespace) -> Iterator[ClusterFederat
         for name in SILOS:
             silo("install", made, name)
         yield made
-
-
-def release(verb: str, *options: str, **values: Any) -> None:
-    """Install or upgrade the operator, and wait until it is ready."""
-    HELM.run(
-        *(verb, "fedsilo", str(OPERATOR), "-n", NAMESPACE, "--wait", "--timeout", "2m", *options),
-        values=values,
-        timeout=150,
-    )
 
 
 def silo(verb: str, consortium: ClusterFederation, name: str, **values: Any) -> None:
