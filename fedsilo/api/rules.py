@@ -193,8 +193,10 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "has(self.spec.remote) || !has(oldSelf.status) || !has(oldSelf.status.publicKey)"
             " || has(self.status) && has(self.status.publicKey)"
-            " && self.status.publicKey == oldSelf.status.publicKey",
-            "does not change, because jobs trust it; to give the silo another key, delete the Silo and make it again",
+            " && (self.status.publicKey == oldSelf.status.publicKey"
+            " || has(self.status.rotations) && self.status.rotations.size() > 0)",
+            "does not change without an announcement in status.rotations, because jobs trust it; kubectl fedsilo "
+            "rotate-key gives the silo another key",
             ".status.publicKey",
         ),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -103,14 +105,14 @@ def test_the_end_of_a_job_does_not_move(api: Kubectl, name: str, case: str) -> N
     assert said(failed) == f"status.{field}: Invalid value: {MESSAGES[field]}"
 
 
-def publish(api: Kubectl, **key: str) -> None:
-    status = {"conditions": conditions(Ready="True")} | key
+def publish(api: Kubectl, **fields: Any) -> None:
+    status = {"conditions": conditions(Ready="True")} | fields
     content = {name: SILO[name] for name in ("apiVersion", "kind", "metadata")} | {"status": status}
     options = ("--server-side", "--subresource=status", f"--field-manager={OPERATOR}", "-f", "-")
     api.run("apply", *options, stdin=yaml.safe_dump(content))
 
 
-def test_a_published_key_stays(api: Kubectl) -> None:
+def test_a_published_key_stays_unless_another_is_announced(api: Kubectl) -> None:
     another = f"ed25519:{'B' * 43}="
     api.apply(SILO)
     publish(api)
@@ -120,9 +122,13 @@ def test_a_published_key_stays(api: Kubectl) -> None:
         with pytest.raises(KubectlFailed) as failed:
             publish(api, **key)
         assert said(failed) == (
-            "status.publicKey: Invalid value: does not change, because jobs trust it; to give the silo another key, "
-            "delete the Silo and make it again"
+            "status.publicKey: Invalid value: does not change without an announcement in status.rotations, because "
+            "jobs trust it; kubectl fedsilo rotate-key gives the silo another key"
         )
+    announcement = {"keyId": "k", "signature": "s", "succession": {"publicKey": another}}
+    publish(api, publicKey=another, rotations=[announcement])
+    with pytest.raises(KubectlFailed):
+        publish(api, rotations=[announcement])
     api.run("delete", "silo", "north", "-n", "silo-north")
     api.apply(SILO)
     publish(api, publicKey=another)
