@@ -14,8 +14,12 @@ from typing import Any
 from fedsilo.hub.client import AgentList, HubAgent
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """What names and uids of Kubernetes are: an institution makes objects and directories of them."""
+
+
+MAX_DEPTH = 100
+"""Lists and mappings of a specification in one another."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Mirror:
         """The agents to have, by name: those for this silo, each name once, and no name that is a path."""
         found: dict[str, HubAgent] = {}
         for agent in self.told.agents if self.told is not None else ():
-            if is_for(agent, self.silo) and _NAME.fullmatch(agent.name) and _UID.fullmatch(agent.uid):
+            if is_for(agent, self.silo) and _NAME.fullmatch(agent.name) and UID.fullmatch(agent.uid):
                 found.setdefault(agent.name, agent)
         return found
 
@@ -108,6 +112,21 @@ def is_for(agent: HubAgent, silo: str) -> bool:
     """Whether an agent is for this silo: a hub could name another one of the same institution."""
     named: Any = agent.spec.get("silo")
     return isinstance(named, dict) and f"{named.get('namespace', 'default')}/{named.get('name')}" == silo
+
+
+def is_too_deep(agent: HubAgent) -> bool:
+    """Whether its specification is nested too deeply: what could be read may be too deep to be written."""
+    level: list[Any] = [agent.spec]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, Mapping) else one)
+            if isinstance(child, Mapping | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def is_suspended(agent: HubAgent) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,14 +31,12 @@ from pydantic import ValidationError
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.durable import make_own_directory, unlink, write_durably
 from fedsilo.errors import FileDamaged, ManifestInvalid, Problem, WorkdirConflict
+from fedsilo.hub.mirror import UID
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.locking import DirectoryLock
 from fedsilo.silo.receipts import AGENTS, VOLUME
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
-
-UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
-"""Identities that become names of directories: the hub chooses them."""
 
 LOCK_SECONDS = 1.0
 """Time after which a lock that somebody holds is taken for that of a process that serves."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from fedsilo.api.conditions import AgentPhase
@@ -17,11 +17,11 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import HubAgent
-from fedsilo.hub.mirror import is_suspended
-from fedsilo.institution.directory import UID, SiloDirectory
-from fedsilo.institution.part import Part, read_record
+from fedsilo.hub.mirror import MAX_DEPTH, Mirror, is_suspended, is_too_deep
+from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.part import Part, job_of, read_record
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.local.child_processes import ForkServerClient
+from fedsilo.local.child_processes import GRACE_SECONDS, POLL_SECONDS, ForkServerClient
 from fedsilo.wire import SigningKey
 
 log = logging.getLogger("fedsilo.silo")
@@ -33,15 +33,23 @@ IDLE_SECONDS = 60.0
 class Executor:
     """The parts of a silo, on file and as processes.
 
+    :param clock: seconds, of a clock that never goes back.
+    :ivar parts: by uid, those that the hub asks for, and those that have yet to end since it does no more.
     :raises FileDamaged: when a record is not as it was written.
     """
 
-    def __init__(self, directory: SiloDirectory, watched: WatchedSilo, key: SigningKey) -> None:
-        self._directory, self._watched, self._key = directory, watched, key
+    def __init__(
+        self,
+        directory: SiloDirectory,
+        watched: WatchedSilo,
+        key: SigningKey,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory, self._watched, self._key, self._clock = directory, watched, key, clock
         self._generation = 0
         self._server: ForkServerClient | None = None
-        self._last_busy = time.monotonic()
-        self._said: set[str] = set()
+        self._last_busy = clock()
+        self._said: dict[str, str] = {}
         self.parts = {part.uid: part for part in _on_file(directory)}
 
     @property
@@ -49,34 +57,62 @@ class Executor:
         """The Silo as it is now."""
         return self._watched.silo
 
-    def follow(self, told: Iterable[HubAgent]) -> None:
-        """Take what the hub asks for now."""
-        asked = {agent.uid: agent for agent in told if self._is_sane(agent)}
+    def follow(self, mirror: Mirror) -> None:
+        """Take what the hub asks for now; before it has said anything, everything goes on as it is."""
+        if mirror.told is None:
+            return
+        asked = {agent.uid: agent for agent in mirror.wanted().values()}
         # First: whatever begins anew goes on with what an earlier part in the same job has left.
         for uid, part in self.parts.items():
             if uid not in asked and not part.gone:
                 log.info("SiloAgent %s: the hub asks for it no more", part.name)
                 part.hear(None)
         for uid, agent in asked.items():
-            if uid not in self.parts:
-                self.parts[uid] = Part(self._directory, self._record(agent))
-                log.info("SiloAgent %s: the hub asks for it", agent.name)
-            self.parts[uid].hear(is_suspended(agent))
+            try:
+                self._hear(agent)
+            except FedsiloError as error:
+                self._say(uid, f"SiloAgent {agent.name}: {error}")
+        self._said = {uid: text for uid, text in self._said.items() if uid in asked or uid in self.parts}
+
+    def _hear(self, agent: HubAgent) -> None:
+        if agent.uid not in self.parts:
+            if is_too_deep(agent):
+                self._say(
+                    agent.uid,
+                    f"SiloAgent {agent.name}: the hub asks for it with more than {MAX_DEPTH} lists and mappings in one "
+                    "another, so nothing is done about it; ask the consortium's office who made the job",
+                )
+                return
+            record = read_record(self._directory, agent.uid)
+            self.parts[agent.uid] = Part(self._directory, record or self._record(agent))
+            log.info("SiloAgent %s: the hub asks for it", agent.name)
+        self.parts[agent.uid].hear(is_suspended(agent))
 
     def step(self) -> None:
-        """Decide, start and end whatever there is to; called often."""
+        """Decide, start and end whatever there is to; called often, and waits for nothing."""
         if self._watched.changed():
             self._generation += 1
         if self._server is not None:
             self._server.poll()
-        clock = time.monotonic()
+        clock = self._clock()
         # Those that are over first: another part in the same job needs what they hold.
+        held: set[str] = set()
         for part in sorted(self.parts.values(), key=lambda part: not part.gone):
-            try:
-                part.step(self.silo, self._generation, self._key, clock, self._fork_server)
-            except FedsiloError as error:
-                self._say(f"SiloAgent {part.name}: {error}")
+            if part.gone or job_of(part.record)["uid"] not in held:
+                self._step(part, clock)
+            if part.gone and part.pids:
+                held.add(job_of(part.record)["uid"])
+        # What is over is on file, where it is found if the hub asks for it again.
+        self.parts = {uid: part for uid, part in self.parts.items() if not part.gone or part.pids}
         self._rest(clock)
+
+    def _step(self, part: Part, clock: float) -> None:
+        try:
+            part.step(self.silo, self._generation, self._key, clock, self._fork_server)
+        except FedsiloError as error:
+            self._say(part.uid, f"SiloAgent {part.name}: {error}")
+        else:
+            self._said.pop(part.uid, None)
 
     def statuses(self) -> dict[str, tuple[str, Object]]:
         """What the silo says of each part that the hub asks for: uid -> name and status."""
@@ -97,19 +133,28 @@ class Executor:
     @property
     def busy(self) -> bool:
         """Whether there is a guard or trainer to look after."""
-        return any(part.wants_processes for part in self.parts.values())
+        return any(part.busy for part in self.parts.values())
 
     def pids(self) -> dict[str, int]:
         """Process ids of all that runs."""
         found = {} if self._server is None else {"fork server": self._server.pid}
         return found | {name: pid for part in self.parts.values() for name, pid in part.pids.items()}
 
-    def end(self) -> None:
-        """End every guard and trainer, in order."""
-        for part in self.parts.values():
-            part.end()
+    def end(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """End every guard and trainer, all at once, and wait for that."""
+        until = self._clock() + 2 * GRACE_SECONDS
+        while self._ending() and self._clock() < until:
+            sleep(POLL_SECONDS)
         if self._server is not None:
             self._server.close()
+
+    def _ending(self) -> bool:
+        """Whether there is anything left that has yet to end."""
+        if self._server is not None:
+            self._server.poll()
+        for part in self.parts.values():
+            part.end(self._clock())
+        return any(part.pids for part in self.parts.values())
 
     def _fork_server(self) -> ForkServerClient:
         if self._server is None:
@@ -122,15 +167,6 @@ class Executor:
         elif self._server is not None and clock - self._last_busy > IDLE_SECONDS:
             self._server.close()
 
-    def _is_sane(self, agent: HubAgent) -> bool:
-        """Whether the hub may ask for it: its identity names a directory here, and its name a log."""
-        if UID.fullmatch(agent.uid) and UID.fullmatch(agent.name):
-            return True
-        self._say(
-            f"the hub asks for {agent.name[:80]!r} with uid {agent.uid[:80]!r}, which name no SiloAgent"
-        )
-        return False
-
     def _record(self, agent: HubAgent) -> Object:
         metadata = {
             "name": agent.name,
@@ -140,11 +176,11 @@ class Executor:
         }
         return {"metadata": metadata, "spec": dict(agent.spec), "status": {}}
 
-    def _say(self, text: str) -> None:
-        """Log something once."""
-        if text not in self._said:
+    def _say(self, uid: str, text: str) -> None:
+        """Log what is wrong with a part, once until it is something else or nothing."""
+        if self._said.get(uid) != text:
             log.error("%s", text)
-            self._said.add(text)
+            self._said[uid] = text
 
 
 def _on_file(directory: SiloDirectory) -> Iterator[Part]:

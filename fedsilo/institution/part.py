@@ -21,7 +21,7 @@ from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
-from fedsilo.silo.receipts import receipts_of, stated
+from fedsilo.silo.receipts import GrowingReceipts, stated
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
 
@@ -65,7 +65,8 @@ class Part:
         self._state: PartState | None = None
         self._basis: tuple[Any, ...] = ()
         self._faults: tuple[str, ...] = ()
-        self._receipts: tuple[int, Object | None] = (-1, None)
+        self._receipts = GrowingReceipts(directory.volume(self.uid).root)
+        self._stated_receipts: tuple[int, Object | None] = (-1, None)
 
     @property
     def uid(self) -> str:
@@ -88,9 +89,10 @@ class Part:
         return self._processes.pids if self._processes is not None else {}
 
     @property
-    def wants_processes(self) -> bool:
-        """Whether guard or trainer are to run."""
-        return self._state is not None and bool(self._state.wanted) and not self.gone
+    def busy(self) -> bool:
+        """Whether guard or trainer are to run, or have yet to end."""
+        wanted = self._state is not None and bool(self._state.wanted) and not self.gone
+        return wanted or bool(self.pids)
 
     def hear(self, suspended: bool | None) -> None:
         """Take what the hub says now: whether it is to be suspended; None when it asks for this part no more.
@@ -111,8 +113,8 @@ class Part:
         :param clock: seconds, of a clock that only goes forward.
         """
         if self.gone:
-            self.end()
-            self._processes = self._state = None
+            self.end(clock)
+            self._state = None
             return
         states = _NO_PROCESSES if self._processes is None else self._processes.states()
         basis = (generation, self.record["spec"], tuple(states.items()), int(clock / REASSESS_SECONDS))
@@ -128,12 +130,14 @@ class Part:
         self._note_faults(self._state.faults)
         self._state_status(self._state.status)
         if self._processes is not None:
-            self._processes.supervise(self._state.wanted)
+            self._processes.supervise(self._state.wanted, clock)
 
-    def end(self) -> None:
-        """End guard and trainer, if they run."""
+    def end(self, clock: float) -> None:
+        """End guard and trainer, as far as they run; they have ended once there are no `pids`."""
         if self._processes is not None:
-            self._processes.end()
+            self._processes.supervise(frozenset(), clock)
+            if not self.pids:
+                self._processes = None
 
     def _at_its_start(self, silo: Silo) -> Silo:
         """The Silo with the key that this part began with, as long as that is on file: it ends with it."""
@@ -202,17 +206,16 @@ class Part:
             self._write(self.record | {"status": wanted})
 
     def _read_receipts(self) -> Object | None:
-        """What has left, as the hub is told; read again when the audit log has grown."""
-        volume = self._directory.volume(self.uid)
-        path = volume.audit / FILE
+        """What has left, as the hub is told; read on when the audit log has grown."""
+        path = self._directory.volume(self.uid).audit / FILE
         size = path.stat().st_size if path.exists() else 0
-        if size != self._receipts[0]:
+        if size != self._stated_receipts[0]:
             try:
-                self._receipts = (size, stated(receipts_of(volume.root)) if size else None)
+                self._stated_receipts = (size, stated(self._receipts.read()) if size else None)
             except AuditBroken as broken:
                 log.error("%s: %s", self.name, broken)  # the guard refuses every task, and says so
-                self._receipts = (size, self._receipts[1])
-        return self._receipts[1]
+                self._stated_receipts = (size, self._stated_receipts[1])
+        return self._stated_receipts[1]
 
     def _write(self, record: Object) -> None:
         if record != self.record or not self._directory.record(self.uid).exists():

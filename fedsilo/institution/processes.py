@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.durable import make_own_directory, write_durably
 from fedsilo.institution.assess import GUARD, TRAINER, ProcessState
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
+from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess, ForkServerClient
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE
 from fedsilo.wire import VerifyKey
@@ -21,8 +22,22 @@ LAST_WORDS_SECONDS = 30.0
 """Time in which a trainer may end by itself once its guard is done: it may have a model of its own to write."""
 
 
+@dataclass
+class _Ending:
+    """A process that was asked to end; nobody waits for it meanwhile.
+
+    :ivar since: when.
+    :ivar result: exit code that it counts as having ended with; None when it may be started again.
+    :ivar killed: whether it was killed after that.
+    """
+
+    since: float
+    result: int | None = None
+    killed: bool = False
+
+
 class AgentProcesses:
-    """Guard and trainer of one part, as far as they are wanted.
+    """Guard and trainer of one part, as far as they are wanted. Times are seconds of a clock that never goes back.
 
     :param label: name of their logs.
     :param uid: of the SiloAgent.
@@ -52,6 +67,7 @@ class AgentProcesses:
             )
             for role, arguments in ((GUARD, self._guard(key)), (TRAINER, self._trainer()))
         }
+        self._endings: dict[str, _Ending] = {}
         self._guard_done: float | None = None
         self._lost_reported = False
 
@@ -64,25 +80,19 @@ class AgentProcesses:
         """What is known of both."""
         return {role: self._state(role) for role in self._children}
 
-    def supervise(self, wanted: frozenset[str]) -> None:
-        """Start, start again or end, as far as each is wanted."""
-        unwanted = [child for role, child in self._children.items() if role not in wanted and not child.ended]
-        running = [child for child in unwanted if child.pid is not None]
-        if running:
-            end_all(running, self._server)
-            for child in running:
-                # Ended on request, it can be started again.
-                child.pid = child.exit_code = None
-        for role in wanted:
-            self._children[role].supervise()
+    def supervise(self, wanted: frozenset[str], now: float) -> None:
+        """Start, start again or end, as far as each is wanted; returns at once, and is called again and again."""
+        for role, child in self._children.items():
+            if role not in wanted:
+                self._ask_to_end(role, _Ending(now))
+            if role in self._endings:
+                self._go_on_ending(role, now)
+            if role in wanted and role not in self._endings:
+                child.supervise()
         if self._state(TRAINER).failed and not self._lost_reported:
             report_lost_trainer(self._children[TRAINER], self._volume)
             self._lost_reported = True
-        self._give_up_waiting()
-
-    def end(self) -> None:
-        """End both at once, for good or until they are wanted again."""
-        self.supervise(frozenset())
+        self._give_up_waiting(now)
 
     def write_configuration(self, files: Mapping[str, str], policy: Mapping[str, str]) -> None:
         """Write what guard and trainer read: for the guard where no trainer sees it, and a copy for the trainer."""
@@ -108,16 +118,30 @@ class AgentProcesses:
         early = role == TRAINER and child.exit_code == 0 and not is_dismissed(self._volume)
         return ProcessState(child.pid is not None, child.exit_code, child.crashes, early)
 
-    def _give_up_waiting(self) -> None:
+    def _ask_to_end(self, role: str, ending: _Ending) -> None:
+        if self._children[role].pid is not None and role not in self._endings:
+            self._endings[role] = ending
+            self._children[role].signal(signal.SIGTERM)
+
+    def _go_on_ending(self, role: str, now: float) -> None:
+        """Take note that a process has ended that was asked to, or kill it."""
+        child, ending = self._children[role], self._endings[role]
+        if child.pid is None or self._server.exit_code(child.pid) is not None:
+            child.pid, child.exit_code = None, ending.result
+            del self._endings[role]
+        elif now - ending.since > GRACE_SECONDS and not ending.killed:
+            child.signal(signal.SIGKILL)
+            ending.killed = True
+
+    def _give_up_waiting(self, now: float) -> None:
         """End a trainer that goes on although its guard is done."""
         trainer = self._children[TRAINER]
         if self._children[GUARD].exit_code != 0 or trainer.pid is None:
             self._guard_done = None
         elif self._guard_done is None:
-            self._guard_done = time.monotonic()
-        elif time.monotonic() - self._guard_done > LAST_WORDS_SECONDS:
-            end_all([trainer], self._server)
-            trainer.pid, trainer.exit_code = None, 0
+            self._guard_done = now
+        elif now - self._guard_done > LAST_WORDS_SECONDS:
+            self._ask_to_end(TRAINER, _Ending(now, result=0))
 
     def _guard(self, key: VerifyKey) -> list[str]:
         retired = self._directory.retired_key_file(key)

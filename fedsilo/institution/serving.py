@@ -125,7 +125,7 @@ class House:
         if mirror.version != self._heard["version"]:
             self._heard = self._heard | {"version": mirror.version}
             write_with_digest(self._directory.heard, self._heard)
-        self._executor.follow(mirror.wanted().values())
+        self._executor.follow(mirror)
         return True
 
     def _step(self) -> bool:

@@ -40,14 +40,15 @@ def content_of(path: Path) -> bytes:
         raise AuditBroken(str(damage)) from damage
 
 
-def verified(path: Path, content: bytes) -> Iterator[tuple[dict[str, Any], str]]:
+def verified(
+    path: Path, content: bytes, lines_before: int = 0, previous: str = GENESIS
+) -> Iterator[tuple[dict[str, Any], str]]:
     """Each line without its digest, and the digest, as long as the chain holds.
 
-    :param content: of the file.
+    :param content: of the file, after so many lines, of which the last had the digest `previous`.
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    previous = GENESIS
-    for sequence, text in enumerate(content.splitlines()):
+    for sequence, text in enumerate(content.splitlines(), lines_before):
         try:
             line = json.loads(text)
             digest = line.pop("hash")

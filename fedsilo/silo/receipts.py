@@ -129,14 +129,61 @@ def receipts_of(volume: Path) -> Receipts:
     found = Receipts(place.name)
     if place.name == VOLUME:
         found.silo, found.job = _on_record(place.parent)
-    for line, digest in verified(path, content[: content.rfind(b"\n") + 1]):
+    _take_all(found, path, content)
+    return found
+
+
+class GrowingReceipts:
+    """The receipts in a silo's volume whose log grows: each line is read and checked once.
+
+    Who changes a line after that is found by whoever reads the whole log: each guard as it starts, and `receipts_of`.
+
+    :param volume: the volume; its log need not be there yet.
+    """
+
+    def __init__(self, volume: Path) -> None:
+        self._path = _log(volume)
+        self._file, self._read = 0, 0
+        self._found = Receipts(volume.name)
+
+    def read(self) -> Receipts:
+        """The receipts of the log as it is now.
+
+        :raises AuditBroken: as `receipts_of`; the next time all of it is read again.
+        """
+        plain = self._path.is_file() and not self._path.is_symlink()
+        now = self._path.stat() if plain else None
+        if now is None or now.st_ino != self._file or now.st_size < self._read:
+            self._file, self._read, self._found = (
+                0 if now is None else now.st_ino,
+                0,
+                Receipts(self._found.silo),
+            )
+        content = content_of(self._path) if self._read == 0 else self._tail()
+        try:
+            self._read += _take_all(self._found, self._path, content)
+        except AuditBroken:
+            self._file = 0
+            raise
+        return self._found
+
+    def _tail(self) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            return file.read()
+
+
+def _take_all(found: Receipts, path: Path, content: bytes) -> int:
+    """Take the whole lines that follow upon those taken; their length."""
+    length = content.rfind(b"\n") + 1
+    for line, digest in verified(path, content[:length], found.lines, found.hash):
         try:
             found.take(line, digest)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise AuditBroken(
                 f"{path}: line {found.lines} is not as a guard writes it; find out who did"
             ) from None
-    return found
+    return length
 
 
 def _log(volume: Path) -> Path:

@@ -242,7 +242,7 @@ def _reopen_institution(root: Path) -> object:
 def _executor(place: SiloDirectory) -> Executor:
     watched = WatchedSilo(place, institution.MEMBER, institution.KEY.verify_key.to_text())
     executor = Executor(place, watched, institution.KEY)
-    executor.follow([institution.agent(suspend=True)])
+    executor.follow(institution.told(institution.agent(suspend=True)))
     return executor
 
 

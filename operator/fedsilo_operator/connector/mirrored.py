@@ -11,16 +11,13 @@ from fedsilo.api.agent import agent_name
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object
 from fedsilo.hub.client import HubAgent
-from fedsilo.hub.mirror import LocalAgent
+from fedsilo.hub.mirror import MAX_DEPTH, LocalAgent, is_too_deep
 from fedsilo.silo.reach import leads_elsewhere
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import agent_labels
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, labels_of, ref_of, silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
-
-MAX_DEPTH = 100
-"""Lists and mappings of a specification in one another."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """What values of labels are (Kubernetes, labels and selectors)."""
@@ -53,7 +50,7 @@ def local(agent: Object) -> LocalAgent:
 
 def fault_of(agent: HubAgent, hub_url: str) -> str | None:
     """Why no SiloAgent can be made of what the hub says, as a sentence; None where one can."""
-    if _is_deeper(agent.spec, MAX_DEPTH):
+    if is_too_deep(agent):
         return f"Its specification has more than {MAX_DEPTH} lists and mappings in one another."
     return _misnamed(agent) or leads_elsewhere(agent.spec.get("trust"), hub_url)
 
@@ -75,21 +72,6 @@ def _misnamed(agent: HubAgent) -> str | None:
                 else f"Its name is {agent.name}, and {wanted} follows from its job."
             )
     return "It names no job and silo as a SiloAgent of this version does."
-
-
-def _is_deeper(document: Any, depth: int) -> bool:
-    """Whether lists and mappings are nested deeper; JSON that could be read may be too deep to be written."""
-    level = [document]
-    for _ in range(depth):
-        level = [
-            child
-            for one in level
-            for child in (one.values() if isinstance(one, Mapping) else one)
-            if isinstance(child, Mapping | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def made(agent: HubAgent) -> Object:

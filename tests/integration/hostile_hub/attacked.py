@@ -25,7 +25,7 @@ from fedsilo.hub.reports import reported
 from fedsilo.institution.deciding import decide, entry_of
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
-from fedsilo.institution.part import Part
+from fedsilo.institution.part import Part, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo_operator.objects import SILO_AGENT, ref_of
 from tests.integration.gateway.house import NORTH, House
@@ -110,7 +110,7 @@ class Attacked:
 
     def hear(self, mirror: Mirror) -> None:
         """What `fedsilo silo serve` does about what it has heard."""
-        self.executor.follow(mirror.wanted().values())
+        self.executor.follow(mirror)
         self.executor.step()
 
     async def _poll(self) -> AgentList:
@@ -121,8 +121,11 @@ class Attacked:
         return self.mirror.told
 
     def part(self, called: str = "honest") -> Part:
-        """A part as the institution has it."""
-        return self.executor.parts[self.uids.get(called, called)]
+        """A part as the institution has it, at work or on file."""
+        uid = self.uids.get(called, called)
+        record = read_record(self.directory, uid)
+        assert record is not None
+        return self.executor.parts.get(uid) or Part(self.directory, record)
 
     def log(self, called: str = "honest") -> Path:
         """The audit log of a part."""

@@ -12,7 +12,8 @@ from fedsilo.api.agent import agent_name
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_status import HubAddress
-from fedsilo.hub.client import HubAgent
+from fedsilo.hub.client import AgentList, HubAgent
+from fedsilo.hub.mirror import Mirror
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.json_files import write_with_digest
 from fedsilo.wire import SigningKey, make_authority
@@ -78,6 +79,19 @@ NAME = agent_name("attacked", "job-uid", "silo-north", "north")
 def agent(uid: str = UID, **options: Any) -> HubAgent:
     """The same as the client gives it."""
     return HubAgent(NAME, uid, spec(**options))
+
+
+def agent_of(job: str, uid: str) -> HubAgent:
+    """The same for a job with another uid."""
+    asked = spec()
+    return HubAgent(
+        agent_name("attacked", job, "silo-north", "north"), uid, asked | {"job": asked["job"] | {"uid": job}}
+    )
+
+
+def told(*agents: HubAgent) -> Mirror:
+    """What the hub asks for."""
+    return Mirror(SILO).hear(AgentList(1, "1", agents))
 
 
 def record(status: Object | None = None, **options: Any) -> Object:

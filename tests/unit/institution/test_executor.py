@@ -21,7 +21,7 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
-from tests.unit.institution.parts import KEY, MEMBER, NAME, UID, agent, directory, write_silo
+from tests.unit.institution.parts import KEY, MEMBER, NAME, UID, agent, directory, told, write_silo
 
 
 class FakeForks:
@@ -80,7 +80,7 @@ def test_what_names_no_job_is_shown_as_what_cannot_be_read(
 ) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([HubAgent(NAME, UID, {"silo": {"namespace": "silo-north", "name": "north"}})])
+    found.follow(told(HubAgent(NAME, UID, {"silo": {"namespace": "silo-north", "name": "north"}})))
     found.step()
     arguments = ["--dir", str(place.root)]
     assert main(["silo", "status", *arguments]) == 0
@@ -94,10 +94,10 @@ def test_what_names_no_job_is_shown_as_what_cannot_be_read(
 def test_guard_and_trainer_get_what_they_may_have(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent(suspend=True)])
+    found.follow(told(agent(suspend=True)))
     found.step()
     assert (status_of(found)["phase"], forks.started) == ("Admitted", {})
-    found.follow([agent()])
+    found.follow(told(agent()))
     found.step()
     (guard,) = forks.running("guard")
     (trainer,) = forks.running("trainer")
@@ -120,10 +120,10 @@ def test_the_log_has_a_line_for_each_phase_of_a_part(
 ) -> None:
     caplog.set_level("INFO", "fedsilo.silo")
     found = executor_of(directory(tmp_path / "silo"))
-    found.follow([agent(suspend=True)])
+    found.follow(told(agent(suspend=True)))
     for _ in range(3):
         found.step()
-    found.follow([agent()])
+    found.follow(told(agent()))
     for _ in range(3):
         found.step()
     phases = [text.rpartition(" is ")[2] for text in caplog.messages if ": is " in text]
@@ -133,7 +133,7 @@ def test_the_log_has_a_line_for_each_phase_of_a_part(
 def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent()])
+    found.follow(told(agent()))
     found.step()
     write_silo(place, {"maxBytesPerRound": "1Ki"})
     found.step()
@@ -152,10 +152,10 @@ def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: F
 def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent(suspend=True)])
+    found.follow(told(agent(suspend=True)))
     found.step()
     before = status_of(found)
-    found.follow([agent(suspend=True, url="https://elsewhere.example")])
+    found.follow(told(agent(suspend=True, url="https://elsewhere.example")))
     found.step()
     assert status_of(found) == before
     assert "elsewhere" not in place.record(UID).read_text()
@@ -164,26 +164,30 @@ def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None
 def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent()])
+    found.follow(told(agent()))
     found.step()
     audit = place.volume(UID).audit
-    found.follow([])
+    found.follow(told())
     found.step()
     assert not forks.running("guard")
     assert found.statuses() == {}
+    assert found.parts == {}
     assert audit.is_dir()
     assert executor_of(place).parts[UID].gone
     # The gateway was set back, and knows it again.
-    found.follow([agent()])
+    began = json.loads(place.record(UID).read_text())
+    found.follow(told(agent(taskKey=KEY.verify_key.to_text())))
     found.step()
     assert forks.running("guard")
+    record = found.parts[UID].record
+    assert (record["spec"], record["metadata"]) == (began["spec"], began["metadata"]), "what was said first"
 
 
 @pytest.mark.parametrize("uid", ["../../etc", "", "a/b", ".", "x" * 65])
 def test_an_identity_that_is_none_names_no_directory(tmp_path: Path, forks: FakeForks, uid: str) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent(uid=uid)])
+    found.follow(told(agent(uid=uid)))
     found.step()
     assert (found.parts, list(place.agents.iterdir())) == ({}, [])
 
@@ -191,7 +195,7 @@ def test_an_identity_that_is_none_names_no_directory(tmp_path: Path, forks: Fake
 def test_a_trainer_that_is_lost_is_reported_by_its_guard(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow([agent()])
+    found.follow(told(agent()))
     found.step()
     forks.ended[forks.running("trainer")[0]] = 3
     found.step()
@@ -201,7 +205,7 @@ def test_a_trainer_that_is_lost_is_reported_by_its_guard(tmp_path: Path, forks: 
     assert forks.running("guard"), "the guard reports it"
     # So does that of another process, which starts no trainer any more.
     again = executor_of(place)
-    again.follow([agent()])
+    again.follow(told(agent()))
     forks.ended |= dict.fromkeys(forks.running("guard"), -9)
     again.step()
     assert forks.running("guard")
@@ -229,8 +233,8 @@ def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def work(place: SiloDirectory) -> Executor:
     found = executor_of(place)
-    for told in (agent(suspend=True), agent()):
-        found.follow([told])
+    for asked in (agent(suspend=True), agent()):
+        found.follow(told(asked))
         found.step()
         found.step()
     return found
@@ -286,7 +290,7 @@ def test_metrics_are_what_is_known(tmp_path: Path, forks: FakeForks) -> None:
     found = executor_of(place)
     contact = Contact.of(None, None, "0000-0000", datetime(2026, 1, 2, tzinfo=UTC))
     assert "federated_silo_jobs{phase" not in exposition(found, lambda: None).text().decode()
-    found.follow([agent(suspend=True)])
+    found.follow(told(agent(suspend=True)))
     found.step()
     lines = exposition(found, lambda: contact).text().decode().splitlines()
     labels = 'silo="north",silo_namespace="silo-north"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo.errors import ManifestInvalid
+from fedsilo.silo import audit_chain
 from fedsilo.silo.audit_chain import AuditBroken, line_digest
-from fedsilo.silo.receipts import receipts_of, volumes
+from fedsilo.silo.receipts import GrowingReceipts, receipts_of, stated, volumes
 from fedsilo_agent.guard.audit import AuditLog
 
 MODEL = {"model": {"blocks": 2, "bytes": 168}}
@@ -180,3 +182,48 @@ def test_a_silo_without_kubernetes_has_a_table_for_each_job(
     assert main(["silo", "receipts", "--dir", str(tmp_path), "--json"]) == 0
     silos = json.loads(capsys.readouterr().out)["silos"]
     assert [(one["silo"], one.get("job")) for one in silos] == [("north", "research/digits"), ("u2", None)]
+
+
+def test_a_log_that_grows_is_read_once_however_often_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, checked = tmp_path / "north", [0]
+    log = filled(volume)
+    growing = GrowingReceipts(volume)
+
+    def counted(line: Mapping[str, Any]) -> str:
+        checked[0] += 1
+        return line_digest(line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_chain, "line_digest", counted)
+        for number in range(50):
+            departed(log, f"s{number}", f"{number % 10}", MODEL, round=5 + number)
+            growing.read()
+    assert checked == [60], "each line once"
+    assert stated(growing.read()) == stated(receipts_of(volume))
+    path = volume / "audit" / "log.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"torn')
+    assert growing.read().lines == 60
+    path.write_bytes(whole + whole)
+    for _ in range(2):
+        with pytest.raises(AuditBroken, match="line 61 does not follow"):
+            growing.read()
+    path.write_bytes(whole)
+    assert growing.read().lines == 60
+    path.unlink()
+    assert growing.read().lines == 0
+    filled(volume)
+    assert growing.read().lines == 10
+
+
+def test_a_link_in_place_of_the_log_is_not_read(tmp_path: Path) -> None:
+    filled(tmp_path / "north")
+    growing = GrowingReceipts(tmp_path / "north")
+    assert growing.read().lines == 10
+    path = tmp_path / "north" / "audit" / "log.jsonl"
+    path.rename(tmp_path / "log.jsonl")
+    path.symlink_to(tmp_path / "log.jsonl")
+    with pytest.raises(AuditBroken, match="is a link"):
+        growing.read()
