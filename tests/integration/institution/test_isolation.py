@@ -14,6 +14,7 @@ import pytest
 
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
+from tests.namespaces import isolation_permitted
 
 NOBODY, PR_SET_DUMPABLE = 65534, 4
 
@@ -41,14 +42,6 @@ def in_child(user: int, look: Callable[[], Any], folder: Path) -> Any:
     return json.loads(found.read_text())
 
 
-def _permitted(user: int) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        inbox = Path(folder) / "inbox"
-        inbox.mkdir()
-        Path(folder).chmod(0o777)
-        return bool(in_child(user, lambda: isolate([], inbox) == ISOLATED, Path(folder)))
-
-
 @pytest.fixture
 def directory() -> Any:
     """A silo's directory of the user of the test, with two parts."""
@@ -70,7 +63,7 @@ def directory() -> Any:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 @pytest.mark.parametrize("user", [0, NOBODY])
 def test_a_trainer_sees_its_own_volume_and_the_rest_read_only(directory: SiloDirectory, user: int) -> None:
-    if not _permitted(user):
+    if not isolation_permitted(user):
         pytest.skip("this system permits no namespaces")
     for path in (directory.root.parent, directory.root, *directory.root.rglob("*")):
         os.chown(path, user, user)

@@ -6,32 +6,23 @@ import base64
 import json
 import os
 import socket
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedsilo.json_files import write_json
-from fedsilo_agent.trainer.isolation import isolate
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import python, silo, silos, write
 from tests.integration.local.memory import masked
 from tests.integration.local.runs import ENVIRONMENT, end, run, until
+from tests.namespaces import isolation_permitted
 from tests.paths import ROOT
 
 PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
 
 
-def _permitted() -> bool:
-    """Whether this system lets a process take its own network away; found out in a child."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if isolate([], Path(tempfile.gettempdir())).startswith("no network") else 1)
-    return os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.skipif(not _permitted(), reason="this system permits no network namespaces")
+@pytest.mark.skipif(not isolation_permitted(), reason="this system permits no network namespaces")
 def test_a_trainer_sees_neither_the_network_nor_keys_nor_other_silos(tmp_path: Path) -> None:
     run_directory = tmp_path / "run"
     hidden = [
