@@ -35,8 +35,8 @@ def test_a_waiting_silo_hears_at_once_and_the_aggregator_stays_until_all_have(tm
         waiting = pool.submit(north.task, after="r00001-train-north")
         given = south.given()
         south.answer(given)
-        # A sixth of the time for which it may wait: it did not sleep while there was news.
-        assert waiting.result(timeout=MAX_WAIT_SECONDS / 6).step == "evaluate"
+        # Half of the time for which it may wait: it did not sleep while there was news.
+        assert waiting.result(timeout=MAX_WAIT_SECONDS / 2).step == "evaluate"
         for silo in (north, south):
             silo.answer(silo.given())
         assert north.task(after="r00001-evaluate-north").step == "finish"
