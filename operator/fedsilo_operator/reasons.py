@@ -52,6 +52,7 @@ class Reason(StrEnum):
     NODE_LOST = "NodeLost"
     RESTARTING = "Restarting"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    TRAINER_LOST = "TrainerLost"
 
     # Ends
     COMPLETE = "Complete"

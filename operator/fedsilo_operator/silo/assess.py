@@ -17,7 +17,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide
-from fedsilo_operator.silo.component import components, trainer_exit_seconds
+from fedsilo_operator.silo.component import components, trainer_exit_seconds, trainer_lost_seconds
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.receipts import receipts
 from fedsilo_operator.silo.state import AgentState, ComponentState
@@ -91,6 +91,7 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
             backoff(_jobs_and_pods(seen), now) if starting else exit_seconds,
             0.0 if outcome or admission.present is None else _until_next_date(admission.present.silo, now),
             UNSIGNED_POLL_SECONDS if unsigned else 0.0,
+            None if outcome else trainer_lost_seconds(seen, trainer, guard, now),
         ),
     )
 

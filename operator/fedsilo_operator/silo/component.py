@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from fedsilo.api.observed import Object, condition, holds
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.diagnose import diagnose
-from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.diagnosis.outcome import Outcome, outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
-from fedsilo_operator.reasons import Reason
+from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.state import ComponentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
@@ -22,6 +22,19 @@ GUARD_PLACEMENT = timedelta(seconds=15)
 TRAINER_EXIT_SECONDS = 30.0
 """Time in which a trainer whose guard is done may end by itself: it publishes the silo's own model, and stopping its
 pod would delete the log."""
+
+GUARD_END_SECONDS = 60.0
+"""Time in which a guard whose trainer is done ends, for it has told the trainer that the job is over; one that goes on
+has not."""
+
+TRAINER_LOST = Outcome(
+    False,
+    Diagnosis(
+        Reason.TRAINER_LOST,
+        "The trainer ended with exit code 0 before the job was over; its loader, model or method must not end the "
+        "process, see its log.",
+    ),
+)
 
 
 def components(seen: AgentObservation, now: datetime) -> tuple[ComponentState, ComponentState]:
@@ -34,6 +47,8 @@ def components(seen: AgentObservation, now: datetime) -> tuple[ComponentState, C
         and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now)
     ):
         guard = replace(guard, diagnosis=None)
+    if trainer_lost_seconds(seen, trainer, guard, now) == 0:
+        trainer = replace(trainer, outcome=TRAINER_LOST)
     return trainer, guard
 
 
@@ -56,6 +71,21 @@ def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bo
     """Whether a pod has been ready for so long."""
     ready = [condition(pod, PodCondition.READY) or {} for pod in pods if holds(pod, PodCondition.READY)]
     return any(parse_timestamp(found["lastTransitionTime"]) + duration <= now for found in ready)
+
+
+def trainer_lost_seconds(
+    seen: AgentObservation, trainer: ComponentState, guard: ComponentState, now: datetime
+) -> float | None:
+    """Seconds until a trainer that is done counts as lost, since its guard goes on; None while nothing tells that."""
+    if trainer.job is None or not holds(trainer.job, JobCondition.COMPLETE):
+        return None
+    ready = [condition(pod, PodCondition.READY) or {} for pod in seen.pods.get(GUARD, ())]
+    guarding = [found.get("lastTransitionTime") for found in ready if found.get("status") == "True"]
+    done = (condition(trainer.job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
+    if guard.job_ended or seen.suspended or done is None or not guarding:
+        return None
+    since = max(parse_timestamp(moment) for moment in (done, *guarding) if moment is not None)
+    return max(0.0, GUARD_END_SECONDS - (now - since).total_seconds())
 
 
 def trainer_exit_seconds(trainer: ComponentState, guard: ComponentState, now: datetime) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.api.observed import condition
+from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.objects import POD, SILO_AGENT
-from fedsilo_operator.silo.component import TRAINER_EXIT_SECONDS
+from fedsilo_operator.silo.component import GUARD_END_SECONDS, TRAINER_EXIT_SECONDS
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import ended, recorded, started, suspended
 
@@ -66,6 +67,43 @@ def test_a_guard_outlives_its_trainer_to_tell_the_aggregator_until_the_job_is_ov
     scene.reconcile()
     assert suspended(scene, GUARD)
     assert scene.phase == "Failed"
+
+
+def test_a_trainer_that_ends_before_the_job_is_over_has_failed_whatever_its_exit_code() -> None:
+    """Its loader, model or method ended the process; an honest one ends because its guard is about to."""
+    scene = started()
+    scene.pass_time(3600)
+    scene.end(TRAINER, "Complete")
+    assert scene.reconcile().requeue_after == GUARD_END_SECONDS
+    assert scene.phase == "Running"
+    scene.pass_time(GUARD_END_SECONDS - 1)
+    assert scene.reconcile().requeue_after == 1
+    scene.pass_time(1)
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Failed"]) == ("Failed", ("True", "TrainerLost"))
+    assert scene.message.startswith(
+        "The trainer ended with exit code 0 before the job was over; its loader, "
+    )
+    assert not suspended(scene, GUARD), "it reports why there is no answer"
+
+
+def test_a_guard_that_ends_in_time_or_has_only_begun_again_accuses_no_trainer() -> None:
+    for after, guard_ends in ((GUARD_END_SECONDS - 1, True), (3600, False)):
+        scene = started()
+        scene.pass_time(3600)
+        scene.end(TRAINER, "Complete")
+        scene.pass_time(after)
+        if guard_ends:
+            scene.end(GUARD, "Complete")
+            scene.reconcile()
+            assert scene.phase == "Finished"
+        else:
+            job = scene.job(GUARD)
+            assert job is not None
+            (pod,) = scene.owned(job)
+            pod["status"]["conditions"][0]["lastTransitionTime"] = timestamp(scene.now)
+            assert scene.reconcile().requeue_after == GUARD_END_SECONDS
+            assert scene.phase == "Running"
 
 
 def test_a_trainer_without_a_guard_gives_its_gpu_back() -> None:
