@@ -1,0 +1,64 @@
+"""Silos on Kubernetes get another signing key while a job runs: it ends with the keys that it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.federation import ClusterFederation, run_here, signal
+from tests.cluster.institutions import edges
+from tests.cluster.institutions.consortium import EAST, NORTH, Houses
+from tests.cluster.namespace import until
+
+pytestmark = pytest.mark.timeout(600)
+
+ROTATING = (NORTH, EAST)
+"""The silo in the hub's cluster, and that in a cluster of its own."""
+
+ROUNDS = 4
+JOB_SECONDS = 180.0
+
+
+def test_a_job_that_runs_ends_with_the_old_keys_and_the_next_one_uses_the_new(
+    houses: Houses, tmp_path: Path
+) -> None:
+    """Also where a guard starts again after the rotation. Rounds take seconds, so that some are left by then."""
+    running = houses.job("rotated", rounds=ROUNDS, localEpochs=100)
+    following = houses.job("next", rounds=1)
+    with houses.hub.behind(edges.balancer, tmp_path, tls=True):
+        houses.hub.kubectl.apply(running.job)
+        running.round_reached(1)
+        old = published(houses)
+        assert trusted(running) == old
+        north = houses.place(NORTH)
+        trainer = running.pod(north, "trainer")
+        signal(north, trainer, "SIGSTOP")  # the job cannot end meanwhile, however fast the machine is
+        houses.hub.kubectl.fedsilo("rotate-key", NORTH, "--yes", "-n", north.name)
+        houses.clinic.kubectl.fedsilo("rotate-key", EAST, "--yes", "-n", houses.east.name)
+        until(lambda: not set(published(houses).values()) & set(old.values()), "the new keys", JOB_SECONDS)
+        signal(north, running.pod(north, "guard"), "SIGKILL")
+        assert running.status()["round"] < ROUNDS
+        signal(north, trainer, "SIGCONT")
+        ended = running.ended(timeout=JOB_SECONDS)
+        assert trusted(running) == old
+        assert ended["model"]["sha256"] == run_here(list(running.objects), tmp_path)["model"]["sha256"]
+
+        houses.hub.kubectl.apply(following.job)
+        following.ended(timeout=JOB_SECONDS)
+        assert trusted(following) == published(houses)
+        accepted = houses.place(EAST).get("silo", EAST)["spec"]["remote"]["publicKey"]
+        assert accepted == old[EAST], "the office need not accept the new one"
+
+
+def published(houses: Houses) -> Mapping[str, str]:
+    """The silos' keys, as everyone at the hub sees them."""
+    return {name: houses.silo_status(name).get("publicKey", "") for name in ROTATING}
+
+
+def trusted(job: ClusterFederation) -> Mapping[str, str]:
+    """The keys with which the silos take part in a job."""
+    name = job.job["metadata"]["name"]
+    found = [job.silo(silo).select("siloagents", f"fedsilo.io/job-name={name}") for silo in ROTATING]
+    return {silo: agent["spec"]["trust"]["publicKey"] for silo, (agent,) in zip(ROTATING, found, strict=True)}
