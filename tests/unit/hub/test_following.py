@@ -89,6 +89,17 @@ async def test_a_key_is_registered_once_whatever_else_fails() -> None:
     assert here.enrolments == 1
 
 
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_new_invitation_registers_a_silo_that_has_left_or_has_another_key(left: bool) -> None:
+    here = Here()
+    before = here.key if left else SigningKey.generate()
+    here.hub.registered, here.hub.left = (before.verify_key, "an earlier token"), left
+    here.accept()
+    assert await here.following.poll_once() == 0
+    assert here.hub.requests == ["agents", "enrol", "agents"]
+    assert here.contacts[-1].reached
+
+
 async def test_a_crash_between_the_use_of_a_token_and_its_answer_is_harmless() -> None:
     here = Here()
     here.hub.registered = (here.key.verify_key, TOKEN)
