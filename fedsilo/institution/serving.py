@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Never
 
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
+from fedsilo.durable import is_disk_full
 from fedsilo.errors import ManifestInvalid
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
@@ -24,7 +26,6 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.json_files import write_json, write_with_digest
-from fedsilo.local.disk_space import DiskSpace
 from fedsilo.probes import probing
 from fedsilo.process import run_until_signalled, version
 from fedsilo.silo.offer import offers, sign_offer
@@ -96,15 +97,16 @@ class House:
     ) -> None:
         self._directory, self._executor, self._watched, self._key = directory, executor, watched, key
         self._heard = heard
-        self._space = DiskSpace(directory.root, log.warning)
+        self._told: Mirror | None = None
+        self._disk_full = False
         self._stated: dict[str, tuple[str, Object]] = {}
         self._shown: Object = {}
         self._began = timestamp(datetime.now(UTC))
 
     async def told(self, mirror: Mirror) -> None:
         """See `fedsilo.hub.following.Institution`."""
-        while not self._space.attempt(lambda: self._follow(mirror)):
-            await asyncio.sleep(IDLE_SECONDS)
+        self._told = mirror
+        self._attempt(self._follow)
 
     async def enrolled(self) -> None:
         """See `fedsilo.hub.following.Institution`; here only `fedsilo silo join` has a token."""
@@ -112,28 +114,53 @@ class House:
 
     async def contact(self, contact: Contact) -> None:  # noqa: ARG002 (the following has it, too)
         """See `fedsilo.hub.following.Institution`."""
-        self._space.attempt(self._show)
+        self._attempt(self._show)
 
     async def work(self) -> Never:
         """Decide, start, end and say what there is to say, again and again."""
         while True:
-            if not self._space.attempt(self._step):
-                await asyncio.sleep(IDLE_SECONDS)
+            if self._attempt(self._step) and self._disk_full:
+                log.info("%s: there is room again, and the silo goes on", self._directory.root)
+                self._disk_full = False
             await asyncio.sleep(BUSY_SECONDS if self._executor.busy else IDLE_SECONDS)
 
-    def _follow(self, mirror: Mirror) -> bool:
-        if mirror.version != self._heard["version"]:
-            self._heard = self._heard | {"version": mirror.version}
-            write_with_digest(self._directory.heard, self._heard)
-        self._executor.follow(mirror)
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Do what may be repeated; whether it is done. It is not while the disk is full, which is said once."""
+        try:
+            work()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            if not self._disk_full:
+                log.error(
+                    "%s: the disk is full; make room on it, and the silo goes on by itself: nothing is lost",
+                    self._directory.root,
+                )
+            self._disk_full = True
+            return False
         return True
 
-    def _step(self) -> bool:
+    def _follow(self) -> None:
+        """Do what the hub has told last, unless that is done."""
+        if (mirror := self._told) is None:
+            return
+        if mirror.version != self._heard["version"]:
+            self._remember(version=mirror.version)
+        self._executor.follow(mirror)
+        self._told = None
+
+    def _remember(self, **facts: Any) -> None:
+        """Only what is on the disk counts as heard or said."""
+        heard = self._heard | facts
+        write_with_digest(self._directory.heard, heard)
+        self._heard = heard
+
+    def _step(self) -> None:
+        self._follow()
         self._executor.step()
         self._state()
         self._offer()
         self._show()
-        return True
 
     def _state(self) -> None:
         """Tell the hub what has changed; only what is on the disk is told."""
@@ -152,8 +179,7 @@ class House:
         stated: Object = self._heard.get("offer") or {}
         if not offers(stated, silo, public_key):
             stated = sign_offer(silo, datetime.now(UTC), self._key)
-            self._heard = self._heard | {"offer": stated}
-            write_with_digest(self._directory.heard, self._heard)
+            self._remember(offer=stated)
             self.following.wake()
         self.following.reports.publish(stated)
 

@@ -19,8 +19,10 @@ from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey, make_authority
+from fedsilo_operator.objects import SILO_KIND
 from tests.integration.hub.outside import HUB, ConnectProxy, Hub, saying, tls_of
 from tests.integration.institution.hub import COMMAND, ENVIRONMENT, NORTH, Consortium
+from tests.integration.service.site import until
 
 SURROUNDINGS = {
     name: value for name, value in ENVIRONMENT.items() if name.upper() not in ("HTTPS_PROXY", "NO_PROXY")
@@ -166,13 +168,51 @@ async def test_two_machines_join_as_one_silo(consortium: Consortium, tmp_path: P
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[None]:
+def small_disk(path: Path, size: str = "64k") -> Iterator[None]:
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(path)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)], check=True)
     try:
         yield
     finally:
         subprocess.run(["umount", str(path)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that there is; what has taken it."""
+    data = disk / "data"
+    with data.open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
+        while True:
+            file.write(bytes(4096))
+    return data
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium) -> None:
+    root = consortium.directory.root
+    full = f"{root}: the disk is full; make room on it, and the silo goes on by itself"
+    async with consortium.gateway():
+        with small_disk(root, "1m"):
+            await consortium.join()
+            consortium.offer({"manualApproval": True})
+            with consortium.serving() as process:
+
+                def offered() -> bool:
+                    return "offer" in consortium.cluster.peek(SILO_KIND, NORTH)["status"]
+
+                await asyncio.to_thread(until, offered, "the offer")
+                data = fill(root)
+                consortium.propose()
+                await asyncio.to_thread(until, lambda: full in consortium.log.read_text(), "the word")
+                assert not consortium.status()
+                assert process.poll() is None
+                data.unlink()
+                status = await consortium.reported("ApprovalPending")
+                assert status["decision"]["decision"] == "Refused"
+                process.terminate()
+                assert await asyncio.to_thread(process.wait) == 0
+            said = consortium.log.read_text()
+            assert (said.count("the disk is full"), said.count("there is room again")) == (1, 1)
+            assert "Traceback" not in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
@@ -181,10 +221,7 @@ async def test_a_full_disk(consortium: Consortium) -> None:
     async with consortium.gateway():
         consortium.invite()
         with small_disk(root):
-            data = root / "data"
-            with data.open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
-                while True:
-                    file.write(bytes(4096))
+            data = fill(root)
             done = await join(consortium, {})
             assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
             assert re.search(r"fedsilo: /\S+: No space left on device; make", done.stderr), done.stderr
