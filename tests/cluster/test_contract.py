@@ -16,7 +16,8 @@ from fedsilo_operator.cluster.interface import NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Kind, Ref
 from hack.cluster import apiserver
 from hack.cluster.kubectl import Kubectl
-from tests.operator_contract import Contract, config_map
+from tests.contract_objects import config_map
+from tests.operator_contract import Contract
 from tests.paths import ROOT
 
 _numbers = count()

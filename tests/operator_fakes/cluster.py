@@ -39,6 +39,7 @@ from fedsilo_operator.objects import (
 )
 from tests.operator_fakes.ownership import ApplyConflict, Writer, apply, update
 from tests.operator_fakes.records import (
+    WITHOUT_GENERATION,
     Entry,
     Record,
     bookmark,
@@ -47,24 +48,13 @@ from tests.operator_fakes.records import (
     intent,
     merged,
     refuse_change,
+    replaced,
     selected,
     shown,
 )
 from tests.operator_fakes.selectors import fields_match
 
 Faults = Callable[[str, Kind], ClusterError | None]
-
-WITHOUT_GENERATION = {
-    "ConfigMap",
-    "Event",
-    "Lease",
-    "PersistentVolumeClaim",
-    "Role",
-    "RoleBinding",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-}
 
 
 @dataclass(eq=False)
@@ -368,21 +358,7 @@ class FakeCluster:
     def _update(self, kind: Kind, ref: Ref, parts: dict[str, Any], writer: Writer) -> None:
         """Replace the parts; metadata as far as it can be written."""
         before = self._kinds[kind][ref]
-        content = {
-            **before.object,
-            **{key: value for key, value in copied(parts).items() if value is not None},
-        }
-        kept = {
-            name: value
-            for name, value in before.object["metadata"].items()
-            if name not in ("labels", "annotations", "finalizers", "ownerReferences")
-        }
-        written = {
-            name: value
-            for name, value in content["metadata"].items()
-            if name in ("labels", "annotations", "finalizers", "ownerReferences")
-        }
-        content["metadata"] = kept | written
+        content = replaced(before.object, parts)
         self._change(kind, ref, Record(content, update(before.object, content, before.owners, writer)))
 
     def _change(self, kind: Kind, ref: Ref, record: Record) -> None:

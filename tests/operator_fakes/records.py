@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,22 @@ from fedsilo_operator.objects import (
 )
 from tests.operator_fakes.ownership import Owners
 from tests.operator_fakes.selectors import labels_match
+
+WITHOUT_GENERATION = {
+    "ConfigMap",
+    "Event",
+    "Lease",
+    "PersistentVolumeClaim",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+}
+"""Kinds whose objects have no generation."""
+
+WRITABLE = ("labels", "annotations", "finalizers", "ownerReferences")
+"""Fields of the metadata that a client may write."""
 
 
 @dataclass
@@ -105,3 +122,11 @@ def merged(content: Any, change: Any) -> Any:
     before = content if isinstance(content, dict) else {}
     changed = {name: merged(before.get(name), value) for name, value in change.items() if value is not None}
     return {name: value for name, value in before.items() if name not in change} | changed
+
+
+def replaced(obj: Object, parts: Mapping[str, Any]) -> Object:
+    """The object with these parts in place of its own; metadata as far as it can be written."""
+    content = {**obj, **{key: value for key, value in copied(parts).items() if value is not None}}
+    kept = {name: value for name, value in obj["metadata"].items() if name not in WRITABLE}
+    written = {name: value for name, value in content["metadata"].items() if name in WRITABLE}
+    return {**content, "metadata": kept | written}

@@ -10,7 +10,8 @@ import pytest
 from fedsilo.api.observed import uid_of
 from fedsilo_operator.cluster.interface import Change, Conflict, Gone, NotFound, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Ref
-from tests.operator_contract import Contract, config_map
+from tests.contract_objects import config_map
+from tests.operator_contract import Contract
 from tests.operator_fakes.cluster import FakeCluster
 
 

@@ -24,7 +24,7 @@ from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.runtime.store import Store
-from tests.operator_contract import config_map
+from tests.contract_objects import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
 

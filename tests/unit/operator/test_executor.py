@@ -27,7 +27,7 @@ from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.runtime.store import Store, WriteThrough
-from tests.operator_contract import config_map, service, silo
+from tests.contract_objects import config_map, service, silo
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
 

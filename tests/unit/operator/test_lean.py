@@ -10,7 +10,7 @@ from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.workloads.pod import is_suspended
-from tests.operator_contract import config_map, job
+from tests.contract_objects import config_map, job
 
 CONTAINER = {
     "name": "trainer",

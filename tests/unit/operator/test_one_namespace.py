@@ -8,7 +8,8 @@ import pytest
 
 from fedsilo_operator.cluster.one_namespace import OneNamespace
 from fedsilo_operator.objects import CONFIG_MAP, Ref
-from tests.operator_contract import Contract, config_map
+from tests.contract_objects import config_map
+from tests.operator_contract import Contract
 from tests.operator_fakes.cluster import FakeCluster
 
 

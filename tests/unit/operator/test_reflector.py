@@ -15,7 +15,7 @@ from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, Not
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Indexer, Store, WriteThrough
-from tests.operator_contract import config_map
+from tests.contract_objects import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
 

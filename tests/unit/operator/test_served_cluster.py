@@ -10,7 +10,8 @@ import pytest
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
 from fedsilo_operator.cluster.interface import Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, Ref
-from tests.operator_contract import Contract, config_map
+from tests.contract_objects import config_map
+from tests.operator_contract import Contract
 from tests.operator_fakes.served import ServedCluster
 
 
