@@ -19,6 +19,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import MAX_DEPTH, Mirror, is_suspended, is_too_deep
 from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.logs import bound_logs
 from fedsilo.institution.part import Part, job_of, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, POLL_SECONDS, ForkServerClient
@@ -28,6 +29,10 @@ log = logging.getLogger("fedsilo.silo")
 
 IDLE_SECONDS = 60.0
 """Time without guards and trainers after which the process that they are forked from ends, for its memory."""
+
+
+LOGS_SECONDS = 1.0
+"""Time between two looks at the lengths of logs."""
 
 
 class Executor:
@@ -49,6 +54,7 @@ class Executor:
         self._generation = 0
         self._server: ForkServerClient | None = None
         self._last_busy = clock()
+        self._logs_due = 0.0
         self._said: dict[str, str] = {}
         self.parts = {part.uid: part for part in _on_file(directory)}
 
@@ -104,6 +110,7 @@ class Executor:
                 held.add(job_of(part.record)["uid"])
         # What is over is on file, where it is found if the hub asks for it again.
         self.parts = {uid: part for uid, part in self.parts.items() if not part.gone or part.pids}
+        self._bound_logs(clock)
         self._rest(clock)
 
     def _step(self, part: Part, clock: float) -> None:
@@ -160,6 +167,13 @@ class Executor:
         if self._server is None:
             self._server = ForkServerClient(str(self._directory.root))
         return self._server
+
+    def _bound_logs(self, clock: float) -> None:
+        if clock < self._logs_due:
+            return
+        self._logs_due = clock + LOGS_SECONDS
+        in_use = tuple(f"{part.label}-" for part in self.parts.values())
+        bound_logs(self._directory.logs, lambda name: name.startswith(in_use))
 
     def _rest(self, clock: float) -> None:
         if self.busy:

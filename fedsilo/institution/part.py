@@ -79,6 +79,11 @@ class Part:
         return str(self.record["metadata"]["name"])
 
     @property
+    def label(self) -> str:
+        """What the names of its logs begin with."""
+        return f"{self.name}-{self.uid[:8]}"
+
+    @property
     def gone(self) -> bool:
         """Whether the hub asks for it no more."""
         return "gone" in self.record
@@ -156,9 +161,8 @@ class Part:
         self._inherit(volume)
         volume.prepare()
         limit = state.agent.spec.job.spec.backoff_limit
-        label = f"{self.name}-{self.uid[:8]}"
         key = VerifyKey.from_text(state.agent.spec.trust.public_key)
-        processes = AgentProcesses(self._directory, label, self.uid, key, limit, server())
+        processes = AgentProcesses(self._directory, self.label, self.uid, key, limit, server())
         if self._files is None:
             self._files = configuration(state.agent, silo)
         if TRAINER in state.wanted:
