@@ -61,6 +61,11 @@ def test_a_job_is_admitted_before_it_runs_and_the_decision_stays_as_it_was_signe
     admitted = condition({"status": runs.status}, "Admitted")
     assert admitted is not None
     assert admitted["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    ready = condition({"status": starts.status}, "Ready"), condition({"status": runs.status}, "Ready")
+    times = [one["lastTransitionTime"] for one in ready if one is not None]
+    assert times == ["2026-01-02T03:04:05Z", "2026-01-02T04:04:05Z"], (
+        "when it came to run, not when it is said"
+    )
     suspended = state_of(record(runs.status, suspend=True), silo, RUNS)
     assert (suspended.status["phase"], suspended.wanted) == ("Suspended", frozenset())
 
