@@ -62,11 +62,11 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     executor = Executor(directory, watched, key)
     heard = directory.read_heard()
     async with hub_client(member.hub, member.silo, key) as hub:
-        house = House(directory, executor, watched, key, heard)
+        served = ServedSilo(directory, executor, watched, key, heard)
         me = Membership(key.verify_key.fingerprint, None, version())
-        following = house.following = Following(hub, house, me, Mirror(member.silo, heard["version"]))
+        following = served.following = Following(hub, served, me, Mirror(member.silo, heard["version"]))
         log.info("silo %s serves from %s; key %s", member.silo, directory.root, me.fingerprint)
-        tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(house.work())]
+        tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(served.work())]
         try:
             metrics = exposition(executor, lambda: following.contact)
             async with probing(metrics, metrics_port):
@@ -79,8 +79,8 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     raise AssertionError("endless tasks have ended")
 
 
-class House:
-    """What the hub's word meets here.
+class ServedSilo:
+    """Takes what the hub says to the executor, and what that says to the hub and into the directory.
 
     :ivar following: the other side; set before either begins.
     """

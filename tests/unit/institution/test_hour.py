@@ -39,11 +39,11 @@ class Served:
         self.place = directory(root, {"manualApproval": True})
         watched = WatchedSilo(self.place, MEMBER, KEY.verify_key.to_text())
         self.executor = Executor(self.place, watched, KEY)
-        house = serving.House(self.place, self.executor, watched, KEY, self.place.read_heard())
+        served = serving.ServedSilo(self.place, self.executor, watched, KEY, self.place.read_heard())
         me = Membership(KEY.verify_key.fingerprint, None, "0.1.0")
-        following = Following(self.hub.requests_of(KEY), house, me, Mirror(SILO, 7), self.now)
-        house.following = following
-        self.tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(house.work())]
+        following = Following(self.hub.requests_of(KEY), served, me, Mirror(SILO, 7), self.now)
+        served.following = following
+        self.tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(served.work())]
 
     @property
     def contact(self) -> Object:
