@@ -18,7 +18,7 @@ from hack.cluster.premises import HUB_NAME
 from hack.cluster.runtime import ctr
 from hack.images import reference
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, images
-from tests.cluster.charts.release import release
+from tests.cluster.charts.release import HELM, release
 from tests.cluster.federation import ClusterFederation, federation, run_here, signal
 from tests.cluster.institutions import edges
 from tests.cluster.institutions.clinic import NAME, Clinic
@@ -60,11 +60,21 @@ class Releases:
     folder: Path
 
     def upgrade_hub(self, version: str) -> None:
-        """`helm upgrade` of operator and gateway."""
+        """`helm upgrade` of operator and gateway, and of the silo beside them."""
         chart = self._packed(OPERATOR, version)
-        release("upgrade", chart=chart, **tagged(version), gateway=self.hub.address.values())
+        resources = {"requests": {"cpu": "60m", "memory": "128Mi"}}
+        gateway = self.hub.address.values()
+        release("upgrade", chart=chart, **tagged(version), gateway=gateway, resources=resources)
         for name in ("fedsilo-operator", SERVICE):
             runs_version(self.hub.system, name, version)
+        policy = self.objects.silo_object(NORTH)["spec"]["policy"]
+        self.north("upgrade", chart=self._packed(SILO, version), policy=policy | {"maxRounds": 500})
+
+    def north(self, verb: str, chart: Path = SILO, **values: Any) -> None:
+        """Install or upgrade the release of the silo in the hub's cluster."""
+        silo = self.objects.silo_object(NORTH)
+        given = silo["spec"] | values
+        HELM.run(verb, NORTH, str(chart), "-n", silo["metadata"]["namespace"], values=given)
 
     def upgrade_clinic(self, version: str) -> None:
         """`helm upgrade` of the connector."""
@@ -141,9 +151,9 @@ def releases(
         stack.enter_context(edges.balancer(folder, gateway, hub.address.certificate()))
         objects = stack.enter_context(federation(kubectl, "fedavg.yaml", **SPEC))
         kubectl.apply(*(item for item in objects.objects if item["kind"] == "Namespace"))
-        kubectl.apply(objects.silo_object(NORTH))
         clinic.clear()
         made = Releases(hub, clinic, objects, folder)
+        made.north("install")
         try:
             invitation = hub.invite(objects.silo(EAST), EAST, folder / "invitation.yaml")
             clinic.join(hub, objects.silo_object(EAST), invitation)
@@ -195,3 +205,4 @@ def test_an_upgrade_of_either_first_costs_a_running_job_nothing(
         running.round_reached(reached + 1)
     ended = running.ended()
     assert ended["model"]["sha256"] == expected
+    assert ended["progress"] == f"{ROUNDS}/{ROUNDS}"
