@@ -8,24 +8,58 @@ import pytest
 
 from tests.cluster.federation import ClusterFederation, run_here
 from tests.cluster.institutions import edges
-from tests.cluster.institutions.consortium import SILOS, Houses
+from tests.cluster.institutions.consortium import EAST, SILOS, Houses
+from tests.cluster.namespace import until
 
 pytestmark = pytest.mark.timeout(600)
 
 ROUNDS = 2
 JOB_SECONDS = 120.0
+KEY = "fedsilo-signing-key"
 
 
-@pytest.mark.parametrize("edge", [edges.balancer, edges.nginx, edges.haproxy], ids=lambda edge: edge.__name__)
 def test_one_job_over_three_places_gives_the_bytes_of_a_run_here(
-    houses: Houses, expected: str, edge: edges.Edge, tmp_path: Path
+    houses: Houses, expected: str, tmp_path: Path
 ) -> None:
-    """TLS ends in the gateway itself, or before it with another certificate than the gateway's or the aggregator's."""
+    """TLS ends in the gateway itself."""
+    with houses.hub.behind(edges.balancer, tmp_path, tls=True):
+        gives_the_bytes(houses, "behind-nothing", expected)
+
+
+def test_behind_what_ends_tls_a_release_keeps_key_audit_log_and_decisions_while_it_is_away(
+    houses: Houses, expected: str, tmp_path: Path
+) -> None:
+    """Before and after the release is uninstalled and installed again, a job gives the same bytes; TLS ends before the
+    gateway, with another certificate than the gateway's or the aggregator's: first in nginx, then in haproxy."""
+    east = houses.east
+
+    def kept(job: str) -> dict[str, object]:
+        (agent,) = east.select("siloagents", f"fedsilo.io/job-name={job}")
+        (claim,) = east.select("persistentvolumeclaims", f"fedsilo.io/job-name={job}")
+        return {
+            "key": east.get("secret", KEY)["data"],
+            "decision": (agent["metadata"]["uid"], agent["status"]["decision"]),
+            "audit log": claim["metadata"]["uid"],
+        }
+
+    with houses.hub.behind(edges.nginx, tmp_path, tls=False):
+        gives_the_bytes(houses, "behind-nginx", expected)
+        before = kept("behind-nginx")
+        houses.clinic.helm.run("uninstall", EAST, "-n", east.name, "--wait")
+        assert kept("behind-nginx") == before
+        houses.install_clinic("install", houses.folder / f"{EAST}.yaml")
+        until(lambda: east.get("silo", EAST)["status"].get("publicKey"), "the key")
+        assert kept("behind-nginx") == before
+    with houses.hub.behind(edges.haproxy, tmp_path, tls=False):
+        gives_the_bytes(houses, "behind-haproxy", expected)
+
+
+def gives_the_bytes(houses: Houses, name: str, expected: str) -> None:
+    """Run a job to its end, with the laboratory behind its proxy."""
     passed = len(houses.lab.proxy.requests())
-    with houses.hub.behind(edge, tmp_path, tls=edge is edges.balancer):
-        job = houses.job(f"behind-{edge.__name__}", rounds=ROUNDS)
-        houses.hub.kubectl.apply(job.job)
-        ended = job.ended(timeout=JOB_SECONDS)
+    job = houses.job(name, rounds=ROUNDS)
+    houses.hub.kubectl.apply(job.job)
+    ended = job.ended(timeout=JOB_SECONDS)
     assert ended["model"]["sha256"] == expected
     assert {silo["name"]: silo["lastRound"] for silo in ended["silos"]} == dict.fromkeys(SILOS, ROUNDS)
     assert len(houses.lab.proxy.requests()) > passed, "the laboratory's way is the proxy"
