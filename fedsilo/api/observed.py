@@ -5,11 +5,15 @@ Typed models would refuse what a newer API server or operator adds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 Object = dict[str, Any]
 """An object as the API server gives it."""
+
+UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+"""What an identity looks like: it may become the name of a directory."""
 
 
 def reference(obj: Object) -> str:

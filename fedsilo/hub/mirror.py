@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedsilo.api.observed import UID
 from fedsilo.hub.client import AgentList, HubAgent
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-UID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
-"""What names and uids of Kubernetes are: an institution makes objects and directories of them."""
-
+"""What names are in Kubernetes: an institution makes objects and logs of them."""
 
 MAX_DEPTH = 100
 """Lists and mappings of a specification in one another."""
