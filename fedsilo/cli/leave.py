@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """
     kubectl = Kubectl.of(args)
     silo = asking.own_silo(
-        kubectl, args.silo, "it leaves in its own house, or kubectl fedsilo revoke ends its part"
+        kubectl, args.silo, "it leaves from there, or kubectl fedsilo revoke ends its part"
     )
     of = f"{silo['metadata']['namespace']}/{args.silo}"
     if condition(silo, ConditionType.HUB_REACHED) is None and status_of(silo).get("followed") is None:

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     :raises ManifestInvalid: when the institution is elsewhere, has no key yet, or nobody can be asked.
     """
     kubectl = Kubectl.of(args)
-    silo = asking.own_silo(kubectl, args.silo, "it changes its key in its own house")
+    silo = asking.own_silo(kubectl, args.silo, "its key is replaced there")
     of = f"{silo['metadata']['namespace']}/{args.silo}"
     published = status_of(silo).get("publicKey")
     if published is None:

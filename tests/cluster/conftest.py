@@ -21,7 +21,7 @@ from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
 from tests.cluster import operator_lock
 from tests.cluster.federation import ClusterFederation
-from tests.cluster.institutions.consortium import Houses
+from tests.cluster.institutions.consortium import Consortium
 from tests.cluster.namespace import Namespace, fresh_namespace
 from tests.terminal import Terminal
 
@@ -86,7 +86,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call":
         for name, value in getattr(item, "funcargs", {}).items():
-            if report.failed and isinstance(value, Namespace | ClusterFederation | Houses):
+            if report.failed and isinstance(value, Namespace | ClusterFederation | Consortium):
                 report.sections.append((f"story of {name}", value.story()))
     return report
 

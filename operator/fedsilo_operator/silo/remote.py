@@ -28,7 +28,7 @@ NOT_SEEN = timedelta(minutes=5)
 
 
 def is_remote(silo: Object | None) -> bool:
-    """Whether the institution has guard, trainer and key in a house of its own."""
+    """Whether the institution has guard, trainer and key outside of this cluster."""
     return remote_of(silo) is not None
 
 

@@ -22,10 +22,10 @@ COLOURS = 96
 async def take(folder: Path, browser_port: int) -> None:
     """All jobs in the dark, one of them in the light, and an institution's own page."""
     times = Calendar(datetime.now(UTC))
-    jobs, house = consortium(times), hospital(times)
+    jobs, institution = consortium(times), hospital(times)
     async with (
         serving(Feed(lambda: jobs), Local(), "127.0.0.1", 0, views=JOBS) as port,
-        serving(Feed(lambda: house), Local(), "127.0.0.1", 0, views=INSTITUTION) as silo_port,
+        serving(Feed(lambda: institution), Local(), "127.0.0.1", 0, views=INSTITUTION) as silo_port,
         fresh_page(browser_port) as page,
     ):
         for name, at, path, width, height, dark in (

@@ -20,7 +20,7 @@ from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import Calendar
 
 
-class House:
+class ServedPage:
     """The page of an institution whose state is set."""
 
     def __init__(self, snapshot: InstitutionSnapshot) -> None:
@@ -34,15 +34,15 @@ class House:
 
 
 @pytest.fixture
-async def house(times: Calendar) -> AsyncIterator[House]:
-    found = House(hospital(times))
+async def served(times: Calendar) -> AsyncIterator[ServedPage]:
+    found = ServedPage(hospital(times))
     async with serving(found.feed, Local(), "127.0.0.1", 0, views=INSTITUTION) as port:
         found.address = f"http://127.0.0.1:{port}/"
         yield found
 
 
 @pytest.fixture
-async def tab(browser_port: int, house: House) -> AsyncIterator[Page]:
+async def tab(browser_port: int, served: ServedPage) -> AsyncIterator[Page]:
     """A fresh tab, which closes before the page's server does."""
     async with fresh_page(browser_port) as found:
         yield found
@@ -50,9 +50,9 @@ async def tab(browser_port: int, house: House) -> AsyncIterator[Page]:
 
 
 async def test_it_says_what_waits_runs_and_has_left_and_that_the_hub_is_silent(
-    tab: Page, house: House
+    tab: Page, served: ServedPage
 ) -> None:
-    await opened(tab, house.address)
+    await opened(tab, served.address)
     text = await tab.text()
     for words in (
         "silo-north/north",
@@ -72,14 +72,14 @@ async def test_it_says_what_waits_runs_and_has_left_and_that_the_hub_is_silent(
 
 
 async def test_a_new_question_appears_without_reload_and_is_said_aloud(
-    tab: Page, house: House, times: Calendar
+    tab: Page, served: ServedPage, times: Calendar
 ) -> None:
     whole = hospital(times)
-    house.snapshot = hospital(times, agents=whole.agents[:3])
-    await tab.show(house.address)
+    served.snapshot = hospital(times, agents=whole.agents[:3])
+    await tab.show(served.address)
     assert "Waits for you" not in await tab.text()
     await tab.until("document.getElementById('live').textContent === 'live'", "a live page")
-    house.show(whole)
+    served.show(whole)
     await tab.until("document.body.innerText.includes('Waits for you')", "the question")
     await tab.until(
         "document.getElementById('news').textContent.includes('research/atlas waits for your approval')",
@@ -88,17 +88,17 @@ async def test_a_new_question_appears_without_reload_and_is_said_aloud(
 
 
 async def test_on_a_machine_the_commands_are_those_of_the_directory(
-    tab: Page, house: House, times: Calendar
+    tab: Page, served: ServedPage, times: Calendar
 ) -> None:
-    house.snapshot = hospital(times, place="machine", directory="/srv/fedsilo")
-    await tab.show(house.address)
+    served.snapshot = hospital(times, place="machine", directory="/srv/fedsilo")
+    await tab.show(served.address)
     assert "fedsilo silo approve atlas-north-1a2b3c4d --dir /srv/fedsilo" in await tab.text()
     assert "kubectl" not in await tab.text()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (768, False), (1280, False)])
-async def test_it_fits_every_screen_and_reader(tab: Page, house: House, width: int, dark: bool) -> None:
-    await opened(tab, house.address, width=width, height=740, dark=dark)
+async def test_it_fits_every_screen_and_reader(tab: Page, served: ServedPage, width: int, dark: bool) -> None:
+    await opened(tab, served.address, width=width, height=740, dark=dark)
     assert await tab.value("document.documentElement.scrollWidth") <= width
     assert await too_wide(tab) == []
     assert (await tab.value(CONTRAST))["weak"] == []
@@ -110,15 +110,15 @@ async def test_it_fits_every_screen_and_reader(tab: Page, house: House, width: i
     assert [node for node in nodes if node["role"] in NAMED and not node["name"]] == []
 
 
-async def test_what_a_hostile_hub_writes_is_text(tab: Page, house: House) -> None:
-    agents: list[Any] = deepcopy(list(house.snapshot.agents))
+async def test_what_a_hostile_hub_writes_is_text(tab: Page, served: ServedPage) -> None:
+    agents: list[Any] = deepcopy(list(served.snapshot.agents))
     for agent in agents:
         job, status = agent["spec"]["job"], agent["status"]
         job["name"] = job["namespace"] = job["spec"]["method"]["name"] = HOSTILE
         agent["spec"]["trust"]["url"] = status["message"] = HOSTILE
         status["proposal"] = {"trainerImage": HOSTILE, "guardImage": HOSTILE}
-    house.snapshot = InstitutionSnapshot("cluster", house.snapshot.silos, agents)
-    await opened(tab, house.address, width=360)
+    served.snapshot = InstitutionSnapshot("cluster", served.snapshot.silos, agents)
+    await opened(tab, served.address, width=360)
     await asyncio.sleep(0.2)
     assert await tab.value("document.querySelectorAll('main img, main script, main b > b').length") == 0
     assert "caught" not in await tab.value("document.title")

@@ -14,7 +14,7 @@ from tests.cluster.federation import federation
 from tests.cluster.institutions import edges
 from tests.cluster.institutions.clinic import NAME, Clinic
 from tests.cluster.institutions.clinic import clinic as running_clinic
-from tests.cluster.institutions.consortium import SPEC, Houses
+from tests.cluster.institutions.consortium import SPEC, Consortium
 from tests.cluster.institutions.gateway import GatewayAddress
 from tests.cluster.institutions.hub import hub_with_gateway
 from tests.cluster.institutions.lab import laboratory
@@ -29,14 +29,14 @@ def clinic(kubectl: Kubectl) -> Clinic:
 
 
 @pytest.fixture(scope="package")
-def houses(
+def consortium(
     kubectl: Kubectl, installed: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Houses]:
+) -> Iterator[Consortium]:
     """The hub with its gateway, a silo in it, and two institutions that have joined and serve.
 
     The operator is that of the other workers' tests.
     """
-    folder = tmp_path_factory.mktemp("houses")
+    folder = tmp_path_factory.mktemp("consortium")
     (folder / "lab").mkdir()
     address = GatewayAddress(HUB_NAME, edges.PORT)
     with (
@@ -46,7 +46,7 @@ def houses(
         federation(kubectl, "fedavg.yaml", **SPEC) as objects,
     ):
         clinic.clear()
-        made = Houses(hub, clinic, lab, objects, folder)
+        made = Consortium(hub, clinic, lab, objects, folder)
         try:
             with hub.behind(edges.balancer, folder, tls=True):
                 made.prepare()

@@ -30,7 +30,7 @@ SPEC: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Houses:
+class Consortium:
     """The hub and its institutions.
 
     :param objects: the whole federation, as `fedsilo run` takes it.
@@ -97,7 +97,7 @@ class Houses:
         return ClusterFederation(self.hub.kubectl, (*others, job))
 
     def story(self) -> str:
-        """What a person would look at after a failure, in every house."""
+        """What a person would look at after a failure, at every place."""
         return "\n".join(
             [
                 self.objects.story(),

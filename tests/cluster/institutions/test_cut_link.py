@@ -18,7 +18,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.silo.remote import NOT_SEEN
 from tests.cluster.federation import ClusterFederation
 from tests.cluster.institutions import edges
-from tests.cluster.institutions.consortium import EAST, NORTH, SILOS, SOUTH, Houses
+from tests.cluster.institutions.consortium import EAST, NORTH, SILOS, SOUTH, Consortium
 from tests.cluster.institutions.gaps import run_with_gaps
 from tests.cluster.namespace import until
 
@@ -35,38 +35,38 @@ LOCAL_EPOCHS = 150
 
 
 def test_links_that_are_cut_for_longer_than_the_deadline_cost_a_round_and_nothing_else(
-    houses: Houses, tmp_path: Path
+    consortium: Consortium, tmp_path: Path
 ) -> None:
     """Each side says of the other that it is not there; the bytes are those of a run here with the same gaps.
 
     The hub misses a silo after five minutes; instead of waiting for them, the test puts back when it was heard of.
     """
-    job = houses.job("cut", PARTICIPATION, rounds=ROUNDS, localEpochs=LOCAL_EPOCHS)
-    with houses.hub.behind(edges.balancer, tmp_path, tls=True), ThreadPoolExecutor(1) as here:
-        houses.hub.kubectl.apply(job.job)
+    job = consortium.job("cut", PARTICIPATION, rounds=ROUNDS, localEpochs=LOCAL_EPOCHS)
+    with consortium.hub.behind(edges.balancer, tmp_path, tls=True), ThreadPoolExecutor(1) as here:
+        consortium.hub.kubectl.apply(job.job)
         job.round_reached(1)
-        before = pods(houses) | processes(houses)
-        with houses.cut():
+        before = pods(consortium) | processes(consortium)
+        with consortium.cut():
             begin = time.monotonic()
             until(lambda: awaited(job) == {*AWAY}, "a round that waits for those alone", WAIT_SECONDS)
             status = job.status()
             last, missed = last_rounds(status), status["round"] + 1
             gaps = {name: range(last[name] + 1, missed + 1) for name in AWAY}
             expected = here.submit(run_with_gaps, job.objects, tmp_path, gaps, ROUNDS)
-            institutions_say(houses, reached=False)
-            put_back(houses)
-            hub_says(houses, job, connected=False)
+            institutions_say(consortium, reached=False)
+            put_back(consortium)
+            hub_says(consortium, job, connected=False)
             job.round_reached(missed)
             time.sleep(max(0.0, begin + DEADLINE_SECONDS - time.monotonic()))
             assert last_rounds(job.status()) == {**last, NORTH: missed}
-            institutions_say(houses, reached=False)
-            assert pods(houses) | processes(houses) == before
+            institutions_say(consortium, reached=False)
+            assert pods(consortium) | processes(consortium) == before
         ended = job.ended(timeout=WAIT_SECONDS)
-        institutions_say(houses, reached=True)
-        hub_says(houses, job, connected=True)
+        institutions_say(consortium, reached=True)
+        hub_says(consortium, job, connected=True)
     assert last_rounds(ended) == dict.fromkeys(SILOS, ROUNDS)
     assert ended["model"]["sha256"] == expected.result()["model"]["sha256"]
-    assert pods(houses) <= before
+    assert pods(consortium) <= before
 
 
 def awaited(job: ClusterFederation) -> set[str]:
@@ -79,29 +79,29 @@ def last_rounds(status: Mapping[str, Any]) -> dict[str, int]:
     return {silo["name"]: silo.get("lastRound", 0) for silo in status["silos"]}
 
 
-def pods(houses: Houses) -> set[str]:
+def pods(consortium: Consortium) -> set[str]:
     """Identities of the clinic's pods, which have not been started again."""
-    found = houses.east.select("pods")
+    found = consortium.east.select("pods")
     assert not any(each["restartCount"] for pod in found for each in pod["status"]["containerStatuses"])
     return {pod["metadata"]["uid"] for pod in found}
 
 
-def processes(houses: Houses) -> set[str]:
+def processes(consortium: Consortium) -> set[str]:
     """Identities of the laboratory's, which end with the job."""
-    serving = houses.lab.status()["serving"]
+    serving = consortium.lab.status()["serving"]
     return {f"{name} {pid}" for name, pid in serving["processes"].items()}
 
 
-def institutions_say(houses: Houses, *, reached: bool) -> None:
+def institutions_say(consortium: Consortium, *, reached: bool) -> None:
     """Wait until either institution says this of the hub, since when, and what that means."""
     status = str(reached)
 
     def clinic() -> Mapping[str, Any] | None:
-        found = condition(houses.east.get("silo", EAST), ConditionType.HUB_REACHED)
+        found = condition(consortium.east.get("silo", EAST), ConditionType.HUB_REACHED)
         return found if found is not None and found["status"] == status else None
 
     def laboratory() -> Mapping[str, Any] | None:
-        contact = houses.lab.status()["hub"]["contact"]
+        contact = consortium.lab.status()["hub"]["contact"]
         return contact if contact["reached"] is reached else None
 
     said = [until(clinic, f"the clinic to say {reached}", WAIT_SECONDS)]
@@ -111,7 +111,7 @@ def institutions_say(houses: Houses, *, reached: bool) -> None:
     assert reached or all("What runs goes on" in found["message"] for found in said)
 
 
-def put_back(houses: Houses) -> None:
+def put_back(consortium: Consortium) -> None:
     """Have it that long since the hub heard of either; its gateway begins anew, and so remembers no other time."""
     status = {"lastSeen": timestamp(datetime.now(UTC) - 2 * NOT_SEEN)}
     apply = (
@@ -124,21 +124,21 @@ def put_back(houses: Houses) -> None:
     )
     for name in AWAY:
         silo = {"apiVersion": "fedsilo.io/v1alpha1", "kind": "Silo", "metadata": {"name": name}}
-        houses.place(name).run(*apply, stdin=json.dumps({**silo, "status": status}))
-    houses.hub.restart()
+        consortium.place(name).run(*apply, stdin=json.dumps({**silo, "status": status}))
+    consortium.hub.restart()
 
 
-def hub_says(houses: Houses, job: ClusterFederation, *, connected: bool) -> None:
+def hub_says(consortium: Consortium, job: ClusterFederation, *, connected: bool) -> None:
     """Wait until the hub says this of both institutions, in the Silo, and in a job that runs."""
     for name in AWAY:
 
         def said(name: str = name) -> Mapping[str, Any] | None:
-            found = condition(houses.place(name).get("silo", name), ConditionType.CONNECTED)
+            found = condition(consortium.place(name).get("silo", name), ConditionType.CONNECTED)
             return found if found is not None and found["status"] == str(connected) else None
 
         found = until(said, f"the hub to say of {name} that it is connected: {connected}", WAIT_SECONDS)
         if not connected:
-            seen = houses.silo_status(name)["lastSeen"]
+            seen = consortium.silo_status(name)["lastSeen"]
             assert f"Nothing was heard of the institution since {seen}" in found["message"]
     if not connected:
         ready = until(
@@ -146,4 +146,4 @@ def hub_says(houses: Houses, job: ClusterFederation, *, connected: bool) -> None
             "the job to say so",
             WAIT_SECONDS,
         )
-        assert all(f"Silo {houses.place(name).name}/{name}: " in ready["message"] for name in AWAY)
+        assert all(f"Silo {consortium.place(name).name}/{name}: " in ready["message"] for name in AWAY)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.federation import ClusterFederation, run_here, signal
 from tests.cluster.institutions import edges
-from tests.cluster.institutions.consortium import EAST, NORTH, Houses
+from tests.cluster.institutions.consortium import EAST, NORTH, Consortium
 from tests.cluster.namespace import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,22 +22,24 @@ JOB_SECONDS = 180.0
 
 
 def test_a_job_that_runs_ends_with_the_old_keys_and_the_next_one_uses_the_new(
-    houses: Houses, tmp_path: Path
+    consortium: Consortium, tmp_path: Path
 ) -> None:
     """Also where a guard starts again after the rotation. Rounds take seconds, so that some are left by then."""
-    running = houses.job("rotated", rounds=ROUNDS, localEpochs=100)
-    following = houses.job("next", rounds=1)
-    with houses.hub.behind(edges.balancer, tmp_path, tls=True):
-        houses.hub.kubectl.apply(running.job)
+    running = consortium.job("rotated", rounds=ROUNDS, localEpochs=100)
+    following = consortium.job("next", rounds=1)
+    with consortium.hub.behind(edges.balancer, tmp_path, tls=True):
+        consortium.hub.kubectl.apply(running.job)
         running.round_reached(1)
-        old = published(houses)
+        old = published(consortium)
         assert trusted(running) == old
-        north = houses.place(NORTH)
+        north = consortium.place(NORTH)
         trainer = running.pod(north, "trainer")
         signal(north, trainer, "SIGSTOP")  # the job cannot end meanwhile, however fast the machine is
-        houses.hub.kubectl.fedsilo("rotate-key", NORTH, "--yes", "-n", north.name)
-        houses.clinic.kubectl.fedsilo("rotate-key", EAST, "--yes", "-n", houses.east.name)
-        until(lambda: not set(published(houses).values()) & set(old.values()), "the new keys", JOB_SECONDS)
+        consortium.hub.kubectl.fedsilo("rotate-key", NORTH, "--yes", "-n", north.name)
+        consortium.clinic.kubectl.fedsilo("rotate-key", EAST, "--yes", "-n", consortium.east.name)
+        until(
+            lambda: not set(published(consortium).values()) & set(old.values()), "the new keys", JOB_SECONDS
+        )
         signal(north, running.pod(north, "guard"), "SIGKILL")
         assert running.status()["round"] < ROUNDS
         signal(north, trainer, "SIGCONT")
@@ -45,16 +47,16 @@ def test_a_job_that_runs_ends_with_the_old_keys_and_the_next_one_uses_the_new(
         assert trusted(running) == old
         assert ended["model"]["sha256"] == run_here(list(running.objects), tmp_path)["model"]["sha256"]
 
-        houses.hub.kubectl.apply(following.job)
+        consortium.hub.kubectl.apply(following.job)
         following.ended(timeout=JOB_SECONDS)
-        assert trusted(following) == published(houses)
-        accepted = houses.place(EAST).get("silo", EAST)["spec"]["remote"]["publicKey"]
+        assert trusted(following) == published(consortium)
+        accepted = consortium.place(EAST).get("silo", EAST)["spec"]["remote"]["publicKey"]
         assert accepted == old[EAST], "the office need not accept the new one"
 
 
-def published(houses: Houses) -> Mapping[str, str]:
+def published(consortium: Consortium) -> Mapping[str, str]:
     """The silos' keys, as everyone at the hub sees them."""
-    return {name: houses.silo_status(name).get("publicKey", "") for name in ROTATING}
+    return {name: consortium.silo_status(name).get("publicKey", "") for name in ROTATING}
 
 
 def trusted(job: ClusterFederation) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.federation import ClusterFederation, run_here
 from tests.cluster.institutions import edges
-from tests.cluster.institutions.consortium import EAST, SILOS, Houses
+from tests.cluster.institutions.consortium import EAST, SILOS, Consortium
 from tests.cluster.namespace import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -19,19 +19,19 @@ KEY = "fedsilo-signing-key"
 
 
 def test_one_job_over_three_places_gives_the_bytes_of_a_run_here(
-    houses: Houses, expected: str, tmp_path: Path
+    consortium: Consortium, expected: str, tmp_path: Path
 ) -> None:
     """TLS ends in the gateway itself."""
-    with houses.hub.behind(edges.balancer, tmp_path, tls=True):
-        gives_the_bytes(houses, "behind-nothing", expected)
+    with consortium.hub.behind(edges.balancer, tmp_path, tls=True):
+        gives_the_bytes(consortium, "behind-nothing", expected)
 
 
 def test_behind_what_ends_tls_a_release_keeps_key_audit_log_and_decisions_while_it_is_away(
-    houses: Houses, expected: str, tmp_path: Path
+    consortium: Consortium, expected: str, tmp_path: Path
 ) -> None:
     """Before and after the release is uninstalled and installed again, a job gives the same bytes; TLS ends before the
     gateway, with another certificate than the gateway's or the aggregator's: first in nginx, then in haproxy."""
-    east = houses.east
+    east = consortium.east
 
     def kept(job: str) -> dict[str, object]:
         (agent,) = east.select("siloagents", f"fedsilo.io/job-name={job}")
@@ -42,31 +42,31 @@ def test_behind_what_ends_tls_a_release_keeps_key_audit_log_and_decisions_while_
             "audit log": claim["metadata"]["uid"],
         }
 
-    with houses.hub.behind(edges.nginx, tmp_path, tls=False):
-        gives_the_bytes(houses, "behind-nginx", expected)
+    with consortium.hub.behind(edges.nginx, tmp_path, tls=False):
+        gives_the_bytes(consortium, "behind-nginx", expected)
         before = kept("behind-nginx")
-        houses.clinic.helm.run("uninstall", EAST, "-n", east.name, "--wait")
+        consortium.clinic.helm.run("uninstall", EAST, "-n", east.name, "--wait")
         assert kept("behind-nginx") == before
-        houses.install_clinic("install", houses.folder / f"{EAST}.yaml")
+        consortium.install_clinic("install", consortium.folder / f"{EAST}.yaml")
         until(lambda: east.get("silo", EAST)["status"].get("publicKey"), "the key")
         assert kept("behind-nginx") == before
-    with houses.hub.behind(edges.haproxy, tmp_path, tls=False):
-        gives_the_bytes(houses, "behind-haproxy", expected)
+    with consortium.hub.behind(edges.haproxy, tmp_path, tls=False):
+        gives_the_bytes(consortium, "behind-haproxy", expected)
 
 
-def gives_the_bytes(houses: Houses, name: str, expected: str) -> None:
+def gives_the_bytes(consortium: Consortium, name: str, expected: str) -> None:
     """Run a job to its end, with the laboratory behind its proxy."""
-    passed = len(houses.lab.proxy.requests())
-    job = houses.job(name, rounds=ROUNDS)
-    houses.hub.kubectl.apply(job.job)
+    passed = len(consortium.lab.proxy.requests())
+    job = consortium.job(name, rounds=ROUNDS)
+    consortium.hub.kubectl.apply(job.job)
     ended = job.ended(timeout=JOB_SECONDS)
     assert ended["model"]["sha256"] == expected
     assert {silo["name"]: silo["lastRound"] for silo in ended["silos"]} == dict.fromkeys(SILOS, ROUNDS)
-    assert len(houses.lab.proxy.requests()) > passed, "the laboratory's way is the proxy"
+    assert len(consortium.lab.proxy.requests()) > passed, "the laboratory's way is the proxy"
 
 
 @pytest.fixture(scope="module")
-def expected(houses: Houses, tmp_path_factory: pytest.TempPathFactory) -> str:
+def expected(consortium: Consortium, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The SHA-256 of the model that the federation gives on this machine."""
-    job: ClusterFederation = houses.job("here", rounds=ROUNDS)
+    job: ClusterFederation = consortium.job("here", rounds=ROUNDS)
     return str(run_here(list(job.objects), tmp_path_factory.mktemp("here"))["model"]["sha256"])

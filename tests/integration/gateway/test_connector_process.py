@@ -24,7 +24,7 @@ from fedsilo.api.silo_status import HubAddress
 from fedsilo.silo.decision import read_decision
 from fedsilo_operator.cluster.interface import NotFound
 from fedsilo_operator.objects import LEASE, SECRET, SILO_AGENT, SILO_KIND, Kind, Ref
-from tests.integration.gateway.house import NORTH, TOKEN, House
+from tests.integration.gateway.running_hub import NORTH, TOKEN, RunningHub
 from tests.operator_fakes.served import ServedCluster
 from tests.ports import free_port
 from tests.unit.operator.silo.harness import JOB_REF, UID, silo
@@ -35,7 +35,7 @@ NAME = agent_name(JOB_REF.name, UID, NORTH.namespace, NORTH.name)
 class Here:
     """The institution's cluster, and the hub."""
 
-    def __init__(self, folder: Path, hub: House, cluster: ServedCluster) -> None:
+    def __init__(self, folder: Path, hub: RunningHub, cluster: ServedCluster) -> None:
         self.folder = folder
         self.hub = hub
         self.cluster = cluster
@@ -103,7 +103,7 @@ def served(folder: Path) -> Iterator[ServedCluster]:
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Here]:
-    async with House(tmp_path / "hub").running() as hub:
+    async with RunningHub(tmp_path / "hub").running() as hub:
         with served(tmp_path) as cluster:
             yield Here(tmp_path, hub, cluster)
 

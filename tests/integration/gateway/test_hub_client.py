@@ -27,8 +27,8 @@ from fedsilo.wire import SigningKey, make_authority
 from fedsilo_operator.cluster.interface import Unavailable
 from fedsilo_operator.objects import SILO_AGENT, Ref
 from tests.hub_fakes.hub import FakeHub
-from tests.integration.gateway.house import NORTH, TOKEN, House
 from tests.integration.gateway.place import served, server_tls
+from tests.integration.gateway.running_hub import NORTH, TOKEN, RunningHub
 
 AGENT = "digits-north-1"
 
@@ -95,9 +95,9 @@ class InMemory:
 class RealGateway:
     """The gateway, asked over TLS by the client that institutions have."""
 
-    def __init__(self, house: House, clients: dict[str, HubRequests]) -> None:
-        self.hub_id = house.identity.id
-        self._house = house
+    def __init__(self, running_hub: RunningHub, clients: dict[str, HubRequests]) -> None:
+        self.hub_id = running_hub.identity.id
+        self._house = running_hub
         self._clients = clients
 
     def requests(self, key: SigningKey) -> HubRequests:
@@ -140,17 +140,19 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "in memory":
         yield InMemory()
         return
-    async with House(tmp_path).running() as house:
+    async with RunningHub(tmp_path).running() as running_hub:
         address = HubAddress(
-            url=f"https://127.0.0.1:{house.gateway.port}",
-            ca_certificate=house.authority_pem,
-            key=house.identity.key.verify_key.to_text(),
+            url=f"https://127.0.0.1:{running_hub.gateway.port}",
+            ca_certificate=running_hub.authority_pem,
+            key=running_hub.identity.key.verify_key.to_text(),
         )
         async with (
             hub_client(address, str(NORTH), KEY, {}) as one,
             hub_client(address, str(NORTH), OTHER_KEY, {}) as other,
         ):
-            yield RealGateway(house, {KEY.verify_key.to_text(): one, OTHER_KEY.verify_key.to_text(): other})
+            yield RealGateway(
+                running_hub, {KEY.verify_key.to_text(): one, OTHER_KEY.verify_key.to_text(): other}
+            )
 
 
 async def refused(ask: Callable[[], Awaitable[Any]], *transient: str) -> str:
@@ -302,10 +304,10 @@ async def test_a_hub_that_cannot_write_says_so_and_takes_it_later(subject: Subje
 
 @pytest.mark.parametrize(("minutes", "side"), [(20, "ahead of"), (-20, "behind")])
 async def test_a_clock_that_is_off_is_named_with_what_to_do(tmp_path: Path, minutes: int, side: str) -> None:
-    async with House(tmp_path).running() as house:
-        house.invite()
-        url, key = f"https://127.0.0.1:{house.gateway.port}", house.identity.key.verify_key
-        async with HttpsClient(url, house.authority_pem, {}) as https:
+    async with RunningHub(tmp_path).running() as running_hub:
+        running_hub.invite()
+        url, key = f"https://127.0.0.1:{running_hub.gateway.port}", running_hub.identity.key.verify_key
+        async with HttpsClient(url, running_hub.authority_pem, {}) as https:
             off = HubClient(https, key, str(NORTH), KEY, lambda: time.time() + 60 * minutes)
             with pytest.raises(
                 Problem, match=f"^proof-expired: this machine's clock is 20 min {side} .* by NTP"

@@ -28,7 +28,7 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.part import Part, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo_operator.objects import SILO_AGENT, ref_of
-from tests.integration.gateway.house import NORTH, House
+from tests.integration.gateway.running_hub import NORTH, RunningHub
 from tests.unit.operator.silo.harness import agent as an_agent
 from tests.unit.operator.silo.harness import job_spec
 
@@ -54,11 +54,11 @@ class Attacked:
     :ivar uids: identities of the agents by the names that a test gives them.
     """
 
-    def __init__(self, house: House, hub: HubClient, directory: SiloDirectory) -> None:
-        self.house, self.hub, self.directory = house, hub, directory
+    def __init__(self, running_hub: RunningHub, hub: HubClient, directory: SiloDirectory) -> None:
+        self.running_hub, self.hub, self.directory = running_hub, hub, directory
         self.mirror = Mirror(str(NORTH))
         self.uids: dict[str, str] = {}
-        key = house.keys[NORTH]
+        key = running_hub.keys[NORTH]
         self._watched = WatchedSilo(directory, directory.require_membership(), key.verify_key.to_text())
         self.executor = Watching(directory, self._watched, key)
 
@@ -71,7 +71,7 @@ class Attacked:
         made["trust"] |= {
             "url": self.hub_url,
             "address": None,
-            "publicKey": self.house.keys[NORTH].verify_key.to_text(),
+            "publicKey": self.running_hub.keys[NORTH].verify_key.to_text(),
         } | (trust or {})
         made["trust"] = {name: value for name, value in made["trust"].items() if value is not None}
         made["job"] |= job or {}
@@ -94,12 +94,12 @@ class Attacked:
         own = agent_name(job["name"], job["uid"], NORTH.namespace, NORTH.name)
         metadata = {"name": own, "namespace": NORTH.namespace}
         obj = {"apiVersion": SILO_AGENT.api, "kind": SILO_AGENT.name, "metadata": metadata, "spec": spec}
-        made = self.house.cluster.put(obj)
+        made = self.running_hub.cluster.put(obj)
         self.uids[called] = uid_of(made)
         return made
 
     def withdraw(self, agent: Object) -> None:
-        self.house.cluster.remove(SILO_AGENT, ref_of(agent))
+        self.running_hub.cluster.remove(SILO_AGENT, ref_of(agent))
 
     async def listen(self, *wanted: Object) -> None:
         """Follow the hub until it says that these are the agents, and do what follows."""
@@ -162,20 +162,20 @@ async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
     directory = SiloDirectory(root / "institution")
     directory.root.mkdir()
     directory.prepare()
-    async with House(root / "hub").running() as house:
-        await house.join()
-        directory.key_file.write_bytes(house.keys[NORTH].to_pem())
+    async with RunningHub(root / "hub").running() as running_hub:
+        await running_hub.join()
+        directory.key_file.write_bytes(running_hub.keys[NORTH].to_pem())
         directory.key_file.chmod(0o600)
         write_silo(directory, policy)
         address = HubAddress(
-            url=f"https://127.0.0.1:{house.gateway.port}",
-            ca_certificate=house.authority_pem,
-            key=house.identity.key.verify_key.to_text(),
+            url=f"https://127.0.0.1:{running_hub.gateway.port}",
+            ca_certificate=running_hub.authority_pem,
+            key=running_hub.identity.key.verify_key.to_text(),
         )
-        public = house.keys[NORTH].verify_key.to_text()
+        public = running_hub.keys[NORTH].verify_key.to_text()
         directory.write_membership(SiloIdentity(str(NORTH), address, "0" * 64, public))
-        async with hub_client(address, str(NORTH), house.keys[NORTH], {}) as hub:
-            yield Attacked(house, hub, directory)
+        async with hub_client(address, str(NORTH), running_hub.keys[NORTH], {}) as hub:
+            yield Attacked(running_hub, hub, directory)
 
 
 def write_silo(directory: SiloDirectory, policy: Object, config: Object | None = None) -> None:

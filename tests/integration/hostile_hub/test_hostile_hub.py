@@ -20,7 +20,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.wire import DECISION, SigningKey, open_agents, seal_agents, sign_statement
 from fedsilo_operator.gateway.writing import write_status
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND, ref_of
-from tests.integration.gateway.house import NORTH, SOUTH, agents_path
+from tests.integration.gateway.running_hub import NORTH, SOUTH, agents_path
 from tests.integration.hostile_hub.attacked import SECRET_PATH, Attacked, attacked, told, write_silo
 
 DIGEST = "registry.example/trainer@sha256:" + "ab" * 32
@@ -97,12 +97,12 @@ async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, 
     asks.executor.step()
     assert asks.phase("attack") == "ApprovalPending"
     assert asks.executor.begun == begun, "nothing starts"
-    key = asks.house.keys[NORTH].verify_key.to_text()
+    key = asks.running_hub.keys[NORTH].verify_key.to_text()
     assert read_decision(asks.status("attack")["decision"], key).decision == "Refused"
 
 
 async def _replace(scene: Attacked, spec: Object, called: str = "attack") -> None:
-    for found in scene.house.cluster.objects(SILO_AGENT):
+    for found in scene.running_hub.cluster.objects(SILO_AGENT):
         scene.withdraw(found)
     await scene.listen(scene.put(spec, called))
 
@@ -114,7 +114,7 @@ async def test_an_agent_that_changes_under_its_identity_stays_what_was_decided(
     before = asks.status()
     changes = AFTER_APPROVAL.get(attempt) or {"trust": _elsewhere(asks, attempt)}
     spec = asks.spec(**HONEST | changes)
-    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
     asks.hear(
         asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(ref_of(agent).name, uid_of(agent), spec)))
     )
@@ -195,10 +195,10 @@ async def test_what_the_policy_forbids_is_refused_whatever_the_hub_says(
 
 def _relax_at_the_hub(scene: Attacked) -> None:
     """The hub's copy of the Silo permits and approves everything."""
-    silo = scene.house.cluster.peek(SILO_KIND, NORTH)
+    silo = scene.running_hub.cluster.peek(SILO_KIND, NORTH)
     silo["spec"]["policy"] = {"methods": None, "payloadKinds": ["model", "class_means"], "approvals": []}
     silo["status"]["offer"] = sign_statement("fedsilo/offer/v1", {"policy": {}, "silo": str(NORTH)}, ATTACKER)
-    scene.house.cluster.put(silo)
+    scene.running_hub.cluster.put(silo)
 
 
 async def test_the_honest_job_is_admitted_by_the_strict_policy(strict: Attacked) -> None:
@@ -239,31 +239,31 @@ async def test_a_forged_decision_or_approval_at_the_hub_has_no_effect(tmp_path: 
         stated = scene.status()
         forged = stated["decision"] | {"decision": "Admitted", "objections": []}
         del forged["keyId"], forged["signature"]
-        for key in (ATTACKER, scene.house.identity.key):
-            found = scene.house.cluster.peek(SILO_AGENT, ref_of(agent))
+        for key in (ATTACKER, scene.running_hub.identity.key):
+            found = scene.running_hub.cluster.peek(SILO_AGENT, ref_of(agent))
             told_instead = stated | {"phase": "Running", "decision": sign_statement(DECISION, forged, key)}
-            await write_status(scene.house.cluster, SILO_AGENT, found, told_instead, "fedsilo-gateway")
+            await write_status(scene.running_hub.cluster, SILO_AGENT, found, told_instead, "fedsilo-gateway")
             with pytest.raises(Problem, match="signature"):
-                read_decision(told_instead["decision"], scene.house.keys[NORTH].verify_key.to_text())
-        silo = scene.house.cluster.peek(SILO_KIND, NORTH)
+                read_decision(told_instead["decision"], scene.running_hub.keys[NORTH].verify_key.to_text())
+        silo = scene.running_hub.cluster.peek(SILO_KIND, NORTH)
         silo["spec"]["policy"] = {"manualApproval": False}
-        scene.house.cluster.put(silo)
+        scene.running_hub.cluster.put(silo)
         scene.hear(scene.mirror)
         assert scene.status() == stated
         assert scene.executor.begun == 0
         await scene.report()
-        assert scene.house.status(SILO_AGENT, ref_of(agent))["decision"] == stated["decision"]
+        assert scene.running_hub.status(SILO_AGENT, ref_of(agent))["decision"] == stated["decision"]
 
 
 async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: Attacked) -> None:
     """Whoever stands between repeats the list in which the approved agent still was, after the hub withdrew it."""
-    status, _, old = await asks.house.ask("GET", agents_path("x"))
+    status, _, old = await asks.running_hub.ask("GET", agents_path("x"))
     assert status == 200
-    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
     asks.withdraw(agent)
     await asks.listen()
     assert asks.part().gone
-    document = open_agents(old, asks.house.identity.key.verify_key, str(NORTH))
+    document = open_agents(old, asks.running_hub.identity.key.verify_key, str(NORTH))
     repeated = told(document["version"], *(HubAgent(**one) for one in document["agents"]))
     assert asks.mirror.hear(repeated) is asks.mirror
     asks.hear(asks.mirror.hear(repeated))
@@ -271,13 +271,15 @@ async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: Attack
 
 
 async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none(asks: Attacked) -> None:
-    _, _, sealed = await asks.house.ask("GET", agents_path("x"))
-    key = asks.house.identity.key.verify_key
+    _, _, sealed = await asks.running_hub.ask("GET", agents_path("x"))
+    key = asks.running_hub.identity.key.verify_key
     document = open_agents(sealed, key, str(NORTH))
     with pytest.raises(Problem, match="signature"):
         open_agents(seal_agents(document, ATTACKER), key, str(NORTH))
     with pytest.raises(Problem, match="wrong-sender"):
-        open_agents(seal_agents(document | {"silo": str(SOUTH)}, asks.house.identity.key), key, str(NORTH))
+        open_agents(
+            seal_agents(document | {"silo": str(SOUTH)}, asks.running_hub.identity.key), key, str(NORTH)
+        )
     changed = bytearray(sealed)
     changed[40] ^= 1
     with pytest.raises(Problem):
@@ -287,7 +289,7 @@ async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none
 async def test_an_agent_of_another_silo_or_name_or_with_a_path_for_an_identity_gets_nothing(
     asks: Attacked,
 ) -> None:
-    (honest,) = asks.house.cluster.objects(SILO_AGENT)
+    (honest,) = asks.running_hub.cluster.objects(SILO_AGENT)
     name, spec = ref_of(honest).name, honest["spec"]
     begun = asks.executor.begun
     foreign = asks.spec(**HONEST) | {"silo": {"namespace": SOUTH.namespace, "name": SOUTH.name}}
@@ -314,7 +316,7 @@ async def test_a_job_that_is_asked_for_again_goes_on_with_its_audit_log(asks: At
     """What was answered, and how much has left, counts for the job, under whatever identity the hub asks again."""
     log = asks.log()
     log.write_text('{"event": "departure"}\n')
-    (agent,) = asks.house.cluster.objects(SILO_AGENT)
+    (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
     await _replace(asks, agent["spec"], "again")
     moved = asks.log("again")
     assert moved.read_text() == '{"event": "departure"}\n'
@@ -343,19 +345,19 @@ async def test_a_dataset_that_cannot_be_read_is_quoted_in_the_institution_s_log_
     asks.executor.step()
     assert (asks.phase(), asks.reason()) == ("Refused", "DataInvalid")
     await asks.report()
-    assert SECRET_PATH not in json.dumps(asks.house.cluster.objects(SILO_AGENT))
+    assert SECRET_PATH not in json.dumps(asks.running_hub.cluster.objects(SILO_AGENT))
     (said,) = (text for text in caplog.messages if SECRET_PATH in text)
     assert said.startswith(f"SiloAgent {asks.part().name}: {asks.directory.silo_file}: config[path:")
 
 
 async def test_nothing_of_the_institution_is_at_the_hub_but_what_it_publishes(asks: Attacked) -> None:
     await asks.report()
-    (agent,) = asks.house.cluster.objects(SILO_AGENT)
-    status = asks.house.status(SILO_AGENT, ref_of(agent))
+    (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
+    status = asks.running_hub.status(SILO_AGENT, ref_of(agent))
     assert set(status) <= {"phase", "message", "conditions", "proposal", "decision", "receipts"}
-    everything = json.dumps([asks.house.cluster.objects(kind) for kind in (SILO_AGENT, SILO_KIND)])
+    everything = json.dumps([asks.running_hub.cluster.objects(kind) for kind in (SILO_AGENT, SILO_KIND)])
     pem = asks.directory.key_file.read_text().splitlines()[1]
     published = {"hub", "enrolment", "lastSeen", "offer", "publicKey", "rotations", "leaving", "conditions"}
-    assert set(asks.house.status(SILO_KIND, NORTH)) <= published
+    assert set(asks.running_hub.status(SILO_KIND, NORTH)) <= published
     for secret in (SECRET_PATH, str(asks.directory.root), pem):
         assert secret not in everything

@@ -46,7 +46,7 @@ class Consortium:
         self.identity = SigningKey.generate()
         self.authority = make_authority()
         self.port = free_port()
-        self.directory = SiloDirectory(root / "house")
+        self.directory = SiloDirectory(root / "silo")
         self.routes: dict[str, Route] = {}
         self.log = root / "serve.log"
         self.site: Site

@@ -70,7 +70,7 @@ def test_nothing_is_asked_of_an_institution_that_is_elsewhere(
 ) -> None:
     kubectl.json(GET, local() | {"spec": {"remote": {}}})
     assert call(command, "--yes") == ManifestInvalid.exit_code
-    assert "in its own house" in capsys.readouterr().err
+    assert "outside of this cluster" in capsys.readouterr().err
     assert not patches(kubectl)
 
 

@@ -46,11 +46,11 @@ def test_the_base_installation_is_enough(arguments: list[str], tmp_path: Path) -
 def test_a_port_that_the_page_cannot_have_is_said_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house = str(directory(tmp_path / "house").root)
+    silo_directory = str(directory(tmp_path / "silo").root)
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         for port, why in ((taken, "another program listens on it already"), (70000, "is no port, which are")):
-            assert main(["silo", "dashboard", "--dir", house, "--port", str(port)]) == 2
+            assert main(["silo", "dashboard", "--dir", silo_directory, "--port", str(port)]) == 2
             (line,) = capsys.readouterr().err.splitlines()
             assert line.startswith(f"fedsilo: --port {port}: {why}")
             assert line.endswith("; name another, or leave --port out for a free one")
@@ -74,14 +74,14 @@ def test_root_writes_nothing_into_the_directory_of_another_user(
     """Or that user's silo could not read it afterwards."""
     monkeypatch.chdir(tmp_path)
     Path("invitation.yaml").write_text(INVITATION.to_yaml())
-    house = directory(tmp_path / "house")
+    silo_directory = directory(tmp_path / "silo")
     user = pwd.getpwnam("nobody")
-    os.chown(house.root, user.pw_uid, user.pw_gid)
+    os.chown(silo_directory.root, user.pw_uid, user.pw_gid)
     before = sorted(tmp_path.rglob("*"))
-    assert main(["silo", *arguments, "--dir", str(house.root)]) == 2
+    assert main(["silo", *arguments, "--dir", str(silo_directory.root)]) == 2
     assert capsys.readouterr().err == (
-        f"fedsilo: {house.root}: belongs to user nobody, who could not read what root writes there; run the command "
-        "as that user, for instance with sudo -u nobody\n"
+        f"fedsilo: {silo_directory.root}: belongs to user nobody, who could not read what root writes there; "
+        "run the command as that user, for instance with sudo -u nobody\n"
     )
     assert sorted(tmp_path.rglob("*")) == before
-    assert main(["silo", "status", "--dir", str(house.root)]) == 0
+    assert main(["silo", "status", "--dir", str(silo_directory.root)]) == 0

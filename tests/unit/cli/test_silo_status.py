@@ -31,8 +31,8 @@ REVOKED = Problem(
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> SiloDirectory:
-    return directory(tmp_path / "house")
+def silo_directory(tmp_path: Path) -> SiloDirectory:
+    return directory(tmp_path / "silo")
 
 
 def found(*results: tuple[datetime, FedsiloError | None]) -> Contact:
@@ -44,31 +44,31 @@ def found(*results: tuple[datetime, FedsiloError | None]) -> Contact:
     return known
 
 
-def leave_word(house: SiloDirectory, contact: Contact | None) -> None:
+def leave_word(silo_directory: SiloDirectory, contact: Contact | None) -> None:
     said = {"pid": os.getpid(), "since": timestamp(NOON), "processes": {}, "fault": ""}
-    write_json(house.serving, said | {"hub": contact_of(contact)})
+    write_json(silo_directory.serving, said | {"hub": contact_of(contact)})
 
 
 @contextmanager
-def served(house: SiloDirectory, contact: Contact | None) -> Iterator[None]:
-    leave_word(house, contact)
-    with house.claimed():
+def served(silo_directory: SiloDirectory, contact: Contact | None) -> Iterator[None]:
+    leave_word(silo_directory, contact)
+    with silo_directory.claimed():
         yield
 
 
-def status(house: SiloDirectory, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def status(silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines about silo and hub, but for the first, which names them."""
-    assert main(["silo", "status", "--dir", str(house.root)]) == 0
+    assert main(["silo", "status", "--dir", str(silo_directory.root)]) == 0
     return capsys.readouterr().out.partition("\n\n")[0].splitlines()[1:]
 
 
 def test_before_it_is_served_it_says_what_to_run(
-    house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+    silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (line,) = status(house, capsys)
+    (line,) = status(silo_directory, capsys)
     assert line == (
         "nobody serves it, so nothing runs and the hub is not asked: run fedsilo silo serve --dir "
-        f"{house.root}"
+        f"{silo_directory.root}"
     )
 
 
@@ -94,10 +94,10 @@ def test_before_it_is_served_it_says_what_to_run(
     ],
 )
 def test_while_it_is_served_it_says_how_the_hub_answers(
-    contact: Contact | None, said: str, house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+    contact: Contact | None, said: str, silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with served(house, contact):
-        process, hub = status(house, capsys)
+    with served(silo_directory, contact):
+        process, hub = status(silo_directory, capsys)
     assert process.startswith(f"process {os.getpid()} has served it for ")
     assert hub.startswith(said)
 
@@ -119,18 +119,18 @@ def test_while_it_is_served_it_says_how_the_hub_answers(
     ],
 )
 def test_what_an_earlier_process_found_is_told_as_past(
-    contact: Contact, said: list[str], house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+    contact: Contact, said: list[str], silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave_word(house, contact)
-    first, *rest = status(house, capsys)
+    leave_word(silo_directory, contact)
+    first, *rest = status(silo_directory, capsys)
     assert first.startswith("nobody serves it")
     assert [line.startswith(text) for line, text in zip(rest, said, strict=True)] == [True] * len(said)
 
 
 def test_a_silo_that_has_left_is_not_to_be_served(
-    house: SiloDirectory, capsys: pytest.CaptureFixture[str]
+    silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave_word(house, found((NOON, GONE)))
-    write_with_digest(house.left, {"statement": {}})
-    (line,) = status(house, capsys)
+    leave_word(silo_directory, found((NOON, GONE)))
+    write_with_digest(silo_directory.left, {"statement": {}})
+    (line,) = status(silo_directory, capsys)
     assert line.startswith("it has left the hub: to take part again, ask its office for an invitation")

@@ -26,7 +26,7 @@ KEY = SigningKey.from_seed(b"k" * 32)
 @pytest.fixture
 def directory(tmp_path: Path) -> SiloDirectory:
     """Of a silo that has joined."""
-    found = SiloDirectory(tmp_path / "house")
+    found = SiloDirectory(tmp_path / "silo")
     found.root.mkdir()
     found.prepare()
     KEY.save(found.key_file)

@@ -226,7 +226,7 @@ def test_a_certificate_without_a_port_is_refused(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.fixture
-def house() -> Store:
+def one_institution() -> Store:
     """The caches of an institution's own silo controller, and one Silo that is elsewhere."""
     found, snapshot = Store(), hospital()
     for silo in snapshot.silos:
@@ -238,9 +238,9 @@ def house() -> Store:
     return found
 
 
-async def test_an_institution_sees_its_own_silo_and_no_other(house: Store) -> None:
+async def test_an_institution_sees_its_own_silo_and_no_other(one_institution: Store) -> None:
     async with (
-        institution_dashboard(house, 0) as port,
+        institution_dashboard(one_institution, 0) as port,
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/api/silo") as response,
     ):
@@ -250,12 +250,12 @@ async def test_an_institution_sees_its_own_silo_and_no_other(house: Store) -> No
     assert found["waiting"] == ["atlas-north-1a2b3c4d"]
 
 
-async def test_a_change_of_an_agent_wakes_the_institutions_page(house: Store) -> None:
-    source = InstitutionSource(house)
+async def test_a_change_of_an_agent_wakes_the_institutions_page(one_institution: Store) -> None:
+    source = InstitutionSource(one_institution)
     waiting = asyncio.ensure_future(source.feed.newer(source.feed.version, 5))
     await asyncio.sleep(0)
     agent: Any = hospital().agents[1]
-    cached(house, SILO_AGENT, agent | {"status": agent["status"] | {"phase": "Failed"}}, version=2)
+    cached(one_institution, SILO_AGENT, agent | {"status": agent["status"] | {"phase": "Failed"}}, version=2)
     assert await waiting
     phases = {one["metadata"]["name"]: one["status"]["phase"] for one in source.snapshot().agents}
     assert phases["digits-north-1a2b3c4d"] == "Failed"

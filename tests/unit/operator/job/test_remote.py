@@ -1,4 +1,4 @@
-"""A job with an institution in a house of its own: asked and counted like any other, by way of the hub's gateway."""
+"""A job with an institution outside of the cluster: asked and counted like any other, by way of the hub's gateway."""
 
 from __future__ import annotations
 

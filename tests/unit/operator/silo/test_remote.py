@@ -1,4 +1,4 @@
-"""What the hub does about an institution in a house of its own: nothing but to publish the key that was accepted."""
+"""What the hub does about an institution outside of the cluster: nothing but to publish the key that was accepted."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ NORTH, SOUTH = Ref("silo-north", "north"), Ref("silo-south", "south")
 TOKEN = "a token of which nobody else knows"
 
 
-class House:
+class RunningHub:
     """A hub over a cluster in memory, and institutions that ask it."""
 
     def __init__(self, root: Path) -> None:
@@ -46,7 +46,7 @@ class House:
         self.client: aiohttp.ClientSession
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[House]:
+    async def running(self) -> AsyncIterator[RunningHub]:
         self.gateway = Gateway(self.cluster, self.identity, Limits(requests_per_second=1000, burst=1000))
         tls = server_tls(self._root, self._authority)
         work = asyncio.ensure_future(self.gateway.run("127.0.0.1", 0, tls))
