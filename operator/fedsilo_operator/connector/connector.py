@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,9 +17,9 @@ from typing import Any, Never
 
 from fedsilo.api.annotations import LEAVE
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, condition, status_of
+from fedsilo.api.observed import Object, condition
 from fedsilo.errors import Problem
-from fedsilo.hub.client import AgentList, HubAgent, HubRequests
+from fedsilo.hub.client import AgentList, HubRequests
 from fedsilo.hub.contact import PAUSES, UNREACHED_CODES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership, token_digest
@@ -27,13 +27,14 @@ from fedsilo.hub.mirror import Mirror
 from fedsilo.process import version
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import SigningKey
-from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event, NotFound
+from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event
 from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.connector.bringing import Brought, bring_about
-from fedsilo_operator.names import SIGNING_KEY
+from fedsilo_operator.connector.followed import followed_of, followed_status
+from fedsilo_operator.connector.keys import SiloKeys
+from fedsilo_operator.connector.reporting import Reporting
 from fedsilo_operator.objects import (
-    SECRET,
     SILO_AGENT,
     SILO_KIND,
     Ref,
@@ -46,7 +47,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import run_until_one_ends
 from fedsilo_operator.runtime.queue import Key
-from fedsilo_operator.silo import key_secret, succession
+from fedsilo_operator.silo import succession
 
 log = logging.getLogger("fedsilo.connector")
 
@@ -108,6 +109,7 @@ class Connector:
         self._cluster = cluster
         self._cache = cache
         self._subscription = subscription
+        self._keys = SiloKeys(cluster, cache, subscription.silo)
         self._open_hub = open_hub
         self._now = now
         self._mirror: Mirror | None = None
@@ -115,7 +117,7 @@ class Connector:
         self._used: str | None = None
         self._contact: Contact | None = None
         self._following: Following | None = None
-        self._unmade: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._reporting = Reporting(cache, subscription.silo, now)
         self._changed = asyncio.Event()
 
     @property
@@ -139,7 +141,9 @@ class Connector:
         brought = Brought()
         if mirror is not None:
             brought = await bring_about(self._cluster, self._cache, key.ref, mirror, self._subscription.url)
-        self._report(silo, brought)
+        if self._following is not None:
+            self._reporting.report(silo, brought.unmade, self._following.reports)
+            self._following.wake()
         if brought.failed is not None:
             raise brought.failed
         return None
@@ -150,15 +154,18 @@ class Connector:
         """Ask the hub, as long as this process leads."""
         while True:
             key = await self._signing_key()
+            followed = followed_of(
+                self._cache.get(SILO_KIND, self._subscription.silo), self._subscription.hub
+            )
             membership = Membership(
                 key.verify_key.fingerprint,
                 self._subscription.token,
                 version().removeprefix("fedsilo "),
-                self._used or self._followed().get("tokenDigest"),
+                self._used or followed.get("tokenDigest"),
             )
-            leaves, rotation = self._leaves(), self._announcement()
+            leaves, rotation = self._leaves(), self._keys.announcement()
             async with self._open_hub(key) as hub:
-                mirror = Mirror(str(self._subscription.silo), self._followed_version())
+                mirror = Mirror(str(self._subscription.silo), followed.get("version", 0))
                 self._following = None if leaves else Following(hub, self, membership, mirror, self._now)
                 self.wake()
                 if self._following is None:
@@ -178,7 +185,7 @@ class Connector:
         The hub answers the key before no more then. Where it refuses the announcement, all goes on with that key.
         """
         failures, announced = 0, succession.announced_key(rotation)
-        while await self._own_key(announced) is not None:
+        while await self._keys.own(announced) is not None:
             try:
                 await hub.rotate(rotation)
             except (Problem, Unreachable) as error:
@@ -250,85 +257,42 @@ class Connector:
         """The published key, once the silo controller has made it."""
         while True:
             self._changed.clear()
-            found = await self._published_key()
+            found = await self._keys.published()
             if found is not None:
                 return found
             with suppress(TimeoutError):
                 async with asyncio.timeout(KEY_POLL_SECONDS):
                     await self._changed.wait()
 
-    async def _published_key(self) -> SigningKey | None:
-        published = self._public_key()
-        return None if published is None else await self._own_key(published)
-
-    async def _own_key(self, public_key: str) -> SigningKey | None:
-        """The key with this public half, where the Secret has it and can be read."""
-        name = Ref(self._subscription.silo.namespace, SIGNING_KEY)
-        try:
-            return key_secret.key_of(await self._cluster.get(SECRET, name), public_key)
-        except NotFound:
-            return None  # the condition Ready says so
-        except ClusterError as error:
-            log.warning("Secret %s cannot be read now: %s", name, error)
-            return None
-
     async def _until_otherwise(self, key: SigningKey, leaves: bool, rotation: Object | None) -> Never:
         while (
-            self._public_key() in (None, key.verify_key.to_text())
+            self._keys.public_key in (None, key.verify_key.to_text())
             and self._leaves() == leaves
-            and self._announcement() == rotation
+            and self._keys.announcement() == rotation
         ):
             self._changed.clear()
             await self._changed.wait()
         raise _Otherwise
-
-    def _announcement(self) -> Object | None:
-        """What the hub has yet to take of the silo's keys."""
-        silo = self._cache.get(SILO_KIND, self._subscription.silo)
-        return None if silo is None else succession.announcement(silo)
 
     def _leaves(self) -> bool:
         """Whether a person of the institution has decided that it leaves."""
         silo = self._cache.get(SILO_KIND, self._subscription.silo)
         return silo is not None and LEAVE in (silo["metadata"].get("annotations") or {})
 
-    def _public_key(self) -> str | None:
-        silo = self._cache.get(SILO_KIND, self._subscription.silo)
-        return None if silo is None else status_of(silo).get("publicKey")
-
-    def _followed(self) -> Mapping[str, Any]:
-        """What was followed of this hub before."""
-        silo = self._cache.get(SILO_KIND, self._subscription.silo)
-        followed: Mapping[str, Any] = status_of(silo or {}).get("followed") or {}
-        return followed if followed.get("hub") == self._subscription.hub else {}
-
-    def _followed_version(self) -> int:
-        return int(self._followed().get("version", 0))
-
     # What is done here
 
     async def _write(self, silo: Object, mirror: Mirror | None) -> None:
         """The connector's part of the Silo's status, and an Event where it stands otherwise with the hub."""
-        status: dict[str, Any] = {}
+        version = None if mirror is None else mirror.version
+        status: dict[str, Any] = followed_status(
+            silo, self._subscription.hub, version, self._taken, self._used
+        )
         stated = None
         if self._contact is not None:
             reached = "True" if self._contact.reached else "False"
             diagnosis = Diagnosis(Reason(self._contact.reason), self._contact.message)
             stated = Condition.of(ConditionType.HUB_REACHED, reached, diagnosis)  # type: ignore[arg-type]
             status["conditions"] = as_status([stated], silo, self._now())
-        since = {
-            "publicKey": self._taken or self._followed().get("publicKey"),
-            "tokenDigest": self._used or self._followed().get("tokenDigest"),
-        }
-        if mirror is not None or self._taken is not None:
-            version = self._followed_version() if mirror is None else mirror.version
-            status["followed"] = {
-                "hub": self._subscription.hub,
-                "version": version,
-                **{name: value for name, value in since.items() if value is not None},
-            }
-        elif (followed := status_of(silo).get("followed")) is not None:
-            status["followed"] = followed
         if not status or satisfies(silo.get("status"), status):
             return
         before = condition(silo, ConditionType.HUB_REACHED)
@@ -340,39 +304,6 @@ class Connector:
             kind = "Normal" if stated.status == "True" else "Warning"
             with suppress(ClusterError):
                 await self._cluster.event(Event(silo, kind, str(stated.reason), stated.message))  # type: ignore[arg-type]
-
-    # What is reported
-
-    def _report(self, silo: Object, brought: Brought) -> None:
-        self._unmade = {
-            name: self._unmade_status(name, agent, diagnosis)
-            for name, (agent, diagnosis) in brought.unmade.items()
-        }
-        if self._following is None:
-            return
-        reports = self._following.reports
-        here = mirrored.of_hub(self._cache, self._subscription.silo)
-        for name, agent in here.items():
-            status = status_of(agent)
-            if status and not is_deleted(agent):
-                reports.state(name, mirrored.hub_uid(agent), mirrored.disclosed(ref_of(agent), status))
-        for name, (uid, status) in self._unmade.items():
-            reports.state(name, uid, mirrored.disclosed(Ref(ref_of(silo).namespace, name), status))
-        for name in reports.agents() - here.keys() - self._unmade.keys():
-            reports.forget(name)
-        offer = status_of(silo).get("offer")
-        if offer is not None:
-            reports.publish(offer)
-        self._following.wake()
-
-    def _unmade_status(
-        self, name: str, agent: HubAgent, diagnosis: Diagnosis
-    ) -> tuple[str, Mapping[str, Any]]:
-        """Uid at the hub, and status; the same as before as long as it says the same."""
-        before = self._unmade.get(name)
-        if before is not None and (before[0], before[1]["message"]) == (agent.uid, diagnosis.message):
-            return before
-        return agent.uid, mirrored.unmade(diagnosis, self._now())
 
     def _silos(self, silo: Object) -> Iterable[Key]:
         return (self.key,) if ref_of(silo) == self._subscription.silo else ()
