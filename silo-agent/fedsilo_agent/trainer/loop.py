@@ -41,9 +41,11 @@ class Trainer:
         self._publish()
 
     def answer(self, task: str) -> None:
-        """Deliver a reply to the pending task, or the reason why there is none."""
+        """Deliver a reply to the pending task, or the reason why there is none; nothing if it pends no more."""
         try:
-            received = self._mailbox.receive()
+            received = self._mailbox.receive(task)
+            if received is None:
+                return
             about(round=received.task.round)
             private = self._mailbox.private_state(received.acknowledged)
             reply = self._runner.run(received.task, private)

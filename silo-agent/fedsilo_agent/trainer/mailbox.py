@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.durable import make_directory, remove, unlink, write_durably
-from fedsilo.errors import FileDamaged, MethodError
+from fedsilo.errors import MethodError
 from fedsilo.full_disk import when_there_is_space
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
@@ -69,22 +69,20 @@ class Mailbox:
     def pending(self) -> str | None:
         """Name of the task in the inbox, unless it was answered already."""
         document = self._inbox.task()
-        if document is None or self._is_answered(document["task"]):
+        if document is None or document["step"] == FINISH or self._is_answered(document["task"]):
             return None
         return str(document["task"]) if self._inbox.is_whole(document["trees"].values()) else None
 
-    def receive(self) -> ReceivedTask:
-        """Open the task in the inbox.
+    def receive(self, task: str) -> ReceivedTask | None:
+        """Open the task in the inbox; None when the guard has put another one there meanwhile.
 
         :raises MethodError: when the job's schedule has no such exchange.
         :raises FileDamaged: when one of its blobs does not hold.
         :raises Problem: when one of them is no file of tensors.
         """
         document = self._inbox.task()
-        if document is None:
-            raise FileDamaged(
-                f"{self._volume.task}: is missing; the guard writes it again when it is started"
-            )
+        if document is None or document["task"] != task:
+            return None
         self._inbox.require_whole(document["trees"].values())
         exchange = self._exchanges.get((document["round"], document["phase"]))
         if exchange is None:
@@ -94,7 +92,7 @@ class Mailbox:
         trees = {
             name: open_blob(self._volume.blobs / digest).tree() for name, digest in document["trees"].items()
         }
-        task = SiloTask(
+        opened = SiloTask(
             step=document["step"],
             phase=document["phase"],
             round=exchange.round,
@@ -103,7 +101,7 @@ class Mailbox:
             trees=trees,
             settings=document["settings"],
         )
-        return ReceivedTask(document["task"], task, document["acknowledged"])
+        return ReceivedTask(task, opened, document["acknowledged"])
 
     def acknowledged_state(self) -> State:
         """The silo's state after the reply that the inbox names as the last acknowledged one."""

@@ -23,7 +23,7 @@ from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import write_blob
+from fedsilo.wire import FINISH, write_blob
 from fedsilo_agent.trainer import __main__ as trainer_module
 from fedsilo_agent.trainer import mailbox as mailbox_module
 from fedsilo_agent.trainer.__main__ import _arguments, _run
@@ -198,8 +198,8 @@ class Inbox:
         self.blob = volume.blobs / write_blob(self.tree, volume.blobs).digest
         self.write_task()
 
-    def write_task(self) -> None:
-        document = {"task": TASK, "step": "train", "phase": "train", "round": 1, "settings": {}}
+    def write_task(self, name: str = TASK, step: str = "train") -> None:
+        document = {"task": name, "step": step, "phase": step, "round": 1, "settings": {}}
         write_with_digest(
             self.volume.task, document | {"acknowledged": None, "trees": {"model": self.blob.name}}
         )
@@ -230,7 +230,9 @@ def test_a_blob_that_a_restart_finds_damaged_waits_for_the_guard(
     assert mailbox.pending() is None
     write_blob(inbox.tree, inbox.volume.blobs)
     assert mailbox.pending() == TASK
-    assert mailbox.receive().task.trees["model"]["w"].tolist() == list(range(500))
+    found = mailbox.receive(TASK)
+    assert found is not None
+    assert found.task.trees["model"]["w"].tolist() == list(range(500))
 
 
 def test_a_blob_that_a_restart_does_not_find_waits_for_the_guard(inbox: Inbox) -> None:
@@ -239,6 +241,18 @@ def test_a_blob_that_a_restart_does_not_find_waits_for_the_guard(inbox: Inbox) -
     assert [mailbox.pending() for _ in range(3)] == [None] * 3
     write_blob(inbox.tree, inbox.volume.blobs)
     assert mailbox.pending() == TASK
+
+
+@pytest.mark.parametrize(("name", "step"), [(FINISH, FINISH), ("r00002-train-north", "train")])
+def test_a_task_that_another_has_replaced_is_not_answered(inbox: Inbox, name: str, step: str) -> None:
+    mailbox = inbox.restarted()
+    assert mailbox.pending() == TASK
+    inbox.write_task(name, step)
+    runner: Any = Method(Reply())
+    no_personal_model: Any = None
+    Trainer(mailbox, runner, no_personal_model).answer(TASK)
+    assert not list(inbox.volume.drop.iterdir())
+    assert mailbox.pending() == (None if step == FINISH else name), "the end is no task to answer"
 
 
 def test_a_blob_that_stays_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
