@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.silo_status import HubAddress
+from fedsilo.api.timestamps import timestamp
 from fedsilo.local.run import GUARD, TRAINER
 from fedsilo.local.workdir import Workdir
 from fedsilo_operator.names import SIGNING_KEY
@@ -102,7 +104,7 @@ class OwnCluster:
 
 def _pod(job: Object, phase: str) -> Object:
     ref, owner = ref_of(job), {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(datetime.now(UTC))}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -119,5 +121,5 @@ def _pod(job: Object, phase: str) -> Object:
 
 def _complete(held: FakeCluster, job: Object) -> None:
     held.put(_pod(job, "Succeeded"))
-    complete = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    complete = {"type": "Complete", "status": "True", "lastTransitionTime": timestamp(datetime.now(UTC))}
     held.put({**job, "status": {"succeeded": 1, "conditions": [complete]}})
