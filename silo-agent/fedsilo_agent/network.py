@@ -35,6 +35,9 @@ PATIENCE_SECONDS = 60.0
 QUIET_SECONDS = 2.0
 """Time without any answer after which the network counts as closed."""
 
+QUIET_PROBES = 4
+"""Probes in a row that must be silent, too: a process that stood still for that time has asked nothing."""
+
 POLL_SECONDS = 0.1
 """Pause between two probes."""
 
@@ -138,12 +141,14 @@ def await_closed(
             "network is closed; run the trainer in a pod of a cluster"
         )
     start = last = clock()
+    silent = 0
     with ThreadPoolExecutor(len(targets)) as pool:
-        while clock() - last < QUIET_SECONDS:
+        while silent < QUIET_PROBES or clock() - last < QUIET_SECONDS:
             answers = zip(targets, pool.map(_answers, targets), strict=True)
             found = [target for target, answer in answers if answer]
+            silent += 1
             if found:
-                last = clock()
+                last, silent = clock(), 0
                 if last - start > patience:
                     raise _open(found, patience)
             sleep(POLL_SECONDS)

@@ -104,6 +104,19 @@ def test_a_network_that_stays_open_is_refused_with_both_causes(
     assert "plug-in enforces none" in told
 
 
+def test_a_process_that_stood_still_asks_again_before_it_believes_in_silence() -> None:
+    clock = Clock()
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+
+        def stand_still(_: float) -> None:
+            clock.now += 2 * QUIET_SECONDS
+            late.listen()
+
+        with pytest.raises(PolicyRefused, match="can be reached"):
+            await_closed([target_of(late)], patience=1, clock=clock, sleep=stand_still)
+
+
 def test_one_name_server_that_answers_over_udp_is_an_open_network(name_server: Target) -> None:
     clock = Clock()
     with pytest.raises(PolicyRefused, match=r"\(UDP\) can be reached"):
