@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 from xdist.remote import Producer
@@ -20,8 +20,6 @@ from hack.cluster.binaries import programs
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.paths import KUBECONFIG
 from tests.cluster import operator_lock
-from tests.cluster.federation import ClusterFederation
-from tests.cluster.institutions.consortium import Consortium
 from tests.cluster.namespace import Namespace, fresh_namespace
 from tests.terminal import Terminal
 
@@ -78,6 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (turns[group_of(item.path)], group_of(item.path) not in GROUPS))
 
 
+@runtime_checkable
+class WithStory(Protocol):
+    """A fixture's value that can say what became of it."""
+
+    def story(self) -> str:
+        """What a person would look at after a failure."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
@@ -86,7 +92,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call":
         for name, value in getattr(item, "funcargs", {}).items():
-            if report.failed and isinstance(value, Namespace | ClusterFederation | Consortium):
+            if report.failed and isinstance(value, WithStory):
                 report.sections.append((f"story of {name}", value.story()))
     return report
 

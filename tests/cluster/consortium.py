@@ -110,7 +110,7 @@ class Consortium:
         try:
             return until(there, f"{kind}={status} {reason} of job {name}", END_SECONDS)
         except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.story(name)}") from None
+            raise AssertionError(f"{late}\n{self.story_of(name)}") from None
 
     def told(self, name: str, kind: str, status: str, reason: str, *words: str) -> str:
         """What a person reads once the job's condition is this one: condition, Event and `kubectl fedsilo why`."""
@@ -137,7 +137,7 @@ class Consortium:
         found = self.kubectl.get("pods", "-A", "-l", f"fedsilo.io/job-name={job}")["items"]
         return [pod for pod in found if pod["metadata"]["namespace"].endswith(self.suffix)]
 
-    def story(self, job: str) -> str:
+    def story_of(self, job: str) -> str:
         """What a person would look at after a failure."""
         labels = f"--selector=fedsilo.io/job-name={job}"
         return "\n".join(

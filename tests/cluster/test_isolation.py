@@ -78,6 +78,10 @@ class HaltedFederation:
     protected: dict[str, Destination]
     open: dict[str, Destination]
 
+    def story(self) -> str:
+        """What a person would look at after a failure."""
+        return self.federation.story()
+
     def place(self, role: str) -> Namespace:
         """Namespace of a role's pod."""
         return self.federation.home if role == "aggregator" else self.silo
