@@ -14,6 +14,7 @@ from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.methods import registry
+from fedsilo.tasks.registry import check_task
 
 
 def load_manifest(path: Path | str) -> JobManifest:
@@ -38,8 +39,13 @@ def as_manifest(manifest: JobManifest | Path | str) -> JobManifest:
 
 
 def registry_faults(federation: JobManifest) -> list[Fault]:
-    """Faults of method, model and datasets; none when the federation can run."""
-    return [*_method_faults(federation), *_model_faults(federation), *_dataset_faults(federation)]
+    """Faults of method, learning task, model and datasets; none when the federation can run."""
+    return [
+        *_method_faults(federation),
+        *_task_faults(federation),
+        *_model_faults(federation),
+        *_dataset_faults(federation),
+    ]
 
 
 def _checked(path: Path) -> tuple[JobManifest | None, list[Fault]]:
@@ -64,8 +70,13 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         remedy = "reinstall or remove the package that offers it"
         yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
         return
-    for fault in method.check():
+    for fault in [*method.check_task(), *method.check()]:
         yield federation.fault(job, *fault)
+
+
+def _task_faults(federation: JobManifest) -> Iterator[Fault]:
+    for fault in check_task(federation.job.spec.task, federation.job.spec.data):
+        yield federation.fault(federation.job, *fault)
 
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -51,6 +51,16 @@ class ModelSpec(Fields):
     config: FreeForm = Field(default_factory=dict, description="Settings of the architecture.")
 
 
+class LearningTaskSpec(Fields):
+    """What the model learns of an example."""
+
+    name: Reference = Field(
+        min_length=1,
+        description="classification, multilabel, regression, segmentation, language or python:package.module:Task.",
+    )
+    config: FreeForm = Field(default_factory=dict, description="Settings of the learning task.")
+
+
 class DataSpec(Fields):
     """What the aggregator must know about the data to build the model without seeing them."""
 
@@ -214,6 +224,9 @@ class FederatedJobSpec(Fields):
 
     method: MethodSpec = Field(description="How the silos' work becomes one model.")
     model: ModelSpec = Field(description="The architecture.")
+    task: LearningTaskSpec | None = Field(
+        default=None, description="What the model learns of an example; its class when null."
+    )
     data: DataSpec = Field(description="What the aggregator must know about the data.")
     training: TrainingSpec = Field(description="Rounds, and what a silo does in each.")
     aggregation: AggregationSpec = Field(default=AggregationSpec(), description="How silos are weighted.")

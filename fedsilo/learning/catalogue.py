@@ -6,7 +6,6 @@ what is listed here.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -15,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsilo.api.job import DataSpec, ModelSpec
 from fedsilo.api.messages import closest, faults_of
+from fedsilo.api.python_reference import PYTHON, python_reference
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""
 
-PYTHON = "python:"
 TORCHVISION = "torchvision:"
 
 Width = Annotated[int, Field(ge=1, le=65536)]
@@ -164,15 +163,6 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def factory_reference(name: str) -> tuple[str, str] | None:
-    """Module and attribute of `python:package.module:factory`; None where the name has another form."""
-    module, _, attribute = name.removeprefix(PYTHON).partition(":")
-    parts = [*module.split("."), attribute]
-    if all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        return module, attribute
-    return None
-
-
 def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
     """Faults of the job's model: unknown name, wrong configuration, inputs that the architecture cannot take.
 
@@ -196,7 +186,7 @@ def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
 
 
 def _check_factory(name: str) -> list[Finding]:
-    if factory_reference(name) is not None:
+    if python_reference(name) is not None:
         return []
     remedy = "write python:package.module:factory, for example python:hospital.networks:make"
     return [("spec.model.name", name, "does not name a Python factory", remedy)]

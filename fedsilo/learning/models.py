@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fedsilo.api.job import DataSpec, FederatedJobSpec, ModelSpec
+from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
-from fedsilo.learning.catalogue import ARCHITECTURES, PYTHON, check_model, factory_reference
+from fedsilo.learning.catalogue import ARCHITECTURES, check_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
@@ -194,7 +195,7 @@ def _from_factory(model: ModelSpec, data: DataSpec) -> Model:
 
 
 def _import_factory(name: str) -> Callable[..., object]:
-    reference = factory_reference(name)
+    reference = python_reference(name)
     assert reference is not None, "check_model has seen to the form"
     module, attribute = reference
     try:

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.errors import MethodError
 from fedsilo.methods.contract import contract_of
 from fedsilo.methods.interface import (
     EVALUATE,
-    EVALUATION,
     NAMED_PERSONAL_ACCURACY,
     PERSONAL_ACCURACY,
     Exchange,
@@ -30,6 +30,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.state import Scalar
+from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, metrics_of
 from fedsilo.wire import Contract, ModelSignature
 
 
@@ -40,6 +41,8 @@ class Method(ABC):
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar aggregator_data: data that the aggregator must hold besides a test set, likewise.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
+    :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
+    :cvar tasks_reason: why the others are refused, a phrase after "because".
     :ivar config: the job's configuration of the method.
     """
 
@@ -50,6 +53,8 @@ class Method(ABC):
     in_silo: ClassVar[str]
     aggregator_data: ClassVar[str] = "none"
     Config: ClassVar[type[BaseModel]]
+    tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
+    tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
 
     spec: FederatedJobSpec
     config: BaseModel
@@ -102,7 +107,7 @@ class Method(ABC):
         """
         return self.spec.model
 
-    def check(self) -> list[tuple[str, object, str, str]]:
+    def check(self) -> list[Finding]:
         """Faults of the job that concern the method, as (path, value, problem, remedy)."""
         return []
 
@@ -111,10 +116,26 @@ class Method(ABC):
         """The job's rule of averaging: the one that it names, or else the method's own."""
         return self.spec.aggregation.weights or self.default_averaging
 
+    def check_task(self) -> list[Finding]:
+        """The fault of a job whose learning task the method has no meaning for."""
+        task = self.spec.task or DEFAULT
+        if kind_of(task) in self.tasks:
+            return []
+        able = [name for name in TASKS if name in self.tasks]
+        problem = f"has no meaning for method {self.name}, because {self.tasks_reason}"
+        return [
+            (
+                "spec.task.name",
+                task.name,
+                problem,
+                f"use {' or '.join(able)}, or another method such as fedavg",
+            )
+        ]
+
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
         own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY) if self.personalises else ()
-        return Step(metrics=(*EVALUATION.metrics, *own))
+        return Step(metrics=(*metrics_of(self.spec.task), *own))
 
     def step(self, name: str) -> Step:
         """The declared step of that name, or the evaluation.

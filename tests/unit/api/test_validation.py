@@ -98,3 +98,14 @@ def test_validation_needs_neither_torch_nor_kubernetes() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_task_that_the_method_has_no_meaning_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = lines(
+        ("name: fedavg, config: {}", "name: ccvr, config: {}"),
+        ("  method:", "  task: {name: multilabel}\n  method:"),
+    )
+    assert line == (
+        f'{JOB}spec.task.name: "multilabel": has no meaning for method ccvr, because it is made for examples of '
+        "exactly one class each; use classification, or another method such as fedavg"
+    )

@@ -1,0 +1,100 @@
+"""Classification: every example is of exactly one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.api.faults import Finding
+from fedsilo.errors import DataInvalid
+from fedsilo.tasks.classes import balanced, class_count_findings
+from fedsilo.tasks.interface import LearningTask, WeightedConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Classification(LearningTask):
+    """The default: logits (n, classes), labels (n,), cross-entropy."""
+
+    name = "classification"
+    summary = "one class for each example"
+    target = "a class, 0 to classes - 1"
+    per_class = "over the examples of that class"
+    metrics = ("accuracy",)
+    Config = WeightedConfig
+    config: WeightedConfig
+
+    def check(self) -> list[Finding]:
+        """Classes are needed."""
+        return class_count_findings(self.data, "a class is what is learned")
+
+    @property
+    def outputs(self) -> int:
+        """One logit for each class."""
+        return self.data.classes
+
+    @property
+    def single_label(self) -> bool:
+        """It is what the task means."""
+        return True
+
+    def targets(self, values: np.ndarray) -> np.ndarray:
+        """Labels (n,), int64."""
+        return class_labels(values, self.outputs)
+
+    def class_weights(self, targets: Tensor) -> Tensor | None:
+        """As `balanced` has it, where the job asks for it."""
+        return balanced(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
+
+    def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Cross-entropy."""
+        from torch.nn import functional
+
+        return functional.cross_entropy(outputs, targets, weight=weights)
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        """Whether the largest logit is the label's, and the cross-entropy in nats."""
+        return label_scores(outputs, targets)
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """Probabilities (n, classes)."""
+        return outputs.float().softmax(dim=1)
+
+
+def label_scores(logits: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    """Of each example whether its class has the largest logit, and the cross-entropy in nats."""
+    from torch.nn import functional
+
+    return {
+        "accuracy": logits.argmax(dim=1) == labels,
+        "loss": functional.cross_entropy(logits.float(), labels, reduction="none"),
+    }
+
+
+def class_labels(y: np.ndarray, classes: int) -> np.ndarray:
+    """Labels (n,) as int64.
+
+    :raises DataInvalid: another shape, a fraction, or a number that is no class.
+    """
+    if y.ndim != 1:
+        raise DataInvalid(
+            f"labels have shape {list(y.shape[1:])} for each example; give one class for each example"
+        )
+    if y.dtype.kind == "f":
+        whole = np.isfinite(y) & (y == np.floor(y))
+        if not whole.all():
+            item = int(np.argmin(whole))
+            raise DataInvalid(
+                f"item {item}: label {y[item]} is not an integer; number classes from 0 to {classes - 1}"
+            )
+    within = (y >= 0) & (y < classes)
+    if not within.all():
+        item = int(np.argmin(within))
+        raise DataInvalid(
+            f"item {item}: label {y[item]} is not a class of the job (data.classes is {classes});"
+            f" number classes from 0 to {classes - 1}"
+        )
+    return y.astype(np.int64)

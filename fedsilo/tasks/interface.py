@@ -1,0 +1,171 @@
+"""What a learning task is: `spec.task` of a job, which says what its model learns.
+
+A subclass is the declaration, with the settings that a job may give it; its instance is the task of one job. Importing
+it needs no torch, so that jobs are checked where nothing is computed; what computes imports it inside.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fedsilo.api.faults import Finding
+from fedsilo.api.job import DataSpec
+from fedsilo.errors import DataInvalid
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shape = tuple[int, ...]
+
+OWN = "own"
+"""What methods call a task of the job's own package, `python:module:Task`."""
+
+EVERY_TASK: frozenset[str] = frozenset(
+    ("classification", "multilabel", "regression", "segmentation", "language", OWN)
+)
+"""What a method declares that has a meaning for whatever has a loss."""
+
+
+class TaskConfig(BaseModel):
+    """Base of a task's `spec.task.config`: camelCase in YAML, unknown fields refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class WeightedConfig(TaskConfig):
+    """Settings of tasks whose loss can weigh classes."""
+
+    class_weights: Literal["balanced"] | None = Field(
+        None,
+        description="balanced: in the training loss a class weighs the more the rarer it is among the silo's own "
+        "training examples; all alike when null",
+    )
+
+
+class LearningTask(ABC):
+    """Base of all learning tasks.
+
+    :cvar name: of `spec.task.name`; one's own need none.
+    :cvar summary: what is learned, a phrase for people.
+    :cvar target: what the target of one example is, likewise.
+    :cvar per_class: what "per class" means, likewise; None where classes have no meaning.
+    :cvar metrics: default metrics beside the loss, the chief one first. Each is a mean over examples, so that the mean
+        of the silos' by examples is that of the pooled examples.
+    :cvar Config: what `spec.task.config` may hold; annotate `config` with the same class.
+    """
+
+    name: ClassVar[str] = OWN
+    summary: ClassVar[str]
+    target: ClassVar[str]
+    per_class: ClassVar[str | None] = None
+    metrics: ClassVar[tuple[str, ...]] = ()
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
+
+    data: DataSpec
+    config: TaskConfig
+
+    def __init__(self, data: DataSpec, config: TaskConfig) -> None:
+        self.data = data
+        self.config = config
+
+    def check(self) -> list[Finding]:
+        """Faults of the job's data that concern the task."""
+        return []
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Numbers that the model gives for an example, a pixel or a token: what a factory gets as `classes`."""
+
+    @property
+    def output_shape(self) -> Shape:
+        """Shape of what the model gives for one example."""
+        return (self.outputs,)
+
+    @property
+    def single_label(self) -> bool:
+        """Whether an example is of exactly one class: what partitions by label and stratified splits go by."""
+        return False
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of tokens, where inputs are tokens and not measurements."""
+        return None
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether the job has the loss weigh classes."""
+        return isinstance(self.config, WeightedConfig) and self.config.class_weights is not None
+
+    @abstractmethod
+    def targets(self, values: np.ndarray) -> np.ndarray:
+        """The targets of all examples, checked: from what a loader found to what the loss takes, int64 or float32.
+
+        :param values: numbers, one entry of the first dimension for each example.
+        :raises DataInvalid: naming the first offending item, its value and the remedy.
+        """
+
+    def class_weights(self, targets: Tensor) -> Tensor | None:
+        """Weights of the classes from the silo's own training targets; None where the loss has none."""
+        return None
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Mean loss of a batch, differentiable.
+
+        :param weights: those of `class_weights`.
+        """
+
+    @abstractmethod
+    def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        """Of each example the unweighted `loss` and each of `metrics`, (n,)."""
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """What metrics take beside the targets: probabilities where there are classes, values otherwise."""
+        return outputs
+
+
+def paired(values: np.ndarray, shape: Shape, what: str) -> np.ndarray:
+    """The targets where every example has one of this shape; a single number may stand for a list of one.
+
+    :param what: what a target is, for the message.
+    :raises DataInvalid: another shape.
+    """
+    if shape == (1,) and values.ndim == 1:
+        values = values[:, np.newaxis]
+    if values.shape[1:] != shape:
+        raise DataInvalid(
+            f"targets have shape {list(values.shape[1:])} for each example; give {what}, shape {list(shape)}"
+        )
+    return values
+
+
+def first(wrong: np.ndarray) -> tuple[int, ...]:
+    """Place of the first entry that is true."""
+    return tuple(int(place) for place in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+
+
+def whole_numbers(values: np.ndarray, allowed: np.ndarray, what: str, remedy: str) -> np.ndarray:
+    """The targets as int64.
+
+    :param allowed: of the same shape; False where the value is out of range.
+    :param what: what a value is, for the message.
+    :raises DataInvalid: a NaN, a fraction, or a value that is not allowed.
+    """
+    wrong = ~allowed
+    if values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            wrong |= ~(values == np.floor(values))
+    if wrong.any():
+        item, *place = first(wrong)
+        where = f" at {place}" if place else ""
+        raise DataInvalid(f"item {item}: target {values[(item, *place)]}{where} is not {what}; {remedy}")
+    return values.astype(np.int64)

@@ -1,0 +1,43 @@
+"""Cross-entropy and accuracy over the places of an example: pixels of an image, tokens of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+UNSCORED = -100
+"""Target of a place that counts neither in the loss nor in scores: PyTorch's `ignore_index`."""
+
+
+def places_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Cross-entropy averaged over places; 0 where a batch has none that is scored, and not 0 / 0.
+
+    :param logits: (n, classes, *places).
+    :param targets: (n, *places).
+    """
+    from torch.nn import functional
+
+    if not (targets != UNSCORED).any():
+        return logits.sum() * 0
+    return functional.cross_entropy(logits, targets, weight=weights, ignore_index=UNSCORED)
+
+
+def places_scores(logits: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+    """Accuracy and loss of each example over the places that are scored; shapes as in `places_loss`.
+
+    An example without such a place counts as wholly right with loss 0.
+    """
+    from torch.nn import functional
+
+    scored = (targets != UNSCORED).flatten(1)
+    number = scored.sum(dim=1)
+    right = (logits.argmax(dim=1) == targets).flatten(1).sum(dim=1)
+    each = functional.cross_entropy(logits.float(), targets, reduction="none", ignore_index=UNSCORED)
+    accuracy = right.double() / number.clamp(min=1)
+    return {
+        "accuracy": accuracy.masked_fill(number == 0, 1.0),
+        "loss": each.flatten(1).sum(dim=1) / number.clamp(min=1),
+    }

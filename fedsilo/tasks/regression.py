@@ -1,0 +1,72 @@
+"""Regression: every example has one or several real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from fedsilo.api.faults import Finding
+from fedsilo.errors import DataInvalid
+from fedsilo.tasks.classes import no_classes_findings
+from fedsilo.tasks.interface import LearningTask, TaskConfig, first, paired
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RegressionConfig(TaskConfig):
+    """Settings."""
+
+    outputs: int = Field(1, ge=1, le=65536, description="numbers that are predicted for each example")
+
+
+class Regression(LearningTask):
+    """Predictions (n, outputs), targets of that shape, squared error averaged over outputs."""
+
+    name = "regression"
+    summary = "real numbers for each example"
+    target = "finite numbers, as many as config.outputs"
+    metrics = ("mae",)
+    Config = RegressionConfig
+    config: RegressionConfig
+
+    def check(self) -> list[Finding]:
+        """There are no classes."""
+        return no_classes_findings(self.data, "regression", "spec.task.config.outputs says how many numbers")
+
+    @property
+    def outputs(self) -> int:
+        """As the job says."""
+        return self.config.outputs
+
+    def targets(self, values: np.ndarray) -> np.ndarray:
+        """(n, outputs), finite float32."""
+        values = paired(values, (self.outputs,), "as many numbers as spec.task.config.outputs")
+        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+            numbers = np.ascontiguousarray(values, dtype=np.float32)
+        wrong = ~np.isfinite(numbers)
+        if wrong.any():
+            item, output = first(wrong)
+            raise DataInvalid(
+                f"item {item}: target {values[item, output]} of output {output} is not a finite number;"
+                " remove or mend the item"
+            )
+        return numbers
+
+    def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Mean squared error."""
+        from torch.nn import functional
+
+        return functional.mse_loss(outputs, targets)
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        """Absolute and squared error, each the mean over outputs."""
+        error = outputs.float() - targets
+        return {"mae": error.abs().mean(dim=1), "loss": error.square().mean(dim=1)}
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """The values themselves, (n, outputs)."""
+        return outputs.float()
