@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fedsilo.learning.saved import load_model
     from fedsilo.local.evaluation import evaluate
     from fedsilo.local.history import History
-    from fedsilo.local.library import RunResult, run, simulate
+    from fedsilo.local.library import RunResult, run, simulate, sweep
+    from fedsilo.local.sweep.results import SweepResult
     from fedsilo.methods.fedavg import FedAvg, FedAvgServer
     from fedsilo.methods.interface import (
         Assignment,
@@ -87,6 +88,7 @@ __all__ = [
     "Snapshot",
     "State",
     "Step",
+    "SweepResult",
     "Tree",
     "Updates",
     "WorkdirConflict",
@@ -96,6 +98,7 @@ __all__ = [
     "load_model",
     "run",
     "simulate",
+    "sweep",
     "train_model",
     "validate",
 ]
@@ -122,7 +125,8 @@ _MODULES = {
     "fedsilo.learning.saved": ("load_model",),
     "fedsilo.local.evaluation": ("evaluate",),
     "fedsilo.local.history": ("History",),
-    "fedsilo.local.library": ("RunResult", "run", "simulate"),
+    "fedsilo.local.library": ("RunResult", "run", "simulate", "sweep"),
+    "fedsilo.local.sweep.results": ("SweepResult",),
     "fedsilo.methods.fedavg": ("FedAvg", "FedAvgServer"),
     "fedsilo.methods.interface": (
         "Assignment",

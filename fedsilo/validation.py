@@ -5,10 +5,11 @@ Still free of torch, so that the command line, the operator and an admission che
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read
+from fedsilo.api.documents import Contents, Document
+from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.api.messages import closest
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
@@ -36,6 +37,19 @@ def validate(path: Path | str) -> list[Fault]:
 def as_manifest(manifest: JobManifest | Path | str) -> JobManifest:
     """A manifest that was loaded already, or is loaded now; errors as `load_manifest`."""
     return manifest if isinstance(manifest, JobManifest) else load_manifest(manifest)
+
+
+def varied(manifest: JobManifest, documents: Sequence[Document]) -> JobManifest:
+    """The manifest that a file with these documents would be, checked as `load_manifest` does.
+
+    :raises ManifestFaults: with all faults at once.
+    """
+    federation, faults = understood(manifest.file, Contents(tuple(documents), ()))
+    if federation is not None:
+        faults = [*faults, *registry_faults(federation)]
+    if faults or federation is None:
+        raise ManifestFaults(faults)
+    return federation
 
 
 def registry_faults(federation: JobManifest) -> list[Fault]:

@@ -35,12 +35,14 @@ class JobManifest:
     :param file: the file as the person named it.
     :param silos: in the order of `spec.silos.refs`; for a selector by namespace and name.
     :param places: object such as "Silo north/a" -> its document in the file, for the lines of later faults.
+    :param documents: what it was read from, for variations of it.
     """
 
     file: str
     job: FederatedJob
     silos: tuple[Silo, ...]
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)
 
     def fault(self, owner: FederatedJob | Silo, path: str, value: object, problem: str, remedy: str) -> Fault:
         """A fault in the document of the job or of one of the silos."""
@@ -77,7 +79,11 @@ def load_document(path: Path, model: type[Model]) -> Model:
 
 def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
     """The federation as far as the file can be understood, and its faults."""
-    contents = read_documents(path)
+    return understood(str(path), read_documents(path))
+
+
+def understood(file: str, contents: Contents) -> tuple[JobManifest | None, list[Fault]]:
+    """The federation of these documents as far as they can be understood, and its faults."""
     faults = list(contents.faults)
     jobs: list[tuple[Document, FederatedJob]] = []
     silos: list[tuple[Document, Silo]] = []
@@ -88,7 +94,7 @@ def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
             jobs.append((document, job))
         elif document.kind == "Silo" and (silo := _parse(document, Silo, faults)):
             silos.append((document, silo))
-    faults += _count_faults(path, contents)
+    faults += _count_faults(file, contents)
     faults += _repeated_silos(silos)
     if len(jobs) != 1:
         return None, first_faults(faults)
@@ -99,7 +105,7 @@ def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
         named = {ref for document in contents.documents for ref in _silo_named(document)}
         faults += _job_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
-    return JobManifest(str(path), job, tuple(chosen), places), first_faults(faults)
+    return JobManifest(file, job, tuple(chosen), places, contents.documents), first_faults(faults)
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:
@@ -126,15 +132,15 @@ def _parse(document: Document, model: type[Model], faults: list[Fault]) -> Model
         return None
 
 
-def _count_faults(path: Path, contents: Contents) -> Iterator[Fault]:
+def _count_faults(file: str, contents: Contents) -> Iterator[Fault]:
     """A file holds exactly one job; a document that could not be understood counts as what it says it is."""
     jobs = [document for document in contents.documents if document.kind == "FederatedJob"]
     if contents.complete and not contents.documents and not contents.faults:
-        yield Fault(str(path), "", "", ABSENT, "is empty", "write one FederatedJob and its Silos")
+        yield Fault(file, "", "", ABSENT, "is empty", "write one FederatedJob and its Silos")
     elif (
         contents.complete and not jobs and all(document.kind in _VERSIONS for document in contents.documents)
     ):
-        yield Fault(str(path), "", "", ABSENT, "holds no FederatedJob", "add one")
+        yield Fault(file, "", "", ABSENT, "holds no FederatedJob", "add one")
     for document in jobs[1:]:
         problem = f"is a second FederatedJob after document {jobs[0].number}"
         yield document.fault("kind", "FederatedJob", problem, "put each job in a file of its own")

@@ -21,6 +21,7 @@ from fedsilo.process import version
 COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
     "run": "run a manifest on this machine, without a cluster",
+    "sweep": "run a manifest with many settings and seeds, and compare them",
     "evaluate": "score a trained model on a dataset",
     "verify": "check what a model was made from, offline and with public keys alone",
     "methods": "list the methods that jobs can name",

@@ -52,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=count,
         default=0,
         metavar="N",
         help="with --in-process: share the silos' work between N processes; the model stays the same",
     )
     parser.add_argument(
         "--batch-clients",
-        type=_count,
+        type=count,
         default=0,
         metavar="K",
         help="with --in-process: train K silos at once, where the method permits it; equal up to rounding",
@@ -187,7 +187,8 @@ def _run_one(
     return outcome
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A number of an option, from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
     return int(text)

@@ -57,11 +57,19 @@ class History(Sequence[Mapping[str, Any]]):
 
         :raises FedsiloError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError as missing:
-            raise FedsiloError("a history as a data frame needs pandas; pip install pandas") from missing
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows())
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a data frame.
+
+    :raises FedsiloError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError as missing:
+        raise FedsiloError("a data frame needs pandas; pip install pandas") from missing
+    return pandas.DataFrame(rows)
 
 
 def _row(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

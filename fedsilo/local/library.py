@@ -7,7 +7,7 @@ handler, no exit, errors as exceptions. They may be called in any thread, also w
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ from fedsilo.local.history import History
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.run import run_processes
+from fedsilo.local.sweep.grid import Setting, grid
+from fedsilo.local.sweep.results import SweepResult, require_plots, write_results
+from fedsilo.local.sweep.runs import SweepDirectory, run_grid
 from fedsilo.local.workdir import Workdir, default_directory
 from fedsilo.simulation.execution import Execution
 from fedsilo.validation import as_manifest
@@ -131,6 +134,40 @@ def simulate(
     execution = Execution(workers, batch_clients)
     callback = _RoundCallback(display, on_round)
     return _result(workdir, run_in_process(loaded, workdir, _root(loaded), callback, execution))
+
+
+def sweep(
+    manifest: JobManifest | Path | str,
+    settings: Mapping[str, Sequence[Any]],
+    directory: Path | str | None = None,
+    *,
+    seeds: int = 1,
+    resume: bool = False,
+    workers: int = 0,
+    batch_clients: int = 0,
+    display: bool = True,
+) -> SweepResult:
+    """Run a job in this process with every combination of these values, each with several seeds.
+
+    A run that fails does not end the sweep: its row says why. What is interrupted goes on with `resume` in the same
+    directory, where complete runs stay.
+
+    :param settings: field of the job, such as `spec.training.batchSize` -> the values that it takes.
+    :param directory: `runs/JOB-sweep-TIME` by default.
+    :param seeds: runs of each combination, with `spec.training.seed` from the manifest's on.
+    :raises FedsiloError: before the first run, where manifest, settings or directory cannot be used.
+    """
+    loaded = as_manifest(manifest)
+    points = grid(loaded, [Setting(path, tuple(values)) for path, values in settings.items()], seeds)
+    require_plots()
+    chosen = default_directory(f"{loaded.job.metadata.name}-sweep") if directory is None else Path(directory)
+    place = SweepDirectory(chosen.resolve())
+    say: Callable[[str], None] = print if display else lambda _: None
+    with place.claimed(points, resume):
+        shown, execution = _RoundCallback(display, None), Execution(workers, batch_clients)
+        runs = run_grid(points, place, _root(loaded), shown, execution, say)
+        write_results(place.root, runs)
+    return SweepResult(place.root, runs)
 
 
 def _workdir(manifest: JobManifest, directory: Path | str | None) -> Workdir:

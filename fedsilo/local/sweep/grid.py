@@ -1,0 +1,226 @@
+"""The grid of a sweep: every combination of the values that fields of a job take, each with every seed."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from fedsilo.api.digest import canonical_digest, frozen_spec
+from fedsilo.api.documents import Document
+from fedsilo.api.faults import Fault, ManifestFaults, value_text
+from fedsilo.api.json_yaml import JsonLoader
+from fedsilo.api.loading import JobManifest
+from fedsilo.errors import ManifestInvalid
+from fedsilo.validation import varied
+
+MAX_RUNS = 10_000
+"""Of a sweep: more than anybody waits for, and few enough for every manifest to be checked before the first run."""
+
+SEED = "spec.training.seed"
+
+_PART = re.compile(r"([A-Za-z0-9_-]+)|\[([0-9]{1,6})\]")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of the job, and the values that it takes in turn.
+
+    :param path: dotted, from `spec`, with [i] for list entries.
+    """
+
+    path: str
+    values: tuple[Any, ...]
+
+    @property
+    def parts(self) -> list[str | int]:
+        """Keys and list positions of the path."""
+        return [key or int(position) for key, position in _PART.findall(self.path)]
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One run of the grid.
+
+    :param values: path -> value, of the fields that the sweep sets.
+    :param seed: `spec.training.seed`.
+    """
+
+    values: Mapping[str, Any]
+    seed: int
+    manifest: JobManifest
+
+    @property
+    def combination(self) -> str:
+        """The values as one key, by which runs that differ in their seed alone belong together."""
+        return json.dumps(self.values, sort_keys=True)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that the run follows from: the job and its silos."""
+        silos = [silo.model_dump(mode="json", by_alias=True) for silo in self.manifest.silos]
+        return canonical_digest({"job": frozen_spec(self.manifest.job), "silos": silos})
+
+
+def parse_setting(text: str) -> Setting:
+    """`spec.training.batchSize=16,32` as a setting; values are written as in YAML, within a list.
+
+    :raises ManifestInvalid: naming what cannot be read.
+    """
+    path, equals, values = text.partition("=")
+    if not equals:
+        raise ManifestInvalid(f"--set {value_text(text)}: has no '='; write FIELD=VALUE,VALUE")
+    try:
+        found = yaml.load(f"[{values}]", Loader=JsonLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        found = None
+    if not isinstance(found, list):
+        remedy = (
+            "write values as in YAML, with commas between them, and those with commas or brackets in quotes"
+        )
+        raise ManifestInvalid(f"--set {path}: {value_text(values)}: cannot be read; {remedy}")
+    return Setting(path, tuple(found))
+
+
+def grid(manifest: JobManifest, settings: Sequence[Setting], seeds: int) -> list[GridPoint]:
+    """Every combination in the order in which the values are given, the last setting changing first.
+
+    :param seeds: runs of each combination, with seeds from the manifest's own on.
+    :raises ManifestInvalid: naming setting, value and remedy; also where a run's manifest would not be valid.
+    """
+    _require_settings(settings)
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise ManifestInvalid(
+            f"seeds: {value_text(seeds)}: is not a number from 1; give the runs of each value"
+        )
+    runs = seeds
+    for setting in settings:
+        runs *= len(setting.values)
+    if runs > MAX_RUNS:
+        raise ManifestInvalid(
+            f"the grid has {runs:,} runs; give fewer values or seeds, for at most {MAX_RUNS:,}"
+        )
+    points = [
+        _point(manifest, settings, values, seed)
+        for values in itertools.product(*(setting.values for setting in settings))
+        for seed in range(manifest.job.spec.training.seed, manifest.job.spec.training.seed + seeds)
+    ]
+    _require_difference(points)
+    return points
+
+
+def _require_settings(settings: Sequence[Setting]) -> None:
+    seen: set[str] = set()
+    for setting in settings:
+        if not re.fullmatch(rf"spec(\.?{_PART.pattern})+", setting.path):
+            remedy = "write a field of the job from spec on, such as spec.training.optimizer.learningRate"
+            raise ManifestInvalid(f"--set {value_text(setting.path)}: is no field of a job; {remedy}")
+        if setting.path == SEED:
+            raise ManifestInvalid(
+                f"--set {SEED}: is what --seeds is for; use --seeds N, from the manifest's on"
+            )
+        if setting.path in seen:
+            raise ManifestInvalid(f"--set {setting.path}: is given twice; write all of its values in one")
+        if not setting.values:
+            raise ManifestInvalid(f"--set {setting.path}: has no value; write FIELD=VALUE,VALUE")
+        seen.add(setting.path)
+
+
+def _require_difference(points: Sequence[GridPoint]) -> None:
+    """Refuse two runs of one and the same job: a value that is given twice, or a field that is set in two ways."""
+    seen: dict[str, GridPoint] = {}
+    for point in points:
+        same = seen.setdefault(point.digest, point)
+        if same is not point:
+            raise ManifestInvalid(
+                f"{describe(point.values)}: is the same job as {describe(same.values)}; leave one of them out"
+            )
+
+
+def _point(manifest: JobManifest, settings: Sequence[Setting], values: Sequence[Any], seed: int) -> GridPoint:
+    chosen = list(zip(settings, values, strict=True))
+    documents = [
+        _with_settings(document, [*chosen, (Setting(SEED, (seed,)), seed)])
+        if document.kind == "FederatedJob"
+        else document
+        for document in manifest.documents
+    ]
+    try:
+        federation = varied(manifest, documents)
+    except ManifestFaults as error:
+        raise ManifestFaults(_attributed(fault, settings) for fault in error.faults) from None
+    return GridPoint({setting.path: value for setting, value in chosen}, seed, federation)
+
+
+def _attributed(fault: Fault, settings: Sequence[Setting]) -> Fault:
+    """A fault of a value that the file does not hold, as one of `--set`."""
+    ours = any(re.match(rf"{re.escape(setting.path)}($|[.\[])", fault.path) for setting in settings)
+    return replace(fault, file="--set", document="") if ours else fault
+
+
+def _with_settings(document: Document, chosen: Sequence[tuple[Setting, Any]]) -> Document:
+    content = deepcopy(document.content)
+    for setting, value in chosen:
+        _put(content, setting, deepcopy(value))
+    return Document(document.file, document.number, content)
+
+
+def _put(content: dict[str, Any], setting: Setting, value: Any) -> None:
+    """Set a field, making the mappings that lead to it where there are none."""
+    place: Any = content
+    *way, last = setting.parts
+    for part in way:
+        _require_place(place, part, setting)
+        if isinstance(part, str) and place.get(part) is None:
+            place[part] = {}
+        place = place[part]
+    _require_place(place, last, setting)
+    place[last] = value
+
+
+def _require_place(place: Any, part: str | int, setting: Setting) -> None:
+    if isinstance(part, int) and not (isinstance(place, list) and part < len(place)):
+        problem = f"[{part}]: the manifest has no such list entry; write one that is there"
+    elif isinstance(part, str) and not isinstance(place, dict):
+        problem = (
+            f"{part}: is below {value_text(place)}, which is no mapping; write a field that can be there"
+        )
+    else:
+        return
+    raise ManifestInvalid(f"--set {setting.path}: {problem}")
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """What sets a run apart, as `learningRate=0.1, batchSize=16`; `the manifest as it is` where nothing does."""
+    names = short_names(list(values))
+    parts = [f"{names[path]}={shown(value)}" for path, value in values.items()]
+    return ", ".join(parts) or "the manifest as it is"
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Path -> its last part, or as many as tell it apart from the other paths."""
+    names: dict[str, str] = {}
+    for path in paths:
+        parts = path.split(".")
+        ends = (".".join(parts[-length:]) for length in range(1, len(parts) + 1))
+        names[path] = next(
+            end for end in ends if sum(f".{other}".endswith(f".{end}") for other in paths) == 1
+        )
+    return names
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in a manifest, text without quotes."""
+    return value if isinstance(value, str) else value_text(value)
+
+
+def grid_digest(points: Sequence[GridPoint]) -> str:
+    """SHA-256 of all runs' digests in their order: what a directory of a sweep belongs to."""
+    return hashlib.sha256("".join(point.digest for point in points).encode()).hexdigest()

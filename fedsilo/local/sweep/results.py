@@ -1,0 +1,203 @@
+"""What a sweep ends with: means over seeds as a table, all figures as CSV, the metrics over the rounds as a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from fedsilo.api.text import counted
+from fedsilo.durable import publish, temporary_file, write_durably
+from fedsilo.errors import ManifestInvalid
+from fedsilo.local.sweep.grid import describe, short_names, shown
+from fedsilo.local.sweep.runs import GridRun
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+CURVES, RESULTS, ROUNDS = "curves.svg", "results.csv", "rounds.csv"
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep that has ended; it prints as its table.
+
+    :param directory: what it left, see docs/running-locally.md.
+    """
+
+    directory: Path
+    runs: Sequence[GridRun]
+
+    @property
+    def plot(self) -> Path:
+        """The metrics over the rounds, as SVG."""
+        return self.directory / CURVES
+
+    def __repr__(self) -> str:
+        """The table as text."""
+        lines = table(self.runs)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each run: its number, the values that it was given, seed, metrics, and why it failed."""
+        return list(_rows(self.runs))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a data frame.
+
+        :raises FedsiloError: pandas is not installed.
+        """
+        from fedsilo.local.history import data_frame
+
+        return data_frame(self.rows())
+
+
+def combinations(runs: Sequence[GridRun]) -> list[list[GridRun]]:
+    """Runs that differ in their seed alone, together, in the grid's order."""
+    found: dict[str, list[GridRun]] = {}
+    for run in runs:
+        found.setdefault(run.point.combination, []).append(run)
+    return list(found.values())
+
+
+def table(runs: Sequence[GridRun]) -> list[list[str]]:
+    """Headings, and a line for each combination: values, complete runs, mean and standard deviation of metrics."""
+    names = short_names(list(runs[0].point.values))
+    metrics = _metrics(runs)
+    lines = [[*names.values(), "runs", *metrics, "seconds"]]
+    for group in combinations(runs):
+        values = [shown(value) for value in group[0].point.values.values()]
+        ended = [run for run in group if run.succeeded]
+        scores = [_spread([run.document["metrics"].get(metric) for run in ended]) for metric in metrics]
+        seconds = [run.document["seconds"] for run in ended]
+        complete = str(len(ended)) if len(ended) == len(group) else f"{len(ended)} of {len(group)}"
+        lines.append([*values, complete, *scores, f"{statistics.fmean(seconds):.1f}" if seconds else "-"])
+    return lines
+
+
+def write_results(directory: Path, runs: Sequence[GridRun]) -> None:
+    """Write both tables and the plot; again they have the same bytes, seconds apart."""
+    write_durably(directory / RESULTS, _csv(list(_rows(runs))))
+    write_durably(directory / ROUNDS, _csv(list(_round_rows(runs))))
+    with temporary_file(directory) as (file, temporary):
+        _draw(runs, file)
+        publish(file, temporary, directory / CURVES)
+
+
+def require_plots() -> None:
+    """Return if a plot can be drawn: better known before the runs than after them.
+
+    :raises ManifestInvalid: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        raise ManifestInvalid("a sweep ends with a plot: pip install 'fedsilo[plots]'") from None
+
+
+def _metrics(runs: Sequence[GridRun]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs if run.succeeded for name in run.document["metrics"]))
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    mean = f"{statistics.fmean(known):.4f}"
+    return mean if len(known) == 1 else f"{mean} ± {statistics.stdev(known):.4f}"
+
+
+def _rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
+    for number, run in enumerate(runs, start=1):
+        document = run.document
+        yield {
+            "run": number,
+            **run.point.values,
+            "seed": run.point.seed,
+            **(document["metrics"] if run.succeeded else {}),
+            "rounds": document["rounds"],
+            "seconds": document["seconds"],
+            "failure": "" if run.succeeded else document["reason"],
+            "sha256": document["model"]["sha256"] if run.succeeded else "",
+        }
+
+
+def _round_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
+    for number, run in enumerate(runs, start=1):
+        for record in run.rounds:
+            if "metrics" in record:
+                seed = {"seed": run.point.seed, "round": record["round"]}
+                yield {"run": number, **run.point.values, **seed, **record["metrics"]}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list | bool) else value
+
+
+def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:
+    """A panel for each metric; a line for each combination, the mean over seeds, within a standard deviation."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    names = (name for run in runs for record in run.rounds for name in record.get("metrics", {}))
+    metrics = list(dict.fromkeys(names))
+    # With a salt of its own a figure has the same bytes each time.
+    with matplotlib.rc_context({"svg.hashsalt": "fedsilo", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(6.5, 3.8 * max(1, len(metrics))), layout="constrained")
+        figure.suptitle(f"mean and standard deviation of {counted(len(runs), 'run')}", fontsize="medium")
+        for position, metric in enumerate(metrics, start=1):
+            _draw_metric(figure.add_subplot(len(metrics), 1, position), combinations(runs), metric)
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _draw_metric(panel: Axes, groups: Sequence[Sequence[GridRun]], metric: str) -> None:
+    import matplotlib
+
+    colors = matplotlib.colormaps["viridis"].resampled(len(groups) + 1)
+    for number, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
+        rounds, means, spreads = _curve(group, metric)
+        panel.plot(rounds, means, marker=".", color=colors(number), label=label)
+        low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+        high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+        panel.fill_between(rounds, low, high, color=colors(number), alpha=0.15, linewidth=0)
+    panel.set_xlabel("round")
+    panel.set_ylabel(metric)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="x-small")
+
+
+def _labels(groups: Sequence[Sequence[GridRun]]) -> list[str]:
+    """What sets each combination apart: the fields of which there are several values."""
+    values = [group[0].point.values for group in groups]
+    differing = [path for path in values[0] if any(other[path] != values[0][path] for other in values)]
+    return [describe({path: combination[path] for path in differing}) for combination in values]
+
+
+def _curve(group: Sequence[GridRun], metric: str) -> tuple[list[int], list[float], list[float]]:
+    """Rounds in which any of the runs has this metric, its mean there and its standard deviation."""
+    found: dict[int, list[float]] = {}
+    for run in group:
+        for record in run.rounds:
+            if (value := record.get("metrics", {}).get(metric)) is not None:
+                found.setdefault(record["round"], []).append(value)
+    rounds = sorted(found)
+    spreads = [statistics.stdev(found[number]) if len(found[number]) > 1 else 0.0 for number in rounds]
+    return rounds, [statistics.fmean(found[number]) for number in rounds], spreads
