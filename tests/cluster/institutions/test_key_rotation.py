@@ -25,7 +25,7 @@ def test_a_job_that_runs_ends_with_the_old_keys_and_the_next_one_uses_the_new(
     consortium: Consortium, tmp_path: Path
 ) -> None:
     """Also where a guard starts again after the rotation. Rounds take seconds, so that some are left by then."""
-    running = consortium.job("rotated", rounds=ROUNDS, localEpochs=100)
+    running = consortium.job("rotated", rounds=ROUNDS, localEpochs=30)
     following = consortium.job("next", rounds=1)
     with consortium.hub.behind(edges.balancer, tmp_path, tls=True):
         consortium.hub.kubectl.apply(running.job)
