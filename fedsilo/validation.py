@@ -14,6 +14,7 @@ from fedsilo.api.messages import closest
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
+from fedsilo.learning.metrics.catalogue import check_metrics
 from fedsilo.methods import registry
 from fedsilo.tasks.registry import check_task
 
@@ -53,11 +54,12 @@ def varied(manifest: JobManifest, documents: Sequence[Document]) -> JobManifest:
 
 
 def registry_faults(federation: JobManifest) -> list[Fault]:
-    """Faults of method, learning task, model and datasets; none when the federation can run."""
+    """Faults of method, learning task, model, metrics and datasets; none when the federation can run."""
     return [
         *_method_faults(federation),
         *_task_faults(federation),
         *_model_faults(federation),
+        *_metric_faults(federation),
         *_dataset_faults(federation),
     ]
 
@@ -95,6 +97,11 @@ def _task_faults(federation: JobManifest) -> Iterator[Fault]:
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:
     for fault in check_model(federation.job.spec.model, federation.job.spec.data):
+        yield federation.fault(federation.job, *fault)
+
+
+def _metric_faults(federation: JobManifest) -> Iterator[Fault]:
+    for fault in check_metrics(federation.job.spec):
         yield federation.fault(federation.job, *fault)
 
 

@@ -33,7 +33,7 @@ DIGITS = 4
 MAX_FIGURES = 100
 """Entries of each map in the status, as its schema allows."""
 
-MAX_CURVES = 8
+MAX_CURVES = 20
 """Scores, and training figures, of each point of the status's curve, likewise."""
 
 NOT_APPLIED: dict[str, Any] = {

@@ -143,7 +143,7 @@ class ParticipationSpec(Fields):
 
 
 class EvaluationSpec(Fields):
-    """When and on what the model is scored."""
+    """When, on what and by what the model is scored."""
 
     every: Integer = Field(
         default=1,
@@ -153,6 +153,12 @@ class EvaluationSpec(Fields):
     )
     test_dataset: DatasetName | None = Field(
         default=None, description="One of aggregator.datasets; the silos score on validation data when null."
+    )
+    metrics: tuple[Reference, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Metrics besides accuracy and loss: names (docs/evaluation.md) or python:package.module:factory.",
     )
 
 

@@ -25,9 +25,9 @@ class CurvePoint(Fields):
     """The figures of a completed round."""
 
     round: Integer = Field(ge=1, description="Its number.")
-    metrics: dict[str, Number] = Field(default_factory=dict, max_length=8, description="Scores by name.")
+    metrics: dict[str, Number] = Field(default_factory=dict, max_length=20, description="Scores by name.")
     training: dict[str, Number] = Field(
-        default_factory=dict, max_length=8, description="Training figures, averaged over the silos."
+        default_factory=dict, max_length=20, description="Training figures, averaged over the silos."
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.columns import columns
 from fedsilo.json_files import read_json
+from fedsilo.learning.metrics.catalogue import METRICS
 from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:
@@ -37,54 +38,73 @@ def run(args: argparse.Namespace) -> int:
     """
     federation = load_manifest(args.file)
 
-    from fedsilo.local.evaluation import evaluate
+    from fedsilo.local.evaluation import evaluate, pooled
 
     scores = evaluate(args.model, federation)
+    total = pooled(scores)
     if args.json:
         sha256 = read_json(args.model.with_suffix(".json"))["sha256"]
-        print(json.dumps(_document(args.model, sha256, federation, scores)))
+        print(json.dumps(_document(args.model, sha256, federation, scores, total)))
     else:
-        print(_table(scores))
+        print("\n\n".join(_tables(scores, total)))
     return 0
 
 
-def _mean(scores: Mapping[str, Evaluation | None]) -> dict[str, Any]:
-    """Accuracy and loss over all examples, which is the mean of the sets weighted by their samples."""
-    found = [score for score in scores.values() if score is not None]
-    samples = sum(score.samples for score in found)
-    return {
-        "samples": samples,
-        "accuracy": sum(score.correct for score in found) / samples,
-        "loss": sum(score.loss * score.samples for score in found) / samples,
-    }
-
-
 def _document(
-    path: Path, sha256: str, federation: JobManifest, scores: Mapping[str, Evaluation | None]
+    path: Path,
+    sha256: str,
+    federation: JobManifest,
+    scores: Mapping[str, Evaluation | None],
+    total: Evaluation,
 ) -> dict[str, Any]:
     test_set = federation.job.spec.evaluation.test_dataset
     silos = [
         {"name": name, "samples": 0, "accuracy": None, "loss": None}
         if score is None
-        else {"name": name, "samples": score.samples, "accuracy": score.accuracy, "loss": score.loss}
+        else {"name": name, **_figures(score)}
         for name, score in scores.items()
     ]
     return {
         "model": {"path": str(path), "sha256": sha256},
         "testDataset": test_set,
         "silos": [] if test_set else silos,
-        **_mean(scores),
+        **_figures(total),
     }
 
 
-def _table(scores: Mapping[str, Evaluation | None]) -> str:
-    rows: list[Sequence[str]] = [("", "samples", "accuracy", "loss")]
+def _figures(score: Evaluation) -> dict[str, Any]:
+    found = {"samples": score.samples, "accuracy": score.accuracy, "loss": score.loss}
+    return found if score.scores is None else {**found, **score.figures.record()}
+
+
+def _tables(scores: Mapping[str, Evaluation | None], total: Evaluation) -> Iterator[str]:
+    names = tuple(total.metrics)
+    rows: list[Sequence[str]] = [("", "samples", *names)]
     for name, score in scores.items():
-        rows.append((name, "0", "-", "-") if score is None else _row(name, vars(score)))
+        rows.append((name, "0", *["-"] * len(names)) if score is None else _row(name, names, score))
     if len(scores) > 1:
-        rows.append(_row("all", _mean(scores)))
-    return columns(rows, right=(1, 2, 3))
+        rows.append(_row("all", names, total))
+    yield columns(rows, right=range(1, len(names) + 2))
+    if per_class := total.figures.per_class:
+        values = zip(*per_class.values(), strict=True)
+        by_class = [(str(label), *map(_share, found)) for label, found in enumerate(values)]
+        yield columns([("class", *per_class), *by_class], right=range(1, len(per_class) + 1))
+    if (confusion := total.figures.confusion) is not None:
+        counts = [(str(label), *(f"{count:,}" for count in row)) for label, row in enumerate(confusion)]
+        head = ("class \\ answer", *map(str, range(len(confusion))))
+        yield columns([head, *counts], right=range(1, len(confusion) + 1))
 
 
-def _row(name: str, score: Mapping[str, Any]) -> Sequence[str]:
-    return name, f"{score['samples']:,}", f"{score['accuracy']:.1%}", f"{score['loss']:.4f}"
+def _row(name: str, names: Sequence[str], score: Evaluation) -> Sequence[str]:
+    return name, f"{score.samples:,}", *(_shown(metric, score.metrics.get(metric)) for metric in names)
+
+
+def _shown(name: str, value: float | None) -> str:
+    described = METRICS.get(name)
+    if value is not None and (described is None or not described.unit_range):
+        return f"{value:.4f}"
+    return _share(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

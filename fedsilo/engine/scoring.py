@@ -14,6 +14,9 @@ from fedsilo.data.loaders import load
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
+from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.confusion import Figures
+from fedsilo.learning.metrics.scores import Scores, require_metrics
 from fedsilo.learning.models import build_model, load_tree
 
 
@@ -22,10 +25,13 @@ class GlobalEvaluation:
 
     :param root: directory that relative dataset paths start from.
     :raises DataInvalid: when the test set cannot be read.
+    :raises ManifestInvalid: when what computes the job's metrics is not installed.
     """
 
     def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
         self._spec = spec
+        self._metrics = ChosenMetrics.of(spec.evaluation.metrics)
+        require_metrics(self._metrics)
         self._device = pick_device(spec.training.device)
         self._examples = load_test_set(spec, root, self._device)
 
@@ -34,12 +40,12 @@ class GlobalEvaluation:
         """The evaluation of a job; None where it names no test set, and silos score the model."""
         return None if spec.evaluation.test_dataset is None else cls(spec, root)
 
-    def score(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec) -> dict[str, float]:
-        """Accuracy and mean cross-entropy of these weights on the test set."""
+    def score(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec) -> Figures:
+        """Accuracy, mean cross-entropy and the job's metrics of these weights on the test set."""
         model = build_model(architecture, self._spec.data, seed=0)
         load_tree(model, ReadOnce(tree))
-        evaluation = evaluate(model.to(self._device), self._examples)
-        return {"accuracy": evaluation.accuracy, "loss": evaluation.loss}
+        scores = Scores(self._metrics, self._spec.data.classes)
+        return evaluate(model.to(self._device), self._examples, scores=scores).figures
 
 
 class ReadOnce(Mapping[str, np.ndarray]):

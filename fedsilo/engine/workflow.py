@@ -123,7 +123,7 @@ class Workflow:
         if self._evaluation is None or not due or exchange.phase.step == EVALUATE:
             return {}
         snapshot = self.model(state)
-        return {"metrics": self._evaluation.score(snapshot.tree, self.architecture(snapshot))}
+        return self._evaluation.score(snapshot.tree, self.architecture(snapshot)).record()
 
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now."""

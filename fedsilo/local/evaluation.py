@@ -15,6 +15,8 @@ from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import Evaluation
 from fedsilo.learning.evaluation import evaluate as score
 from fedsilo.learning.examples import Examples
+from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import Model
 from fedsilo.learning.saved import load_model
 from fedsilo.silo.examples import load_examples
@@ -36,7 +38,8 @@ def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str,
     network = load_model(path)
     _require_fit(path, read_json(path.with_suffix(".json"))["data"], spec.data)
     network.to(pick_device(spec.training.device))
-    return _scores(network, _examples(federation, Path(federation.file).resolve().parent))
+    root = Path(federation.file).resolve().parent
+    return _scores(network, ChosenMetrics.of(spec.evaluation.metrics), _examples(federation, root))
 
 
 def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
@@ -58,11 +61,27 @@ def _examples(federation: JobManifest, root: Path) -> dict[str, Examples]:
     return {silo.metadata.name: load_examples(spec, silo, root)[1] for silo in federation.silos}
 
 
-def _scores(model: Model, examples: Mapping[str, Examples]) -> dict[str, Evaluation | None]:
+def _scores(
+    model: Model, chosen: ChosenMetrics, examples: Mapping[str, Examples]
+) -> dict[str, Evaluation | None]:
     """Score on each set; None where it has no example."""
     if not any(map(len, examples.values())):
         raise DataInvalid(
             f"no silo of {', '.join(examples)} holds a validation example; raise spec.data.validationFraction, or "
             "name a spec.evaluation.testDataset"
         )
-    return {name: score(model, given) if len(given) else None for name, given in examples.items()}
+    classes = model.classifier.out_features
+
+    def scored(given: Examples) -> Evaluation:
+        return score(model, given, scores=Scores(chosen, classes) if chosen.any else None)
+
+    return {name: scored(given) if len(given) else None for name, given in examples.items()}
+
+
+def pooled(scores: Mapping[str, Evaluation | None]) -> Evaluation:
+    """The score over the examples of all sets, as if they were one."""
+    found = [score for score in scores.values() if score is not None]
+    samples, correct = sum(score.samples for score in found), sum(score.correct for score in found)
+    loss = sum(score.loss * score.samples for score in found) / samples
+    parts = [score.scores for score in found if score.scores is not None]
+    return Evaluation(correct / samples, loss, samples, correct, Scores.pooled(parts) if parts else None)

@@ -140,14 +140,14 @@ def test_figures_are_rounded_for_people_and_counts_are_not() -> None:
 
 
 def test_a_curve_has_rounded_figures_and_no_more_of_them_than_the_schema_allows() -> None:
-    many = {f"m{number}": 1 / 3 for number in range(9)} | {"bad": float("inf")}
+    many = {f"m{number:02}": 1 / 3 for number in range(21)} | {"bad": float("inf")}
     points = (
         CurvePoint.model_construct(round=1, metrics=many),
         CurvePoint(round=2, training={"loss": 2.0}),
     )
     applied = aggregator_fields(status(curve=points), None)
     assert applied["curve"] == [
-        {"round": 1, "metrics": {f"m{number}": 0.3333 for number in range(8)}},
+        {"round": 1, "metrics": {f"m{number:02}": 0.3333 for number in range(20)}},
         {"round": 2, "training": {"loss": 2.0}},
     ]
     FederatedJobStatus.model_validate(applied)

@@ -69,6 +69,36 @@ def test_model_and_its_settings() -> None:
     assert line.startswith(f"{JOB}spec.model.config.paddin: 2: ")
 
 
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ("[recal]", '[0]: "recal": is not a known metric; did you mean recall?'),
+        ("[recall, f1, recall]", '[2]: "recall": is named twice; remove one'),
+        (
+            "[python:kappa]",
+            '[0]: "python:kappa": does not name a Python factory; write python:package.module:factory',
+        ),
+        (
+            "[python:own.metrics:f1]",
+            '[0]: "python:own.metrics:f1": is reported by the name of a built-in metric; ',
+        ),
+    ],
+)
+def test_metrics(metrics: str, said: str) -> None:
+    (line,) = lines(("testDataset: digits-test", f"testDataset: digits-test, metrics: {metrics}"))
+    assert line.startswith(f"{JOB}spec.evaluation.metrics{said}")
+
+
+def test_no_picture_of_a_confusion_matrix_that_nobody_can_look_at() -> None:
+    (line,) = lines(
+        ("testDataset: digits-test", "testDataset: digits-test, metrics: [confusion_matrix]"),
+        ("classes: 10", "classes: 101"),
+    )
+    assert line.startswith(
+        f'{JOB}spec.evaluation.metrics[0]: "confusion_matrix": would have 101 rows, more than the 100 that are kept; '
+    )
+
+
 def test_datasets_of_silos_and_aggregator() -> None:
     (line,) = lines(("config: {beta: 0.5}", "config: {beta: -0.5}"))
     assert line.startswith(

@@ -64,6 +64,7 @@ def manifest(
     shape: tuple[int, ...] = (INPUTS,),
     classes: int = CLASSES,
     validation: float = 0.5,
+    metrics: tuple[str, ...] = (),
 ) -> Path:
     def silo(name: str) -> dict[str, object]:
         dataset = {"name": "scans", "loader": "npz", "config": {"path": f"{name}.npz"}}
@@ -90,6 +91,8 @@ def manifest(
     if test:
         held = {"name": "scans-test", "loader": "npz", "config": {"path": "test.npz"}}
         spec |= {"aggregator": {"datasets": [held]}, "evaluation": {"testDataset": "scans-test"}}
+    if metrics:
+        spec["evaluation"] = {"testDataset": "scans-test", "metrics": list(metrics)}
     job = {
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "FederatedJob",
@@ -107,6 +110,43 @@ def test_the_test_set_is_scored(model: Path, folder: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == (
         f"            samples  accuracy    loss\nscans-test        5     60.0%  {loss:.4f}\n"
     )
+
+
+def test_the_metrics_of_the_job_are_columns_and_those_by_class_tables(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(folder, metrics=("balanced_accuracy", "recall", "precision", "confusion_matrix"))
+    assert main(["evaluate", "--model", str(model), "-f", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["samples", "accuracy", "loss", "recall", "precision", "balanced_accuracy"]
+    assert lines[1].split() == [
+        "scans-test",
+        "5",
+        "60.0%",
+        f"{LOG_SUM - 3 / 5:.4f}",
+        "33.3%",
+        "20.0%",
+        "33.3%",
+    ]
+    assert [line.split() for line in lines[3:7]] == [
+        ["class", "recall", "precision"],
+        ["0", "0.0%", "0.0%"],
+        ["1", "100.0%", "60.0%"],
+        ["2", "0.0%", "0.0%"],
+    ]
+    assert [line.split()[-3:] for line in lines[9:]] == [["0", "1", "0"], ["0", "3", "0"], ["0", "1", "0"]]
+
+
+def test_the_metrics_of_the_job_as_json(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(folder, metrics=("recall", "confusion_matrix", "auroc"))
+    assert main(["evaluate", "--model", str(model), "-f", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["metrics"]["recall"] == pytest.approx(1 / 3)
+    assert document["metrics"]["auroc"] == 0.5
+    assert document["perClass"] == {"recall": [0, 1, 0], "auroc": [0.5, 0.5, 0.5]}
+    assert document["confusion"] == [[0, 1, 0], [0, 3, 0], [0, 1, 0]]
 
 
 def test_as_json(model: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

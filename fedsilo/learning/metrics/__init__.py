@@ -1,0 +1,1 @@
+"""What a job may score its model by besides accuracy and loss: `spec.evaluation.metrics`."""

@@ -1,0 +1,85 @@
+"""Figures that follow from a confusion matrix alone, so that sums over silos give them exactly.
+
+Definitions are scikit-learn's, with `zero_division=0`, which torchmetrics shares: a class counts in a mean if it occurs
+among labels or answers, and in balanced accuracy if it occurs among labels. Where it does not occur, its own figure is
+undefined, and None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsilo.learning.metrics.catalogue import CONFUSION_MATRIX, MAX_PER_CLASS
+
+PerClass = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an evaluation has found.
+
+    :param per_class: name of a metric -> its value for each class, None where that is undefined.
+    :param confusion: [class][answer] -> examples, where the job asks for that.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    per_class: Mapping[str, PerClass] = field(default_factory=dict)
+    confusion: tuple[tuple[int, ...], ...] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The same as fields of a round's record, without those that are empty."""
+        found: dict[str, Any] = {"metrics": dict(self.metrics)}
+        if self.per_class:
+            found["perClass"] = {name: list(values) for name, values in self.per_class.items()}
+        if self.confusion is not None:
+            found["confusion"] = [list(row) for row in self.confusion]
+        return found
+
+    def and_those(self, other: Figures) -> Figures:
+        """Both together."""
+        return Figures(
+            {**self.metrics, **other.metrics},
+            {**self.per_class, **other.per_class},
+            self.confusion if other.confusion is None else other.confusion,
+        )
+
+
+def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> Figures:
+    """The chosen metrics of a confusion matrix.
+
+    :param confusion: (classes, classes), integers: [class of the example, answer].
+    """
+    correct = confusion.diagonal().astype(np.float64)
+    labels, answers = confusion.sum(axis=1), confusion.sum(axis=0)
+    values = {
+        "recall": _ratio(correct, labels),
+        "precision": _ratio(correct, answers),
+        "f1": _ratio(2 * correct, labels + answers),
+    }
+    occurs = labels + answers > 0
+    metrics = {name: float(values[name][occurs].mean()) for name in values if name in chosen and occurs.any()}
+    if "balanced_accuracy" in chosen and labels.any():
+        metrics["balanced_accuracy"] = float(values["recall"][labels > 0].mean())
+    # A recall without examples, or a precision of a class that is neither there nor answered, is no number.
+    defined = {"recall": labels > 0, "precision": occurs, "f1": occurs}
+    per_class = {
+        name: per_class_values(values[name], defined[name])
+        for name in values
+        if name in chosen and len(confusion) <= MAX_PER_CLASS
+    }
+    matrix = tuple(tuple(int(count) for count in row) for row in confusion)
+    return Figures(metrics, per_class, matrix if CONFUSION_MATRIX in chosen else None)
+
+
+def per_class_values(values: np.ndarray, defined: np.ndarray) -> PerClass:
+    """The values as plain numbers, None where undefined."""
+    return tuple(float(value) if known else None for value, known in zip(values, defined, strict=True))
+
+
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    ratio: np.ndarray = np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
+    return ratio
