@@ -86,7 +86,7 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         remedy = "reinstall or remove the package that offers it"
         yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
         return
-    for fault in [*method.check_task(), *method.check()]:
+    for fault in [*method.check_task(), *method.check_training(), *method.check()]:
         yield federation.fault(job, *fault)
 
 

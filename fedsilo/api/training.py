@@ -2,22 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedsilo.api.common import Fields, Flag, Integer, Number
+from fedsilo.api.common import Fields, Flag, Integer, Number, wrong
+
+Decay = Annotated[Number, Field(ge=0, lt=1)]
+
+MOMENTUM = 0.9
+"""Momentum of `sgd` where a job names none."""
+
+BETAS, EPS = (0.9, 0.999), 1e-8
+"""PyTorch's settings of `adam` and `adamw`, where a job names none."""
 
 
 class OptimizerSpec(Fields):
-    """The silos' local optimiser; its state is reset in every round."""
+    """The silos' local optimiser."""
 
-    name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
+    name: Literal["sgd", "adam", "adamw"] = Field(
+        default="sgd", description="Stochastic gradient descent, Adam, or Adam with decoupled weight decay."
+    )
     learning_rate: Number = Field(
         default=0.01, gt=0, le=1000, description="Step size before schedule and warm-up."
     )
-    momentum: Number = Field(default=0.9, ge=0, lt=1, description="Heavy-ball momentum.")
-    weight_decay: Number = Field(default=0.0, ge=0, le=1000, description="L2 penalty added to the gradient.")
+    momentum: Number = Field(default=MOMENTUM, ge=0, lt=1, description="Heavy-ball momentum.")
+    nesterov: Flag | None = Field(
+        default=None, description="Nesterov's momentum, of sgd only; heavy-ball when null."
+    )
+    weight_decay: Number = Field(
+        default=0.0,
+        ge=0,
+        le=1000,
+        description="L2 penalty added to the gradient; with adamw the part of itself that a weight loses in a step "
+        "of rate 1.",
+    )
+    betas: tuple[Decay, ...] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="Decay of the two moments of adam and adamw; 0.9 and 0.999 when null.",
+    )
+    eps: Number | None = Field(
+        default=None, gt=0, le=1, description="Term in the denominator of adam and adamw; 1e-8 when null."
+    )
+    state: Literal["reset", "keep"] | None = Field(
+        default=None,
+        description="Whether momentum or moments begin empty in every round, or stay in the silo from one round to the "
+        "next, as its private state; reset when null.",
+    )
+
+    @model_validator(mode="after")
+    def _settings_of_the_named_one(self) -> Self:
+        if self.name == "sgd":
+            for field in ("betas", "eps"):
+                if getattr(self, field) is not None:
+                    remedy = "remove it, or use adam or adamw"
+                    raise wrong("has no meaning with sgd", remedy, field, value=getattr(self, field))
+            if self.nesterov and not self.momentum:
+                problem = "has no meaning without momentum"
+                raise wrong(problem, "set momentum, 0.9 for example, or remove it", "nesterov", value=True)
+            return self
+        if self.momentum != MOMENTUM:
+            problem, remedy = f"has no meaning with {self.name}", "remove it and set the first of betas"
+            raise wrong(problem, remedy, "momentum", value=self.momentum)
+        if self.nesterov:
+            problem = f"has no meaning with {self.name}"
+            raise wrong(problem, "remove it, or use sgd", "nesterov", value=True)
+        return self
 
 
 class AugmentationSpec(Fields):

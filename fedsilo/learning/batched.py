@@ -18,11 +18,10 @@ from torch.nn import functional
 from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
+from fedsilo.learning.stacked_optimizers import Stack, StackedOptimizer
 from fedsilo.learning.training import LocalTraining, TrainingReport, diverged, has_batch_norm, steps_of
 
 Tree = dict[str, np.ndarray]
-Stack = dict[str, Tensor]
-"""Tensors of all clients by name, one after the other along the first dimension."""
 View = Callable[[Tensor], Tensor]
 
 
@@ -52,9 +51,9 @@ def require_independent(model: nn.Module) -> None:
 
 
 def fit_batched(model: Model, clients: Sequence[BatchedClient]) -> list[tuple[Tree, TrainingReport]]:
-    """Train every client from its own weights by SGD on the cross-entropy; returns weights and report of each.
+    """Train every client from its own weights on the cross-entropy; returns weights and report of each.
 
-    Plans may differ in their seeds only.
+    Plans may differ in their seeds and in the state that they bring only.
 
     :param model: the network of all of them; its weights are overwritten.
     :raises DataInvalid: too few examples for a single step.
@@ -94,7 +93,7 @@ def _train(
     """Train the stack in place; losses and batch sizes, (clients, steps)."""
     plan, device = clients[0].plan, clients[0].examples.labels.device
     trained = [name for name, _ in model.named_parameters()]
-    momenta = {name: torch.zeros_like(stack[name]) for name in trained}
+    optimizer = StackedOptimizer(stack, trained, [client.plan for client in clients])
     losses = torch.zeros((len(clients), steps[0]), dtype=torch.float64, device=device)
     sizes = np.zeros((len(clients), steps[0]))
 
@@ -118,15 +117,8 @@ def _train(
         gradients = torch.autograd.grad(value.sum(), [weights[name] for name in trained])
         found = dict(zip(trained, gradients, strict=True))
         losses[:active, step] = value.detach()
-        with torch.no_grad():
-            found = _clipped(found, plan.gradient_clip)
-            for name, gradient in found.items():
-                weight, momentum = stack[name][:active], momenta[name][:active]
-                if plan.weight_decay:
-                    # Not in place: parameters that are added to each other have one gradient between them.
-                    gradient = gradient.add(weight, alpha=plan.weight_decay)
-                momentum.mul_(plan.momentum).add_(gradient)
-                weight.sub_(momentum, alpha=plan.lr)
+        optimizer.step(_clipped(found, plan.gradient_clip), active)
+    optimizer.keep()
     return losses.cpu().numpy(), sizes
 
 

@@ -20,30 +20,39 @@ class SGD:
     :param lr: learning rate of every step.
     :param momentum: share of the last step's direction in the next; 0 for none.
     :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
+    :param nesterov: whether a step looks ahead along the momentum.
+    :ivar momenta: of each parameter; None before its first step.
     """
 
     def __init__(
-        self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        *,
+        nesterov: bool = False,
     ) -> None:
-        self._parameters = list(parameters)
-        self._momenta: list[Tensor | None] = [None] * len(self._parameters)
+        self.parameters = list(parameters)
+        self.momenta: list[Tensor | None] = [None] * len(self.parameters)
         self._lr = lr
         self._momentum = momentum
         self._weight_decay = weight_decay
+        self._nesterov = nesterov
 
     def zero_grad(self) -> None:
         """Drop the gradients."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """Change every parameter that has a gradient."""
-        indices = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        gradients = [gradient for parameter in self._parameters if (gradient := parameter.grad) is not None]
-        momenta = [self._momenta[index] for index in indices]
+        indices = [index for index, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        gradients = [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
+        momenta = [self.momenta[index] for index in indices]
         sgd(
-            [self._parameters[index] for index in indices],
+            [self.parameters[index] for index in indices],
             gradients,
             momenta,
             has_sparse_grad=any(gradient.is_sparse for gradient in gradients),
@@ -51,8 +60,8 @@ class SGD:
             momentum=self._momentum,
             weight_decay=self._weight_decay,
             dampening=0.0,
-            nesterov=False,
+            nesterov=self._nesterov,
             maximize=False,
         )
         for index, momentum in zip(indices, momenta, strict=True):
-            self._momenta[index] = momentum
+            self.momenta[index] = momentum

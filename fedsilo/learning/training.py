@@ -1,7 +1,7 @@
 """Local training: one loop, with hooks where methods differ.
 
 A method changes the loss (FedProx, MOON, distillation, restricted softmax), the gradient after the backward
-pass (control variates), the parameters that learn, or the number of steps; the rest is the same SGD for all.
+pass (control variates), the parameters that learn, or the number of steps; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedsilo.api.training import AugmentationSpec, TrainingSpec
+from fedsilo.api.training import BETAS, EPS, AugmentationSpec, TrainingSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.augmentation import Augmentation
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.learning.sgd import SGD
+from fedsilo.learning.optimizers import Adam, Momentum, Optimizer, OptimizerName, OptimizerState
 
 __all__ = [
     "Correction",
@@ -52,7 +52,9 @@ class LocalTraining:
 
     :param epochs: passes over the examples.
     :param lr: learning rate of this round, see `learning_rate`.
-    :param weight_decay: coefficient of the L2 term, added to the gradient before momentum.
+    :param optimizer: `torch.optim`'s of this name; `momentum` and `nesterov` are of sgd, `betas` and `eps` of adam(w).
+    :param weight_decay: coefficient of the L2 term, added to the gradient before momentum; of adamw the decoupled one.
+    :param kept: state that the optimiser begins with, and that is replaced by its last; None begins empty.
     :param gradient_clip: largest global L2 norm of the gradient; None does not clip.
     :param min_steps: take at least so many steps, passing over the examples again as needed.
     :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
@@ -66,8 +68,13 @@ class LocalTraining:
     lr: float
     epochs: int = 1
     batch_size: int = 32
+    optimizer: OptimizerName = "sgd"
     momentum: float = 0.0
+    nesterov: bool = False
+    betas: tuple[float, float] = BETAS
+    eps: float = EPS
     weight_decay: float = 0.0
+    kept: OptimizerState | None = field(default=None, compare=False)
     gradient_clip: float | None = None
     min_steps: int = 1
     max_steps: int | None = None
@@ -80,12 +87,18 @@ class LocalTraining:
     @classmethod
     def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> LocalTraining:
         """The plan that `spec.training` gives for a round (from 1)."""
+        optimizer = training.optimizer
+        first, second = optimizer.betas or BETAS
         return cls(
             lr=learning_rate(training, round, rounds),
             epochs=training.local_epochs,
             batch_size=training.batch_size,
-            momentum=training.optimizer.momentum,
-            weight_decay=training.optimizer.weight_decay,
+            optimizer=optimizer.name,
+            momentum=optimizer.momentum,
+            nesterov=bool(optimizer.nesterov),
+            betas=(first, second),
+            eps=EPS if optimizer.eps is None else optimizer.eps,
+            weight_decay=optimizer.weight_decay,
             gradient_clip=training.gradient_clip,
             min_steps=training.min_steps,
             precision=training.precision,
@@ -179,7 +192,7 @@ def fit(
     after_step: Correction | None = None,
     parameters: Iterable[nn.Parameter] | None = None,
 ) -> TrainingReport:
-    """Train in place by SGD with an optimiser of its own, whose momentum starts empty.
+    """Train in place with an optimiser of its own, whose state starts empty unless the plan brings one.
 
     A network with BatchNorm skips a last batch of one sample, as NIID-Bench does, since the variance of one
     sample is not defined. The global random generators are left as they were, and no gradient is left behind.
@@ -193,7 +206,7 @@ def fit(
     """
     device = examples.labels.device
     trained = list(model.parameters() if parameters is None else parameters)
-    optimizer = SGD(trained, plan.lr, plan.momentum, plan.weight_decay)
+    optimizer = _optimizer(model, trained, plan)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = batches(
@@ -235,8 +248,27 @@ def fit(
                 # Once per pass and not per step: reading a value makes the CPU wait for the GPU.
                 _require_finite(torch.stack(losses), model, plan.lr)
     _clear_gradients(touched)
+    if plan.kept is not None:
+        plan.kept.replace(optimizer.state())
     last = (steps - 1) // per_epoch * per_epoch
     return TrainingReport(steps, _weighted_mean(torch.stack(losses[last:]), sizes[last:]), len(examples))
+
+
+def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
+    """The plan's optimiser with the state that the plan brings; a parameter outside the model has its place as name."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    named = {
+        names.get(id(parameter), f"parameter-{place}"): parameter for place, parameter in enumerate(trained)
+    }
+    optimizer: Optimizer
+    if plan.optimizer == "sgd":
+        optimizer = Momentum(named, plan.lr, plan.momentum, plan.weight_decay, plan.nesterov)
+    else:
+        decoupled = plan.optimizer == "adamw"
+        optimizer = Adam(named, plan.lr, plan.betas, plan.eps, plan.weight_decay, decoupled=decoupled)
+    if plan.kept is not None:
+        optimizer.load(plan.kept)
+    return optimizer
 
 
 def _clear_gradients(parameters: Iterable[nn.Parameter]) -> None:

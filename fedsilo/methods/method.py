@@ -40,6 +40,7 @@ class Method(ABC):
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar aggregator_data: data that the aggregator must hold besides a test set, likewise.
+    :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
     :cvar tasks_reason: why the others are refused, a phrase after "because".
@@ -52,6 +53,7 @@ class Method(ABC):
     at_aggregator: ClassVar[str]
     in_silo: ClassVar[str]
     aggregator_data: ClassVar[str] = "none"
+    optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
     Config: ClassVar[type[BaseModel]]
     tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
     tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
@@ -110,6 +112,15 @@ class Method(ABC):
     def check(self) -> list[Finding]:
         """Faults of the job that concern the method, as (path, value, problem, remedy)."""
         return []
+
+    def check_training(self) -> list[tuple[str, object, str, str]]:
+        """Faults of the job's training that follow from what the method declares, in the form of `check`."""
+        name = self.spec.training.optimizer.name
+        if name in self.optimizers:
+            return []
+        problem = f"has no meaning in {self.name}, which reckons with steps along the gradient"
+        remedy = f"use {' or '.join(sorted(self.optimizers))}"
+        return [("spec.training.optimizer.name", name, problem, remedy)]
 
     @property
     def averaging(self) -> str:

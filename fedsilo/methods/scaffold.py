@@ -64,6 +64,7 @@ class Scaffold(FedAvg):
     )
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
+    optimizers = frozenset({"sgd"})
     Config = ScaffoldConfig
     config: ScaffoldConfig
 

@@ -70,6 +70,7 @@ class ScaMAP(FedAvg):
     citation = CITATION
     at_aggregator = "the model and the control variate c"
     in_silo = "its private model, its control variate c_k and how many rounds it took part in"
+    optimizers = frozenset({"sgd"})
     Config = ScaMAPConfig
     default_averaging = "uniform"
     personalises = True

@@ -12,6 +12,7 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
+from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
@@ -25,9 +26,11 @@ class LocalContext(SiloContext):
     """The silo half's view: its examples, the job, its own seeds.
 
     :param shuffle: draw a new order in each epoch, as every job does; tests of recorded batches turn it off.
+    :param kept: state of the optimiser from the silo's last round, where the job keeps it.
     """
 
     shuffle: bool = True
+    kept: OptimizerState | None = None
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -49,7 +52,7 @@ class LocalContext(SiloContext):
         plan = LocalTraining.of(
             self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
         )
-        return replace(plan, shuffle=self.shuffle)
+        return replace(plan, shuffle=self.shuffle, kept=self.kept)
 
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""

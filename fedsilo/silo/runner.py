@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedsilo.errors import MethodError
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.methods.interface import (
@@ -15,6 +17,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
+from fedsilo.silo.optimizer_state import kept_state, with_kept_state
 
 
 class TaskRunner:
@@ -44,10 +47,22 @@ class TaskRunner:
             return self._evaluate(task, private)
         if step is None:
             raise MethodError(f"the silo half of method {self.method.name} has no step {task.step!r}")
-        reply = step(self.context, task, private)
+        context = self.context_of(task, private)
+        reply = step(context, task, private)
         if not isinstance(reply, Reply):
             raise MethodError(f"step {task.step!r} of method {self.method.name} returned no Reply")
-        return reply
+        return self.completed(reply, task, private, context)
+
+    def context_of(self, task: SiloTask, private: State) -> LocalContext:
+        """The context of one task: with the optimiser's state, where the job keeps it."""
+        if self.context.spec.training.optimizer.state != "keep":
+            return self.context
+        return replace(self.context, kept=kept_state(private, task.phase))
+
+    @staticmethod
+    def completed(reply: Reply, task: SiloTask, private: State, context: LocalContext) -> Reply:
+        """The reply of a step that had this context, with what the silo keeps beside what the method keeps."""
+        return reply if context.kept is None else with_kept_state(reply, private, task.phase, context.kept)
 
     def _evaluate(self, task: SiloTask, private: State) -> Reply:
         """Score the task's model and the silo's own, where they exist, on the validation examples."""

@@ -47,8 +47,15 @@ class BatchedBackend:
         step = able[0].batched_step(batch[0].task.step) if able else None
         if step is not None and len(able) == len(batch) > 1:
             try:
-                contexts = [runner.context for runner in able]
+                contexts = [
+                    runner.context_of(task.task, task.private)
+                    for runner, task in zip(able, batch, strict=True)
+                ]
                 replies = step.batched(contexts, [task.task for task in batch])
+                replies = [
+                    runner.completed(reply, task.task, task.private, context)
+                    for runner, reply, task, context in zip(able, replies, batch, contexts, strict=True)
+                ]
             except FedsiloError:
                 pass  # which silo caused it shows when each runs by itself
             except Exception as error:

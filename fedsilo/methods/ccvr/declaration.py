@@ -81,6 +81,13 @@ class CCVR(Method):
             faults.append(("spec.aggregation.weights", None, problem, f"write {rule} here"))
         return faults
 
+    def check_training(self) -> list[tuple[str, object, str, str]]:
+        """As the method before, where there is one."""
+        try:
+            return self.before.check_training()
+        except ManifestInvalid:
+            return []  # which `check` reports
+
     def check(self) -> list[tuple[str, object, str, str]]:
         """What holds of the method before, and no power of negative features."""
         faults = self._check_before()

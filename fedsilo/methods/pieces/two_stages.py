@@ -94,7 +94,8 @@ def stages(
 
     plan = silo.local_training(task)
     steps = planned_steps(silo.model(task.trees["model"]), silo.train, plan)
-    second = replace(plan, seed=silo.seed("batches", task.phase, task.round, PERSONAL))
+    # An optimiser's kept state is the first stage's: the second trains another model, and always begins without one.
+    second = replace(plan, kept=None, seed=silo.seed("batches", task.phase, task.round, PERSONAL))
     if config.released:
         more = max(int(released.part * steps), MIN_STEPS)
         return plan, replace(second, lr=released.rate * plan.lr, min_steps=more, max_steps=more)

@@ -73,7 +73,7 @@ FIELDS: dict[str, Edit] = {
     ),
     "zero in a shape": ("inputShape: [1, 8, 8]", "inputShape: [1, 0, 8]"),
     "unknown choice": ("schedule: constant", "schedule: cosin"),
-    "unknown optimiser": ("name: sgd", "name: adam"),
+    "unknown optimiser": ("name: sgd", "name: adagrad"),
     "unknown partition": ("scheme: dirichlet", "scheme: dirichlett"),
     "part that there is not": ("index: 1", "index: 3"),
     "unknown payload kind": ("[model]", "[model, gradients]"),

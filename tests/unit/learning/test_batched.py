@@ -15,6 +15,7 @@ from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.batched import BatchedClient, fit_batched
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.training import LocalTraining, fit
 
 DATA = DataSpec.model_validate({"dataset": "images", "classes": 3, "inputShape": [1, 16, 16]})
@@ -44,6 +45,9 @@ def clients(plan: LocalTraining, sizes: tuple[int, ...]) -> list[BatchedClient]:
         {"epochs": 3, "min_steps": 10},
         {"max_steps": 2},
         {"gradient_clip": 0.05},
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+        {"optimizer": "adam", "eps": 1e-3, "weight_decay": 0.1, "min_steps": 5},
+        {"optimizer": "adamw", "eps": 1e-3, "weight_decay": 0.1, "min_steps": 5},
         {"drop_last": True, "shuffle": False},
         {"epochs": 2, "augmentation": AugmentationSpec(crop=2, flip=True, rotation=10)},
     ],
@@ -59,6 +63,28 @@ def test_every_client_gets_what_it_would_get_alone(changes: dict[str, Any]) -> N
         assert report.loss == pytest.approx(alone.loss, abs=1e-12)
         for name, array in to_tree(model).items():
             assert np.abs(tree[name] - array).max() < 1e-12, name
+
+
+@pytest.mark.parametrize("changes", [{"momentum": 0.9}, {"optimizer": "adam", "eps": 1e-3}], ids=str)
+def test_every_client_keeps_its_own_state(changes: dict[str, Any]) -> None:
+    members = clients(LocalTraining(lr=0.01, batch_size=4, **changes), (5, 12, 9))
+    together, alone = [[OptimizerState() for _ in members] for _ in range(2)]
+    for number in range(2):
+        now = [replace(m, plan=replace(m.plan, kept=k)) for m, k in zip(members, together, strict=True)]
+        if number == 1:
+            now = [now[0], replace(now[1], plan=replace(now[1].plan, kept=None)), now[2]]  # it forgets
+        found = fit_batched(network(), now)
+        for client, kept, (tree, _) in zip(now, alone, found, strict=True):
+            model = network()
+            load_tree(model, client.tree)
+            fit(model, client.examples, replace(client.plan, kept=client.plan.kept and kept))
+            for name, array in to_tree(model).items():
+                assert np.abs(tree[name] - array).max() < 1e-12, name
+    for one, other in zip(together, alone, strict=True):
+        assert one.steps == other.steps and one.trees.keys() == other.trees.keys()
+        for kind, found_there in one.trees.items():
+            for name, moments in found_there.items():
+                assert np.abs(moments - other.trees[kind][name]).max() < 1e-12, name
 
 
 class Summed(torch.nn.Module):

@@ -20,7 +20,9 @@ from fedsilo.learning.models import Model
 from fedsilo.learning.training import LocalTraining, fit
 prepare_torch(1)
 model = Model(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-fit(model, Examples(torch.rand(8, 4), torch.arange(8) % 2), LocalTraining(lr=0.1, momentum=0.9))
+for optimizer in ("sgd", "adamw"):
+    plan = LocalTraining(lr=0.1, optimizer=optimizer, momentum=0.9)
+    fit(model, Examples(torch.rand(8, 4), torch.arange(8) % 2), plan)
 print("torch._dynamo" in sys.modules, model.classifier.weight.isfinite().all().item())
 """
 

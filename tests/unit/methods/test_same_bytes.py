@@ -100,6 +100,23 @@ def test_killed_in_every_phase_a_job_ends_with_the_same_bytes(tmp_path: Path, fo
     assert positions >= {line["phase"] for line in engine.history()}
 
 
+@pytest.mark.parametrize("form", ["fedavg", "moon"])
+def test_what_the_optimiser_keeps_survives_a_kill(tmp_path: Path, form: str) -> None:
+    """The method may keep nothing itself, or replace its state as a whole."""
+    optimizer = {"name": "adamw", "learningRate": 0.01, "state": "keep"}
+    training = {"rounds": 3, "device": "cpu", "optimizer": optimizer}
+    spec = form_spec(form, list(LABELS), training=training)
+    answering = holding(tmp_path, spec, LABELS)
+    undisturbed = Site(tmp_path / "undisturbed", spec, answering).finish({})
+    found = list(crashes(Site(tmp_path / "again", spec, answering), tmp_path / "crashes"))
+    for crashed, acknowledged in found[4 :: len(found) // 3]:
+        assert crashed.finish(acknowledged) == undisturbed, crashed.directory.name
+    reset = form_spec(form, list(LABELS), training=training | {"optimizer": optimizer | {"state": "reset"}})
+    (tmp_path / "reset").mkdir()
+    answering = holding(tmp_path / "reset", reset, LABELS)
+    assert Site(tmp_path / "reset", reset, answering).finish({}) != undisturbed
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_from_scratch_a_job_gives_the_same_bytes_and_another_seed_others(tmp_path: Path, form: str) -> None:
     digests = []

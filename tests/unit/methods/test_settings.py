@@ -42,6 +42,16 @@ def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("method", ["scaffold", "scamap", "ccvr"])
+def test_control_variates_are_of_sgd(method: str) -> None:
+    config = {"after": {"name": "scaffold"}} if method == "ccvr" else {}
+    training = {"rounds": 1, "optimizer": {"name": "adamw"}}
+    (fault,) = bound(method, config=config, training=training).check_training()
+    assert fault[:2] == ("spec.training.optimizer.name", "adamw") and fault[3] == "use sgd"
+    assert bound(method, config=config).check_training() == []
+    assert bound("fedavg", training=training).check_training() == []
+
+
 def numbers() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Method, field and JSON schema of every number in a method's configuration."""
     for name in registry.names():

@@ -42,6 +42,12 @@ def weights(directory: Path, execution: Execution, **spec: Any) -> dict[str, np.
                 "optimizer": {"momentum": 0.9, "weightDecay": 0.01, "learningRate": 0.05},
             }
         },
+        {
+            "training": {
+                "rounds": 2,
+                "optimizer": {"name": "adamw", "eps": 1e-3, "learningRate": 0.01, "state": "keep"},
+            }
+        },
         {"method": {"name": "fedconcat", "config": CLUSTERED}},
         {"method": {"name": "ccvr"}},
     ],
@@ -50,6 +56,7 @@ def weights(directory: Path, execution: Execution, **spec: Any) -> dict[str, np.
         "convolutions",
         "epochs, clipping and least steps",
         "momentum and decay",
+        "kept moments",
         "clusters",
         "then",
     ],

@@ -18,7 +18,7 @@ from tests.unit.simulation.digits import manifest_of, sharing
 
 def both(tmp_path: Path, count: int, **spec: Any) -> None:
     """Run a job both ways and compare models, histories, and what the silos keep."""
-    manifest = manifest_of(sharing(count), training={"rounds": ROUNDS}, **spec)
+    manifest = manifest_of(sharing(count), **({"training": {"rounds": ROUNDS}} | spec))
     job = manifest.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
     engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation)
@@ -65,6 +65,15 @@ def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) 
         evaluation={"testDataset": None, "every": 2},
         participation={"fraction": 0.5},
         data={"validationFraction": 0.2},
+    )
+
+
+def test_so_does_what_an_optimiser_keeps(tmp_path: Path) -> None:
+    both(
+        tmp_path,
+        2,
+        method={"name": "map"},
+        training={"rounds": 2, "optimizer": {"name": "adam", "learningRate": 0.01, "state": "keep"}},
     )
 
 
