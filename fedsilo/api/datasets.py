@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedsilo.api.class_names import ClassAliases
 from fedsilo.api.common import (
     MAX_SILOS,
     DatasetName,
@@ -82,6 +83,9 @@ class DatasetSpec(Fields):
         min_length=1,
         max_length=3,
         description="Shape of one example, for the offer; a job with another is refused.",
+    )
+    class_aliases: ClassAliases | None = Field(
+        default=None, description="Names of classes in these data, each with the name that jobs have for it."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedsilo.api.class_names import Classes
 from fedsilo.api.common import (
     API_VERSION,
     MAX_SILOS,
@@ -65,7 +66,9 @@ class DataSpec(Fields):
     """What the aggregator must know about the data to build the model without seeing them."""
 
     dataset: DatasetName = Field(description="Name of the dataset that each silo must offer.")
-    classes: Integer = Field(ge=2, le=100_000, description="Number of classes; labels are 0 to classes - 1.")
+    classes: Classes = Field(
+        description="Names of the classes in the order of their labels, or their number where the data have none."
+    )
     input_shape: tuple[Dimension, ...] = Field(
         min_length=1,
         max_length=3,
@@ -74,6 +77,20 @@ class DataSpec(Fields):
     validation_fraction: Number = Field(
         default=0.1, ge=0, lt=1, description="Fraction of each silo's data that is kept out of training."
     )
+    on_schema_mismatch: Literal["refuse", "map"] | None = Field(
+        default=None,
+        description="`map` admits names that differ in case, surrounding white space or order; refuse when null.",
+    )
+
+    @property
+    def class_count(self) -> int:
+        """How many classes there are; labels are 0 to `class_count` - 1."""
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Their names in the order of the labels; None where the job gives their number only."""
+        return None if isinstance(self.classes, int) else self.classes
 
 
 class AggregationSpec(Fields):

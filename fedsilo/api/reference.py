@@ -84,6 +84,8 @@ def type_text(content: dict[str, Any]) -> str:
     """What may stand in a field, from its JSON schema, in Markdown."""
     if content.get("pattern") in _PATTERN_TEXTS:
         return _PATTERN_TEXTS[content["pattern"]]
+    if "x-type" in content:
+        return str(content["x-type"])
     if "anyOf" in content:
         return " or ".join(type_text(choice) for choice in content["anyOf"])
     if "$ref" in content:

@@ -76,6 +76,8 @@ def _form(given: Schema, known: Mapping[str, Schema]) -> Schema:
     """What kind of value it is."""
     if "anyOf" in given:
         return _amount(given["anyOf"])
+    if "type" not in given:
+        return {"x-kubernetes-preserve-unknown-fields": True}
     if "const" in given or "enum" in given:
         return {"type": "string", "enum": given.get("enum", [given.get("const")])}
     match given["type"]:

@@ -34,7 +34,7 @@ def summary(federation: JobManifest) -> str:
     rows = {
         "job": str(federation.job),
         "method": spec.method.name,
-        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.data.classes} classes)",
+        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.data.class_count} classes)",
         "silos": f"{silos}: {', '.join(silo.metadata.name for silo in federation.silos)}",
         "rounds": f"{spec.training.rounds}, {drawn} silos in each",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",

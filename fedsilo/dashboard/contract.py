@@ -74,7 +74,7 @@ def _payload_text(
         return f"a part of the model ({names})"
     noun = describe_kind(kind).noun
     if any(payload.per_class for payload in payloads):
-        return f"{noun} for {job.data.classes} classes"
+        return f"{noun} for {job.data.class_count} classes"
     return f"{noun} ({names})"
 
 

@@ -65,7 +65,7 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
             case NpzConfig():
                 raw = read_npz(root / config.path, config)
             case ImageFolderConfig():
-                raw = read_imagefolder(root / config.path, config, data.classes, data.input_shape)
+                raw = read_imagefolder(root / config.path, config, data.class_count, data.input_shape)
             case TorchvisionLoaderConfig():
                 raw = read_torchvision(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
@@ -74,7 +74,7 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
                 raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
             case _:
                 assert_never(config)
-        return checked(*raw, classes=data.classes, input_shape=tuple(data.input_shape))
+        return checked(*raw, classes=data.class_count, input_shape=tuple(data.input_shape))
 
 
 def all_parts(dataset: DatasetSpec, labels: np.ndarray) -> list[np.ndarray]:

@@ -39,7 +39,7 @@ def write_result(
     metrics = finite(history[-1].get("metrics", {}))
     description = {
         "model": architecture.model_dump(by_alias=True, mode="json"),
-        "data": spec.data.model_dump(by_alias=True, mode="json"),
+        "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
         "method": spec.method.model_dump(by_alias=True, mode="json"),
         "job": {"name": identity.name, "uid": identity.uid, "specDigest": identity.spec_digest},
         "sha256": ref.digest,

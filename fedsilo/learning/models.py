@@ -73,7 +73,7 @@ def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
             for _ in range(model.config["encoders"])
         ]
         width = sum(part.feature for part in parts)
-        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, data.classes))
+        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, data.class_count))
     if findings := check_model(model, data):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
@@ -179,13 +179,13 @@ def _dtype(tensor: Tensor) -> str:
 
 def _built_in(model: ModelSpec, data: DataSpec) -> tuple[nn.Module, nn.Linear]:
     config: Any = ARCHITECTURES[model.name].config.model_validate(model.config)
-    return networks.build(model.name, data.input_shape, data.classes, config)
+    return networks.build(model.name, data.input_shape, data.class_count, config)
 
 
 def _from_factory(model: ModelSpec, data: DataSpec) -> Model:
     factory = _import_factory(model.name)
     try:
-        product = factory(data.input_shape, data.classes, **model.config)
+        product = factory(data.input_shape, data.class_count, **model.config)
     except Exception as failure:
         raise MethodError(
             f"spec.model.name: {model.name!r}: the factory failed with {type(failure).__name__}: {failure}; "
@@ -216,10 +216,10 @@ def _checked(product: object, name: str, data: DataSpec) -> Model:
             f"spec.model.name: {name!r}: the factory gave a {type(product).__name__}; it needs .encoder "
             "(a Module) and .classifier (a Linear)"
         )
-    if classifier.out_features != data.classes:
+    if classifier.out_features != data.class_count:
         raise MethodError(
             f"spec.model.name: {name!r}: classifier.out_features: {classifier.out_features}: make it "
-            f"{data.classes}, the job's spec.data.classes"
+            f"{data.class_count}, the job's spec.data.classes"
         )
     model = product if isinstance(product, Model) else Model(encoder, classifier)
     signature(model)

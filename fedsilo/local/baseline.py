@@ -53,7 +53,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
         model = train_locally(spec, str(silo), examples)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
-        counts = examples.labels.bincount(minlength=spec.data.classes).tolist()
+        counts = examples.labels.bincount(minlength=spec.data.class_count).tolist()
         found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})
     return found
 

@@ -44,10 +44,18 @@ def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str,
 
 def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
     """Check that the model was trained for data of this form."""
-    for field, asked in (("classes", data.classes), ("inputShape", list(data.input_shape))):
-        if trained[field] != asked:
+    classes: tuple[object, object] = trained["classes"], data.classes
+    if isinstance(trained["classes"], list) and data.class_names is not None:
+        classes = trained["classes"], list(data.class_names)
+    elif isinstance(trained["classes"], list):  # one of the two says how many there are, and no more
+        classes = len(trained["classes"]), data.class_count
+    elif data.class_names is not None:
+        classes = trained["classes"], data.class_count
+    shapes = trained["inputShape"], list(data.input_shape)
+    for field, (found, asked) in (("classes", classes), ("inputShape", shapes)):
+        if found != asked:
             raise ManifestInvalid(
-                f"model {path}: {field}: {trained[field]}: the manifest's spec.data.{field} is {asked}; "
+                f"model {path}: {field}: {found}: the manifest's spec.data.{field} is {asked}; "
                 "name the manifest of the job that trained this model, or one with data of the same form"
             )
 

@@ -96,7 +96,7 @@ class PersonalModel:
         spec = self.method.spec
         return {
             "model": spec.model.model_dump(by_alias=True, mode="json"),
-            "data": spec.data.model_dump(by_alias=True, mode="json"),
+            "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
             "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,
             "sha256": digest,

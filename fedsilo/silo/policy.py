@@ -78,7 +78,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
     try:
         steps = tuple(method.steps().values())
         kinds = {payload.kind for step in steps for payload in step.payloads}
-        sizes = [sum(_least(payload, spec.data.classes) for payload in step.payloads) for step in steps]
+        sizes = [sum(_least(payload, spec.data.class_count) for payload in step.payloads) for step in steps]
     except FedsiloError:
         raise
     except Exception as error:

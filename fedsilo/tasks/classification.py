@@ -34,7 +34,7 @@ class Classification(LearningTask):
     @property
     def outputs(self) -> int:
         """One logit for each class."""
-        return self.data.classes
+        return self.data.class_count
 
     @property
     def single_label(self) -> bool:

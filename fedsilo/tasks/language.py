@@ -68,7 +68,7 @@ class Language(LearningTask):
     @property
     def outputs(self) -> int:
         """One logit for each token or class."""
-        return self.config.vocabulary if self.next_token else self.data.classes
+        return self.config.vocabulary if self.next_token else self.data.class_count
 
     @property
     def output_shape(self) -> Shape:

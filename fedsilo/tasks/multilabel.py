@@ -33,7 +33,7 @@ class Multilabel(LearningTask):
     @property
     def outputs(self) -> int:
         """One logit for each label."""
-        return self.data.classes
+        return self.data.class_count
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, labels), float32, 0 or 1."""

@@ -52,7 +52,7 @@ class Segmentation(LearningTask):
     @property
     def outputs(self) -> int:
         """One logit for each class, at every pixel."""
-        return self.data.classes
+        return self.data.class_count
 
     @property
     def output_shape(self) -> Shape:

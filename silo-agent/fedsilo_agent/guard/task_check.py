@@ -109,7 +109,7 @@ class TaskCheck:
 
         :raises PolicyRefused: when it is not what the task asks for.
         """
-        _check_signature(signature, self.agent.spec.job.spec.data.classes)
+        _check_signature(signature, self.agent.spec.job.spec.data.class_count)
         method = self._method
         try:
             contract = method.contract(task.step, signature, task.settings)

@@ -114,6 +114,23 @@ def test_fields() -> None:
     assert set(find(SILO, ".spec.agent.resources")["properties"]) == {"requests", "limits"}
 
 
+@pytest.mark.parametrize(("schema", "path"), [(JOB, ".spec.data"), (AGENT, ".spec.job.spec.data")])
+def test_classes_are_a_number_or_a_list(schema: Schema, path: str) -> None:
+    """Only `x-kubernetes-preserve-unknown-fields` leaves a field without a type, and CEL sees no such field."""
+    found = find(schema, f"{path}.classes")
+    assert found.pop("description")
+    assert found == {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "minimum": 2,
+        "maximum": 100_000,
+        "minItems": 2,
+        "maxItems": 100_000,
+    }
+    assert "classes" in find(schema, path)["required"]
+    for _, part in parts(schema):
+        assert not [rule for rule in part.get("x-kubernetes-validations", ()) if "classes" in rule["rule"]]
+
+
 def test_null_is_permitted_where_the_model_permits_it() -> None:
     nullable = {path for path, part in parts(JOB) if part.get("nullable")}
     assert {".spec.silos.selector", ".spec.participation.minSilos", ".spec.aggregation.weights"} <= nullable

@@ -1,0 +1,99 @@
+"""How many classes a job tells apart, and what they are called."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticKnownError
+
+from fedsilo.api.common import wrong
+from fedsilo.api.text import counted
+
+MIN_CLASSES: Final = 2
+MAX_CLASSES: Final = 100_000
+
+MAX_NAME_CHARACTERS: Final = 100
+"""Longest name of a class, a category or a column."""
+
+SCHEMA: Final = {
+    "x-type": f"integer {MIN_CLASSES} to {MAX_CLASSES}, or list of {MIN_CLASSES} to {MAX_CLASSES} names",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "minimum": MIN_CLASSES,
+    "maximum": MAX_CLASSES,
+    "minItems": MIN_CLASSES,
+    "maxItems": MAX_CLASSES,
+}
+"""A number or a list has no type in a structural schema, and none of the rules in CEL reaches it. The API server holds
+the bounds, each against the form that it applies to; the operator checks the rest. `x-type` is what docs/manifests.md
+says."""
+
+
+def name_problem(name: str) -> tuple[str, str] | None:
+    """What is wrong with the name of a class, a category or a column, and the remedy; None for a good one."""
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        problem = "is empty" if not name else f"has more than {MAX_NAME_CHARACTERS} characters"
+        return problem, "give a name" if not name else "shorten it"
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "has a control character, or one that is no character", "remove it"
+    if not unicodedata.is_normalized("NFC", name):
+        return "is not in the composed form of Unicode (NFC)", "write it in that form"
+    return None
+
+
+def _checked_name(name: str) -> str:
+    if (found := name_problem(name)) is not None:
+        raise wrong(*found)
+    return name
+
+
+def _checked(given: Any) -> int | tuple[str, ...]:
+    """A number of classes, or their names.
+
+    :raises PydanticCustomError: naming the entry.
+    """
+    if isinstance(given, list | tuple):
+        return _checked_names(given)
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise wrong(
+            "is neither a whole number nor a list of names",
+            "write the number of classes, or list their names",
+        )
+    if given < MIN_CLASSES:
+        raise PydanticKnownError("greater_than_equal", {"ge": MIN_CLASSES})
+    if given > MAX_CLASSES:
+        raise PydanticKnownError("less_than_equal", {"le": MAX_CLASSES})
+    return given
+
+
+def _checked_names(given: list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    if not MIN_CLASSES <= len(given) <= MAX_CLASSES:
+        wanted = f"give {MIN_CLASSES} or more" if len(given) < MIN_CLASSES else f"{MAX_CLASSES} is the most"
+        raise wrong(f"lists {counted(len(given), 'name')}", wanted)
+    seen: dict[str, int] = {}
+    for position, name in enumerate(given):
+        if not isinstance(name, str):
+            raise wrong("is not a string", "write the name in quotes", position, value=name)
+        if (found := name_problem(name)) is not None:
+            raise wrong(*found, position, value=name)
+        if name in seen:
+            problem = f"is also entry {seen[name]}"
+            raise wrong(problem, "give each class a name of its own", position, value=name)
+        seen[name] = position
+    return tuple(given)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+Classes = Annotated[
+    int | tuple[str, ...], PlainValidator(_checked), PlainSerializer(_as_it_is), WithJsonSchema(SCHEMA)
+]
+"""A number of classes, or their names in the order of the labels."""
+
+ClassName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS), AfterValidator(_checked_name)]
+
+ClassAliases = Annotated[dict[ClassName, ClassName], Field(max_length=100)]
+"""A silo's own name of a class -> the job's."""

@@ -1,0 +1,130 @@
+"""From a class's name in the data to its label in the job: by name wherever both have names."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.api.class_names import name_problem
+from fedsilo.api.job import DataSpec
+from fedsilo.api.text import comma_separated
+from fedsilo.data.comparison import (
+    SchemaFault,
+    class_faults,
+    class_places,
+    declared_schema,
+    nearest,
+    rule_of,
+)
+from fedsilo.data.schema import Schema
+from fedsilo.errors import DataInvalid
+
+
+class SchemaMismatch(DataInvalid):
+    """Data whose names are not the job's.
+
+    :ivar schema: what the silo announces all the same, so that the job's failure names the faults of all silos.
+    """
+
+    def __init__(self, schema: Schema, faults: Sequence[SchemaFault]) -> None:
+        super().__init__(". ".join(map(str, faults)))
+        self.schema = schema
+
+    def within(self, dataset: str) -> SchemaMismatch:
+        """The same, with the name of the dataset in front."""
+        named = SchemaMismatch(self.schema, ())
+        named.args = (f"dataset {dataset!r}: {self}",)
+        return named
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The labels of a dataset's classes.
+
+    :param labels: label in the job of each class, by its number in the data, shape (classes,), int64.
+    :param classes: names that the silo announces, in the order of the labels.
+    """
+
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+
+def number_classes(
+    names: Sequence[str], data: DataSpec, aliases: Mapping[str, str] | None, *, ordered: bool
+) -> Numbering:
+    """Labels for the classes of a dataset that have names.
+
+    :param names: in the data, by their number there, each once.
+    :param aliases: name in the data -> name in jobs, as the institution says.
+    :param ordered: whether the order of the names is the data's own, so that another one is a difference. Folders and
+        the values of a column have none: they are numbered in the job's order, or else by name.
+    :raises SchemaMismatch: when they are not the job's.
+    :raises DataInvalid: for names that cannot be some, and a number of them that is not the job's.
+    """
+    own = _renamed(_checked(names), aliases or {})
+    wanted, rule = data.class_names, rule_of(data)
+    distinct = list(dict.fromkeys(own))
+    if wanted is None:
+        if not ordered:
+            distinct.sort()
+            _require_all(distinct, data.class_count)
+        elif len(distinct) < len(own):
+            raise DataInvalid(f"classes {comma_separated(names)}: two have the same name; give each its own")
+        places = {name: place for place, name in enumerate(distinct)}
+        return Numbering(np.array([places[name] for name in own], dtype=np.int64), tuple(distinct))
+    if not ordered:
+        found = class_places(wanted, distinct, rule)
+        distinct = [name for _, name in sorted(zip([_last(place) for place in found], distinct, strict=True))]
+    if faults := class_faults(wanted, distinct, rule):
+        raise SchemaMismatch(Schema(classes=tuple(distinct)), faults)
+    labels = [place for place in class_places(wanted, own, rule) if place is not None]
+    # What fits is announced as the job's own list: nobody learns which of the classes a silo lacks.
+    return Numbering(np.array(labels, dtype=np.int64), wanted)
+
+
+def require_no_names(data: DataSpec) -> None:
+    """Refuse data without names of classes for a job that has them.
+
+    :raises SchemaMismatch: for such a job.
+    """
+    wanted = declared_schema(data).classes
+    if wanted is not None:
+        problem = f"have no names in these data, and the job has {comma_separated(wanted, 3)}"
+        remedy = "give the names with the data (docs/data.md), or their number in spec.data.classes"
+        raise SchemaMismatch(Schema(), [SchemaFault("classes", problem, remedy)])
+
+
+def _checked(names: Sequence[str]) -> list[str]:
+    """Names in the composed form of Unicode, in which file systems do not always keep them.
+
+    :raises DataInvalid: naming one that cannot be a name.
+    """
+    composed = [unicodedata.normalize("NFC", name) for name in names]
+    for name in composed:
+        if (found := name_problem(name)) is not None:
+            raise DataInvalid(f"class {name[:100]!r} {found[0]}; {found[1]}")
+    return composed
+
+
+def _renamed(names: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
+    for alias in aliases:
+        if alias not in names:
+            near = nearest(alias, names)
+            remedy = f"did you mean {near!r}?" if near else f"use one of {comma_separated(names)}"
+            raise DataInvalid(f"classAliases: {alias!r} is no class of these data; {remedy}")
+    return [aliases.get(name, name) for name in names]
+
+
+def _require_all(names: Sequence[str], count: int) -> None:
+    if len(names) != count:
+        raise DataInvalid(
+            f"there are {len(names)} classes ({comma_separated(names)}), but data.classes of the job is {count}; "
+            "list the names of all classes in spec.data.classes, where a silo may lack some"
+        )
+
+
+def _last(place: int | None) -> int:
+    return place if place is not None else 1 << 62
