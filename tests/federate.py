@@ -35,7 +35,7 @@ from fedsilo.silo.context import open_context
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
+from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
 from fedsilo_agent.trainer.mailbox import Mailbox
 
@@ -111,13 +111,12 @@ def skewed(directory: Path, classes_of: Mapping[str, Sequence[int]], samples: in
 def silo_of_file(path: Path, name: str, features: str = "images", labels: str = "labels") -> Silo:
     """A silo whose dataset `data` is two arrays of a file; it permits every kind of payload."""
     config = {"path": str(path), "features": features, "labels": labels}
-    kinds = ["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
     return Silo.model_validate(
         {
             "metadata": {"namespace": "silos", "name": name},
             "spec": {
                 "datasets": [{"name": "data", "loader": "npz", "config": config}],
-                "policy": {"payloadKinds": kinds, "minSamplesPerClass": MIN_SAMPLES},
+                "policy": {"payloadKinds": list(KINDS), "minSamplesPerClass": MIN_SAMPLES},
             },
         }
     )

@@ -34,6 +34,11 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
     "averaged_gradients": KindDescription(
         "averaged gradients", "the classifier's gradient of each class, averaged over its samples"
     ),
+    "feature_statistics": KindDescription(
+        "statistics of features",
+        "of each column of a table or channel of images: how many values there are and how many are missing, their "
+        "mean and spread, and how many lie between the edges that the job names",
+    ),
 }
 """Every kind of `fedsilo.api.silo_policy.PayloadKind`."""
 

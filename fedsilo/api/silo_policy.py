@@ -21,12 +21,20 @@ from fedsilo.api.common import (
     wrong,
 )
 
-PayloadKind = Literal["model", "class_counts", "class_means", "class_covariances", "averaged_gradients"]
+PayloadKind = Literal[
+    "model",
+    "class_counts",
+    "class_means",
+    "class_covariances",
+    "averaged_gradients",
+    "feature_statistics",
+]
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
 Verdict = Literal["Approved", "Refused"]
 """What a person of the institution says about a job."""
 
-# A covariance matrix shows more of a small class than any other kind: an institution permits it by name.
+# A covariance matrix shows more of a small class than any other kind, and statistics of features are of the data
+# themselves and not of what a model makes of them: an institution permits these by name.
 DEFAULT_KINDS: tuple[PayloadKind, ...] = ("model", "class_counts", "class_means", "averaged_gradients")
 
 ImageByDigest = Annotated[str, StringConstraints(pattern=IMAGE_BY_DIGEST, max_length=512)]
@@ -62,6 +70,12 @@ class SiloPolicy(Fields):
     )
     min_samples_per_class: Integer = Field(
         default=5, ge=1, description="A class with fewer samples is left out of every per-class quantity."
+    )
+    min_samples_per_feature: Integer | None = Field(
+        default=None,
+        ge=1,
+        description="A feature with fewer values is left out of feature_statistics, and so is a part of a histogram; "
+        "minSamplesPerClass when null.",
     )
     personal_accuracy: PersonalAccuracy = Field(
         default="Mean",

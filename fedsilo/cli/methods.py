@@ -118,7 +118,8 @@ def _by_default(method: type[Method]) -> Method | None:
 def _steps(method: Method | None) -> Mapping[str, Step]:
     if method is None:
         return {EVALUATE: EVALUATION}
-    return {EVALUATE: method.evaluation(), **method.steps()}
+    scoring = {EVALUATE: method.evaluation()} if method.yields_model else {}
+    return {**scoring, **method.steps()}
 
 
 def _phases(method: Method | None) -> Iterator[str]:
@@ -136,6 +137,8 @@ def _phases(method: Method | None) -> Iterator[str]:
         for phase in method.phases()
     ]
     yield textwrap.indent(columns(rows), "  ")
+    if not method.yields_model:
+        return
     always = method.personalises
     when = "after a round, always" if always else "after a round, in a job without evaluation.testDataset"
     yield f"  and an exchange of step evaluate {when}"

@@ -37,7 +37,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         }
         for phase in phases
     ]
-    if job.evaluation.test_dataset is None or method.personalises:
+    if method.yields_model and (job.evaluation.test_dataset is None or method.personalises):
         rows.append(
             {
                 "phase": EVALUATE,

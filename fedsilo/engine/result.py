@@ -32,8 +32,12 @@ def write_result(
     spec: FederatedJobSpec,
     identity: JobIdentity,
     history: Sequence[Mapping[str, Any]],
+    described: Mapping[str, Any],
 ) -> Result:
-    """Write model and description; doing it again gives the same bytes."""
+    """Write model and description; doing it again gives the same bytes.
+
+    :param described: further fields of the description.
+    """
     path = directory / "model.safetensors"
     ref = write_tensors(tree, path)
     metrics = finite(history[-1].get("metrics", {}))
@@ -45,6 +49,7 @@ def write_result(
         "sha256": ref.digest,
         "metrics": metrics,
         "updates": [{"round": line["round"], "digests": line["updates"]} for line in history],
+        **described,
     }
     write_json(directory / "model.json", description)
     return Result(path, ref.digest, metrics)

@@ -310,10 +310,12 @@ class RoundEngine:
         )
 
     def _write_result(self) -> Result:
-        snapshot = self._workflow.model(self._progress.state)
+        state, spec = self._progress.state, self._workflow.spec
+        snapshot = self._workflow.model(state)
+        described = self._workflow.description(snapshot)
         tree, architecture = snapshot.tree, self._workflow.architecture(snapshot)
         history, directory = self._store.history(), self._store.directory
-        result = write_result(directory, tree, architecture, self._workflow.spec, self.identity, history)
+        result = write_result(directory, tree, architecture, spec, self.identity, history, described)
         chain = self._store.provenance
         end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
         write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)

@@ -44,7 +44,7 @@ class GlobalEvaluation:
         """Accuracy, mean cross-entropy and the job's metrics of these weights on the test set."""
         model = build_model(architecture, self._spec.data, seed=0)
         load_tree(model, ReadOnce(tree))
-        scores = Scores(self._metrics, self._spec.data.classes)
+        scores = Scores(self._metrics, self._spec.data.class_count)
         return evaluate(model.to(self._device), self._examples, scores=scores).figures
 
 

@@ -120,7 +120,8 @@ class Workflow:
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
         due = is_evaluated(self.spec, exchange.round, self.rounds)
-        if self._evaluation is None or not due or exchange.phase.step == EVALUATE:
+        scored = self._method.yields_model and exchange.phase.step != EVALUATE
+        if self._evaluation is None or not due or not scored:
             return {}
         snapshot = self.model(state)
         return self._evaluation.score(snapshot.tree, self.architecture(snapshot)).record()
@@ -133,6 +134,11 @@ class Workflow:
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
         """Architecture of that model."""
         return self._method.architecture(snapshot.settings)
+
+    def description(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What `model.json` says beside the job's own fields."""
+        with self._method_errors("report"):
+            return dict(self._method.report(snapshot))
 
     def is_last_of_round(self, position: int) -> bool:
         """Whether the exchange at this place completes its round."""

@@ -197,7 +197,7 @@ class SiloContext(ABC):
     :param silo: reference of this silo, `namespace/name`.
     :param train: the silo's training examples, on the device.
     :param validation: the examples held out from training; may be none.
-    :param min_samples_per_class: the larger of the job's and the silo's minimum.
+    :param min_samples_per_class: the larger of the job's and the silo's minimum; likewise `min_samples_per_feature`.
     """
 
     spec: FederatedJobSpec
@@ -206,6 +206,7 @@ class SiloContext(ABC):
     train: Examples
     validation: Examples
     min_samples_per_class: int
+    min_samples_per_feature: int
 
     @abstractmethod
     def initial_model(self) -> Tree:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -26,6 +26,7 @@ from fedsilo.methods.interface import (
     Phase,
     ServerHalf,
     SiloStep,
+    Snapshot,
     Step,
 )
 from fedsilo.methods.schedule import schedule
@@ -94,6 +95,11 @@ class Method(ABC):
         """
         return False
 
+    @property
+    def yields_model(self) -> bool:
+        """Whether the method ends in a model, which aggregator or silos score."""
+        return True
+
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
 
@@ -108,6 +114,10 @@ class Method(ABC):
         :param settings: those of the snapshot.
         """
         return self.spec.model
+
+    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """What `model.json` says of the result for people, as plain JSON values; by default nothing more."""
+        return {}
 
     def check(self) -> list[Finding]:
         """Faults of the job that concern the method, as (path, value, problem, remedy)."""
@@ -162,7 +172,7 @@ class Method(ABC):
 
     def exchanges(self) -> list[Exchange]:
         """All exchanges of the job, in order."""
-        return schedule(self.spec, self.phases(), self.personalises)
+        return schedule(self.spec, self.phases(), self.personalises, self.yields_model)
 
     def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:
         """What a silo may send in answer to a task of this step, tensor by tensor.

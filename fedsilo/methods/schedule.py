@@ -13,12 +13,15 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 
 
-def schedule(spec: FederatedJobSpec, phases: Sequence[Phase], personal: bool = False) -> list[Exchange]:
+def schedule(
+    spec: FederatedJobSpec, phases: Sequence[Phase], personal: bool = False, scored: bool = True
+) -> list[Exchange]:
     """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
 
     :param personal: silos have models of their own, which nobody else can score.
+    :param scored: there is a model to score.
     """
-    by_silos = spec.evaluation.test_dataset is None or personal
+    by_silos = scored and (spec.evaluation.test_dataset is None or personal)
     training = [phase for phase in phases for _ in range(phase.rounds)]
     names = [phase.name for phase in training]
     exchanges: list[Exchange] = []

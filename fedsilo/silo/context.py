@@ -18,7 +18,7 @@ from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
 from fedsilo.silo.examples import load_examples
-from fedsilo.silo.policy import min_samples_per_class
+from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
 
 
 @dataclass(frozen=True)
@@ -73,4 +73,5 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
         train=train,
         validation=validation,
         min_samples_per_class=min_samples_per_class(spec, silo),
+        min_samples_per_feature=min_samples_per_feature(spec, silo),
     )

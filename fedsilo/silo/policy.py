@@ -102,15 +102,19 @@ class ReplyLimits:
 
     :param min_samples_per_class: samples that a per-class quantity must be computed from.
     :param personal_accuracy: how the accuracy of the silo's own model may be reported.
+    :param min_values_per_feature: values that statistics of a feature must be computed from; an image has as many
+        in a channel as pixels.
     """
 
     min_samples_per_class: int
     personal_accuracy: PersonalAccuracy = "Mean"
+    min_values_per_feature: int = 1
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
         """The limits of a job in a silo."""
-        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy)
+        values = min_samples_per_feature(spec, silo) * math.prod(spec.data.input_shape[1:])
+        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy, values)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""
@@ -118,6 +122,7 @@ class ReplyLimits:
         return ReplyLimits(
             max(self.min_samples_per_class, other.min_samples_per_class),
             min(self.personal_accuracy, other.personal_accuracy, key=named.index),
+            max(self.min_values_per_feature, other.min_values_per_feature),
         )
 
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
@@ -137,6 +142,12 @@ class ReplyLimits:
 def min_samples_per_class(spec: FederatedJobSpec, silo: Silo) -> int:
     """Samples below which a class is left out: the larger of the job's and the silo's minimum."""
     return max(spec.privacy.min_samples_per_class, silo.spec.policy.min_samples_per_class)
+
+
+def min_samples_per_feature(spec: FederatedJobSpec, silo: Silo) -> int:
+    """Samples below which statistics of a feature are left out: the larger of the job's and the silo's minimum."""
+    own = silo.spec.policy.min_samples_per_feature
+    return min_samples_per_class(spec, silo) if own is None else max(spec.privacy.min_samples_per_class, own)
 
 
 def objections(

@@ -7,9 +7,11 @@ block must be one that the contract expects, and every per-class block must be c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.methods.interface import Reply
@@ -18,6 +20,12 @@ from fedsilo.wire.tensors import TensorSpec
 
 MAX_COUNT = 2**63 - 1
 """The largest integer of the wire."""
+
+FEATURE_BLOCKS = ("count", "missing", "mean", "m2")
+"""Blocks of kind `feature_statistics`, beside those of histograms."""
+
+HISTOGRAM = "histogram/"
+"""What the name of a histogram begins with; its feature follows."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,45 @@ def released_blocks(
                 f"fewer than minSamplesPerClass {min_samples}; the method must leave it out"
             )
     return expected
+
+
+def require_enough_values(
+    blocks: Iterable[ExpectedBlock], tensor: Callable[[str], np.ndarray], minimum: int
+) -> None:
+    """Check that statistics of features are computed from enough values, as far as they show it themselves.
+
+    A count is 0 or at least the minimum, also in each part of a histogram; where it is 0, mean and spread are too.
+    Blocks of other names are refused, since nothing would be known of them.
+
+    :param blocks: those that leave.
+    :param tensor: their contents, by name.
+    :raises PolicyRefused: naming the block and the feature.
+    """
+    statistics = [block.name for block in blocks if block.kind == "feature_statistics"]
+    for name in statistics:
+        if name not in FEATURE_BLOCKS and not name.startswith(HISTOGRAM):
+            raise PolicyRefused(
+                f"block {name}: is none of {', '.join(FEATURE_BLOCKS)} and {HISTOGRAM}<feature>, "
+                "the blocks of kind feature_statistics"
+            )
+        values = np.array(
+            tensor(name)
+        )  # a copy: an error would keep a view, and the file could not be closed
+        if name == "count" or name.startswith(HISTOGRAM):
+            few, what = (
+                (values != 0) & (values < minimum),
+                f"fewer than the {minimum} that minSamplesPerFeature asks",
+            )
+        elif name in ("mean", "m2"):
+            counts = np.array(tensor("count")) if "count" in statistics else np.zeros(values.shape)
+            few, what = (values != 0) & (counts == 0), "the statistic of a feature whose count is 0"
+        else:
+            continue
+        if few.any():
+            place = int(np.argmax(few.reshape(-1)))
+            raise PolicyRefused(
+                f"block {name}: place {place} is {values.reshape(-1)[place]:g}, {what}; the method must leave it out"
+            )
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.job import ModelSpec
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Result, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
-from fedsilo.methods.interface import Assignment, Exchange, SiloTask
+from fedsilo.methods.interface import Assignment, Exchange, SiloTask, Snapshot
 from fedsilo.methods.schedule import task_id
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.state import State
 from fedsilo.silo.policy import Sent
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
@@ -109,8 +108,8 @@ class Simulation:
             yield
         self.current = None
         snapshot = self._workflow.model(state)
-        architecture = self._workflow.architecture(snapshot)
-        self._writing(lambda: self._write_result(snapshot.tree, architecture))
+        described = self._workflow.description(snapshot)
+        self._writing(lambda: self._write_result(snapshot, described))
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
@@ -176,7 +175,8 @@ class Simulation:
             if file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
 
-    def _write_result(self, tree: Tree, architecture: ModelSpec) -> None:
+    def _write_result(self, snapshot: Snapshot, described: Mapping[str, Any]) -> None:
+        architecture, spec = self._workflow.architecture(snapshot), self._workflow.spec
         self.result = write_result(
-            self._directory, tree, architecture, self._workflow.spec, self.identity, self._history
+            self._directory, snapshot.tree, architecture, spec, self.identity, self._history, described
         )

@@ -17,7 +17,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.silo import policy
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.reply import ReplyMetadata, released_blocks, reply_document
+from fedsilo.silo.reply import ReplyMetadata, released_blocks, reply_document, require_enough_values
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
@@ -142,6 +142,7 @@ class SimulatedSilo:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}
             blocks = released_blocks(contract, found, metadata.support, self._limits.min_samples_per_class)
+            require_enough_values(blocks, tensors.__getitem__, self._limits.min_values_per_feature)
             metrics = self._limits.metrics(metadata.metrics)
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
@@ -172,7 +173,10 @@ def open_silos(
         except (Exception, SystemExit) as error:
             return failure_of(error, f"of {silo}")
         minimum = policy.min_samples_per_class(job.spec, silo)
-        context = SharedContext(job.spec, model, str(silo), train, validation, minimum, networks=networks)
+        values = policy.min_samples_per_feature(job.spec, silo)
+        context = SharedContext(
+            job.spec, model, str(silo), train, validation, minimum, values, networks=networks
+        )
         return TaskRunner(method, context)
 
     return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}

@@ -16,7 +16,14 @@ from fedsilo.errors import MethodError, Problem
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
-KINDS = ("model", "class_counts", "class_means", "class_covariances", "averaged_gradients")
+KINDS = (
+    "model",
+    "class_counts",
+    "class_means",
+    "class_covariances",
+    "averaged_gradients",
+    "feature_statistics",
+)
 """What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
 
 METRIC_RANGE = (-1e100, 1e100)

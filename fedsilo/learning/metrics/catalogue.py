@@ -142,7 +142,9 @@ def _place_faults(spec: FederatedJobSpec, names: Sequence[str]) -> Iterator[Find
     if names and spec.task is not None and spec.task.name != Classification.name:
         problem = f"are of classifications, and the job's learning task is {spec.task.name}"
         yield "spec.evaluation.metrics", list(names), problem, "remove them: the task has metrics of its own"
-    if CONFUSION_MATRIX in names and spec.data.classes > MAX_CONFUSION_CLASSES:
+    if CONFUSION_MATRIX in names and spec.data.class_count > MAX_CONFUSION_CLASSES:
         path = f"spec.evaluation.metrics[{names.index(CONFUSION_MATRIX)}]"
-        problem = f"would have {spec.data.classes} rows, more than the {MAX_CONFUSION_CLASSES} that are kept"
+        problem = (
+            f"would have {spec.data.class_count} rows, more than the {MAX_CONFUSION_CLASSES} that are kept"
+        )
         yield path, CONFUSION_MATRIX, problem, "use recall and precision"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.
 
 
 def mentioned(path: Path) -> Iterator[str]:
-    """String constants and names of imported modules; documentation and comments may give examples."""
+    """String constants and names of imported modules, less Python's own; documentation and comments may give examples."""
     tree = ast.parse(path.read_text())
     documentation = {
         id(node.value)
@@ -35,7 +36,7 @@ def mentioned(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node.value
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name not in sys.stdlib_module_names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 

@@ -1,0 +1,99 @@
+"""Statistics of the features that silos hold: what each of them sends, and what they are together.
+
+Blocks `count`, `missing` (int64), `mean` and `m2` (float64) have a value for each column of a table or channel of
+images, `histogram/<feature>` one for each part. A feature with fewer values than the silo's minimum is sent as one
+without any, and so is a part of a histogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.api.job import DataSpec
+from fedsilo.data.statistics import FeatureStatistics, histogram, merged
+from fedsilo.errors import MethodError
+from fedsilo.methods.interface import Payload, Reply, SiloContext, Updates
+from fedsilo.methods.state import Tree
+
+if TYPE_CHECKING:
+    from fedsilo.learning.examples import Examples
+
+KIND = "feature_statistics"
+
+Edges = Mapping[int, Sequence[float]]
+"""Feature -> the edges of its histogram, which the job fixes."""
+
+PIECE_NUMBERS = 1 << 20
+"""Numbers that are in memory in double precision at a time."""
+
+
+def payloads(data: DataSpec, edges: Edges) -> tuple[Payload, ...]:
+    """What a silo sends."""
+    features = data.input_shape[:1]
+    return (
+        Payload(KIND, "count", features, "int64"),
+        Payload(KIND, "missing", features, "int64"),
+        Payload(KIND, "mean", features, "float64"),
+        Payload(KIND, "m2", features, "float64"),
+        *(Payload(KIND, f"histogram/{feature}", (len(edges[feature]) + 1,), "int64") for feature in edges),
+    )
+
+
+def disclose(silo: SiloContext, edges: Edges) -> Reply:
+    """The statistics of the silo's training examples, as a model is given them, less what too few values say."""
+    shape = silo.spec.data.input_shape
+    minimum = silo.min_samples_per_feature * prod(shape[1:])
+    found = FeatureStatistics.none(shape[0])
+    parts = {feature: np.zeros(len(edges[feature]) + 1, np.int64) for feature in edges}
+    for piece in _pieces(silo.train, PIECE_NUMBERS // prod(shape)):
+        found = found.merge(FeatureStatistics.of(piece))
+        for feature in edges:
+            parts[feature] += histogram(piece[:, feature], edges[feature])
+    enough = found.count >= minimum
+    tensors: Tree = {
+        "count": np.where(enough, found.count, 0),
+        "missing": found.missing,
+        "mean": np.where(enough, found.mean, 0.0),
+        "m2": np.where(enough, found.m2, 0.0),
+    }
+    for feature, counts in parts.items():
+        tensors[f"histogram/{feature}"] = np.where(counts >= minimum, counts, 0)
+    return Reply(tensors, samples=len(silo.train))
+
+
+def pool(updates: Updates, data: DataSpec) -> FeatureStatistics:
+    """The statistics of all silos' values together, added in the order of the job's references.
+
+    :raises MethodError: naming a silo whose numbers are no statistics.
+    """
+    return merged((_of(silo, updates.tensors(silo, KIND)) for silo in updates.silos), data.input_shape[0])
+
+
+def pool_histograms(updates: Updates, edges: Edges) -> Tree:
+    """The sums of the silos' histograms, by block name."""
+    names = [f"histogram/{feature}" for feature in edges]
+    trees = [updates.tensors(silo, KIND) for silo in updates.silos]
+    return {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
+
+
+def _of(silo: str, tree: Tree) -> FeatureStatistics:
+    for name in ("count", "missing", "m2"):
+        if (tree[name] < 0).any():
+            place = int(np.argmax(tree[name] < 0))
+            raise MethodError(
+                f"silo {silo}: {name} of feature {place} is {tree[name][place]:g}; none is below 0"
+            )
+    return FeatureStatistics(tree["count"], tree["missing"], tree["mean"], tree["m2"])
+
+
+def _pieces(examples: Examples, size: int) -> Iterator[np.ndarray]:
+    """The features of some examples after those of others, (n, *input shape)."""
+    import torch
+
+    index = torch.arange(len(examples), device=examples.labels.device)
+    for part in torch.split(index, max(size, 1)):
+        yield examples.batch(part)[0].cpu().numpy()

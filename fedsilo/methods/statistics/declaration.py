@@ -1,0 +1,133 @@
+"""Declaration of the statistics: what a job asks about the silos' features, and what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fedsilo.api.faults import Finding
+from fedsilo.api.job import ModelSpec
+from fedsilo.methods.interface import MethodConfig, Phase, ServerHalf, SiloStep, Snapshot, Step
+from fedsilo.methods.method import Method
+from fedsilo.methods.pieces.feature_statistics import Edges, payloads
+from fedsilo.methods.state import Scalar
+from fedsilo.tasks.interface import EVERY_TASK
+
+STEP = "statistics"
+
+
+class HistogramConfig(BaseModel):
+    """A feature whose values are counted in parts."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+    )
+
+    feature: int = Field(ge=0, description="Column of a table or channel of images, from 0.")
+    edges: tuple[float, ...] = Field(
+        min_length=1,
+        max_length=1000,
+        description="Rising; values below the first and from the last on count too.",
+    )
+
+
+class StatisticsConfig(MethodConfig):
+    """What is asked beside count, missing values, mean and variance of every feature."""
+
+    histograms: tuple[HistogramConfig, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="Features whose values are counted between edges: {feature: 0, edges: [0, 10, 20]} [fedsilo].",
+    )
+
+    @property
+    def edges(self) -> Edges:
+        """Feature -> edges of its histogram."""
+        return {histogram.feature: histogram.edges for histogram in self.histograms}
+
+
+class Statistics(Method):
+    """Declaration of the statistics."""
+
+    name = "statistics"
+    title = "Statistics of features"
+    citation = (
+        "T. F. Chan, G. H. Golub, R. J. LeVeque. Updating Formulae and a Pairwise Algorithm for Computing Sample "
+        "Variances. 1979."
+    )
+    at_aggregator = "the statistics"
+    in_silo = "nothing"
+    tasks = EVERY_TASK - {"language"}
+    tasks_reason = "tokens are numbered, not measured"
+    Config = StatisticsConfig
+    config: StatisticsConfig
+
+    @property
+    def yields_model(self) -> bool:
+        """There is nothing to score."""
+        return False
+
+    def steps(self) -> Mapping[str, Step]:
+        """Silos send statistics, and no figure."""
+        return {STEP: Step(payloads(self.spec.data, self.config.edges))}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All silos are asked once, whatever `spec.training.rounds`."""
+        return (Phase(STEP, 1, STEP, everyone=True),)
+
+    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
+        """That of no network: the tensors are statistics."""
+        return ModelSpec(name=STEP)
+
+    def server(self) -> ServerHalf:
+        """What adds the statistics."""
+        from fedsilo.methods.statistics.server import StatisticsServer
+
+        return StatisticsServer(self.config)
+
+    def silo(self) -> Mapping[str, SiloStep]:
+        """What computes them."""
+        from fedsilo.methods.statistics.silo import state_statistics
+
+        return {STEP: state_statistics(self.config)}
+
+    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """A line for each feature; no mean where there is no value."""
+        tree = snapshot.tree
+        lines: list[dict[str, Any]] = []
+        for feature, count in enumerate(tree["count"].tolist()):
+            line = {"feature": feature, "count": count, "missing": int(tree["missing"][feature])}
+            if count:
+                variance = float(tree["variance"][feature])
+                mean = float(tree["mean"][feature])
+                line |= {"mean": mean, "variance": variance, "standardDeviation": variance**0.5}
+            if feature in self.config.edges:
+                counts = tree[f"histogram/{feature}"].tolist()
+                line["histogram"] = {"edges": list(self.config.edges[feature]), "counts": counts}
+            lines.append(line)
+        return {"statistics": lines}
+
+    def check(self) -> list[Finding]:
+        """Histograms are of features that there are, each of one, with rising edges."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[Finding]:
+        features = self.spec.data.input_shape[0]
+        seen: set[int] = set()
+        for position, histogram in enumerate(self.config.histograms):
+            where = f"spec.method.config.histograms[{position}]"
+            if histogram.feature >= features:
+                problem = f"is no feature: spec.data.inputShape has {features}"
+                yield f"{where}.feature", histogram.feature, problem, f"use 0 to {features - 1}"
+            if histogram.feature in seen:
+                yield f"{where}.feature", histogram.feature, "has two histograms", "remove one"
+            seen.add(histogram.feature)
+            for place, (low, high) in enumerate(pairwise(histogram.edges), start=1):
+                if high <= low:
+                    problem = f"is not above the edge before it, {low:g}"
+                    yield f"{where}.edges[{place}]", high, problem, "let the edges rise"
+                    break

@@ -1,0 +1,17 @@
+"""The statistics in a silo."""
+
+from __future__ import annotations
+
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.feature_statistics import disclose
+from fedsilo.methods.state import State
+from fedsilo.methods.statistics.declaration import StatisticsConfig
+
+
+def state_statistics(config: StatisticsConfig) -> SiloStep:
+    """The step: statistics of the training examples, with the job's histograms."""
+
+    def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+        return disclose(silo, config.edges)
+
+    return step
