@@ -25,7 +25,7 @@ FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.
 
 
 def mentioned(path: Path) -> Iterator[str]:
-    """String constants and names of imported modules, less Python's own; documentation and comments may give examples."""
+    """String constants and names of imported modules, less Python's own; documentation may give examples."""
     tree = ast.parse(path.read_text())
     documentation = {
         id(node.value)
