@@ -5,12 +5,28 @@ Messages here do not name the dataset: `fedsilo.data.loaders.load` puts its name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedsilo.api.text import first_line
+from fedsilo.data.schema import Schema, ValueRange
 from fedsilo.errors import DataInvalid
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a loader found, before any check.
+
+    :param classes: names of the classes by their number in `labels`; None where the data have none.
+    :param ordered: whether that order is the data's own, see `number_classes`.
+    """
+
+    features: object
+    labels: object
+    classes: Sequence[str] | None = None
+    ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -20,17 +36,19 @@ class Arrays:
     :param features: images (N, C, H, W) or vectors (N, F); uint8 as stored (0 to 255, training scales by
         1/255) or finite float32
     :param labels: class of every sample, shape (N,), int64
+    :param schema: of the whole dataset that they are from, as the silo announces it
     """
 
     features: np.ndarray
     labels: np.ndarray
+    schema: Schema = field(default_factory=Schema)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: np.ndarray) -> Arrays:
         """The samples of these indices, in their order."""
-        return Arrays(self.features[indices], self.labels[indices])
+        return Arrays(self.features[indices], self.labels[indices], self.schema)
 
 
 def checked(features: object, labels: object, classes: int, input_shape: tuple[int, ...]) -> Arrays:
@@ -48,6 +66,26 @@ def checked(features: object, labels: object, classes: int, input_shape: tuple[i
     if not len(y):
         raise DataInvalid("there is not a single sample; give at least one")
     return Arrays(_checked_features(x, input_shape), _checked_labels(y, classes))
+
+
+def image_schema(features: np.ndarray) -> Schema:
+    """What is announced of checked features: channels and range of images, nothing of vectors.
+
+    :param features: (N, C, H, W), or of another shape.
+    """
+    if features.ndim != 4:
+        return Schema()
+    return Schema(channels=features.shape[1], value_range=_value_range(features))
+
+
+def _value_range(features: np.ndarray) -> ValueRange | None:
+    """The round numbers between which all values lie; the extremes themselves would be an example's."""
+    if features.dtype == np.uint8:
+        return "0 to 1"  # which training makes of them
+    least, most = float(features.min()), float(features.max())
+    if least >= 0:
+        return "0 to 1" if most <= 1 else "0 to 255" if most <= 255 else None
+    return "-1 to 1" if least >= -1 and most <= 1 else None
 
 
 def _plain(what: str, values: object) -> np.ndarray:

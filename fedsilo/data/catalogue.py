@@ -55,15 +55,18 @@ class DigitsConfig(Config):
 
 
 class NpzConfig(Config):
-    """One `.npz` file with an array of features and an array of labels."""
+    """One `.npz` file with an array of features, an array of labels and perhaps one of the classes' names."""
 
     path: str = Field(min_length=1, description="the path of an .npz file")
     features: str = Field("images", min_length=1, description="the name of the features array in the file")
     labels: str = Field("labels", min_length=1, description="the name of the labels array in the file")
+    classes: str = Field(
+        "classes", min_length=1, description="the name of the array of the classes' names, if it is there"
+    )
 
 
 class ImageFolderConfig(Config):
-    """One folder per class; sorted by name, the folders are classes 0, 1, 2 and so on."""
+    """One folder per class, of its name; for a job without names they are classes 0, 1, 2 and so on, sorted by name."""
 
     path: str = Field(min_length=1, description="the path of a folder that holds one folder per class")
     size: tuple[Pixels, Pixels] | None = Field(

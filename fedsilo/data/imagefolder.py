@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from fedsilo.api.job import DataSpec
 from fedsilo.api.text import first_line
+from fedsilo.data.arrays import Loaded
 from fedsilo.data.catalogue import ImageFolderConfig
 from fedsilo.errors import DataInvalid
 
@@ -23,14 +25,34 @@ LARGE_PIXELS = 1 << 24
 """From so many pixels on, an image has the right shape before any is unpacked."""
 
 
+def class_folders(path: Path, data: DataSpec) -> list[Path]:
+    """The folders of the classes, by name.
+
+    :raises DataInvalid: when there is no such path, or another number of folders than a job says that has no names.
+    """
+    if not path.is_dir():
+        raise DataInvalid(
+            f"config.path: {str(path)!r} is not a folder; mount the data there or correct the path"
+        )
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not folders or (data.class_names is None and len(folders) != data.class_count):
+        raise DataInvalid(
+            f"config.path: {str(path)!r} holds {len(folders)} class folders, but data.classes of the job is"
+            f" {data.class_count}; give one folder per class, or list the names of the classes in spec.data.classes,"
+            " where a silo may lack some"
+        )
+    return folders
+
+
 def read_imagefolder(
-    path: Path, config: ImageFolderConfig, classes: int, input_shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """All images as uint8 (N, C, H, W), and the position of each one's folder in sorted order as its class.
+    path: Path, config: ImageFolderConfig, folders: Sequence[Path], input_shape: tuple[int, ...]
+) -> Loaded:
+    """All images as uint8 (N, C, H, W), and the position of each one's folder as its class.
 
     Images become grey or colour as `input_shape` has one or three channels. Hidden files are passed over.
 
-    :raises DataInvalid: a folder is missing, empty or one too many, or a file is no image of that shape
+    :param folders: of the classes.
+    :raises DataInvalid: a folder is empty, or a file is no image of that shape
     :raises OSError: a folder or a file may not be read
     """
     if len(input_shape) != 3 or input_shape[0] not in PILLOW_MODES:
@@ -43,24 +65,15 @@ def read_imagefolder(
             f"config.size: {list(config.size)} is not the height and width of data.inputShape of the job, which is"
             f" {list(input_shape)}; set it to {list(input_shape[1:])}, or correct the job"
         )
-    files = _list_files(path, classes)
+    files = _list_files(folders)
     features = np.empty((len(files), *input_shape), dtype=np.uint8)
     for position, (file, _) in enumerate(files):
         features[position] = _decode(file, path, config, input_shape)
-    return features, np.array([label for _, label in files], dtype=np.int64)
+    labels = np.array([label for _, label in files], dtype=np.int64)
+    return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
 
 
-def _list_files(path: Path, classes: int) -> list[tuple[Path, int]]:
-    if not path.is_dir():
-        raise DataInvalid(
-            f"config.path: {str(path)!r} is not a folder; mount the data there or correct the path"
-        )
-    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if len(folders) != classes:
-        raise DataInvalid(
-            f"config.path: {str(path)!r} holds {len(folders)} class folders, but data.classes of the job is"
-            f" {classes}; give one folder per class"
-        )
+def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
     files = []
     for label, folder in enumerate(folders):
         images = sorted(f for f in _entries(folder) if f.is_file() and not f.name.startswith("."))

@@ -9,15 +9,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.data.arrays import Arrays, checked
+from fedsilo.data.arrays import Arrays, Loaded, checked, image_schema
 from fedsilo.data.catalogue import (
     DigitsConfig,
     ImageFolderConfig,
@@ -26,7 +27,8 @@ from fedsilo.data.catalogue import (
     TorchvisionLoaderConfig,
     loader_config,
 )
-from fedsilo.data.imagefolder import read_imagefolder
+from fedsilo.data.imagefolder import class_folders, read_imagefolder
+from fedsilo.data.numbering import Numbering, SchemaMismatch, number_classes, refuse_without_names
 from fedsilo.data.partitions import partition
 from fedsilo.errors import DataInvalid
 
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from fedsilo.api.job import DataSpec
 
 __all__ = ["Arrays", "all_parts", "load", "load_whole", "own_part"]
-
-Raw = tuple[object, object]
-"""Features and labels as a loader found them."""
 
 
 def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
@@ -65,7 +64,10 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
             case NpzConfig():
                 raw = read_npz(root / config.path, config)
             case ImageFolderConfig():
-                raw = read_imagefolder(root / config.path, config, data.class_count, data.input_shape)
+                folders = class_folders(root / config.path, data)
+                # Names that are not the job's are found before any image is decoded.
+                _numbering([folder.name for folder in folders], dataset, data, ordered=False)
+                raw = read_imagefolder(root / config.path, config, folders, data.input_shape)
             case TorchvisionLoaderConfig():
                 raw = read_torchvision(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
@@ -74,7 +76,31 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
                 raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
             case _:
                 assert_never(config)
-        return checked(*raw, classes=data.class_count, input_shape=tuple(data.input_shape))
+        return _in_the_jobs_labels(raw, dataset, data)
+
+
+def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, data: DataSpec) -> Arrays:
+    numbering = _numbering(raw.classes, dataset, data, raw.ordered)
+    by_name = numbering is not None and not (data.class_names is None and raw.ordered)
+    count = len(numbering.labels) if numbering is not None and by_name else data.class_count
+    found = checked(raw.features, raw.labels, classes=count, input_shape=tuple(data.input_shape))
+    schema = image_schema(found.features)
+    if numbering is None:
+        return replace(found, schema=schema)
+    labels = numbering.labels[found.labels] if by_name else found.labels
+    return replace(found, labels=labels, schema=replace(schema, classes=numbering.classes))
+
+
+def _numbering(
+    names: Sequence[str] | None, dataset: DatasetSpec, data: DataSpec, ordered: bool
+) -> Numbering | None:
+    """The labels of named classes; None for data without names."""
+    if names is not None:
+        return number_classes(names, data, dataset.class_aliases, ordered=ordered)
+    if dataset.class_aliases:
+        raise DataInvalid("classAliases: these data have no names of classes; remove it")
+    refuse_without_names(data)
+    return None
 
 
 def all_parts(dataset: DatasetSpec, labels: np.ndarray) -> list[np.ndarray]:
@@ -101,6 +127,8 @@ def own_part(dataset: DatasetSpec, parts: list[np.ndarray]) -> np.ndarray:
 def _naming(dataset: DatasetSpec) -> Iterator[None]:
     try:
         yield
+    except SchemaMismatch as error:
+        raise error.within(dataset.name) from error
     except DataInvalid as error:
         raise DataInvalid(f"dataset {dataset.name!r}: {error}") from error
     except OSError as error:
@@ -115,7 +143,7 @@ def _naming(dataset: DatasetSpec) -> Iterator[None]:
         ) from error
 
 
-def read_digits(config: DigitsConfig) -> Raw:
+def read_digits(config: DigitsConfig) -> Loaded:
     """scikit-learn's digits as float32 in [0, 1], shape (N, 8, 8).
 
     Train and test are not stratified: one seeded permutation, of which the first `testFraction` is test.
@@ -125,7 +153,7 @@ def read_digits(config: DigitsConfig) -> Raw:
     order = np.random.RandomState(config.seed).permutation(len(labels))
     test = int(config.test_fraction * len(labels))
     chosen = {"test": order[:test], "train": order[test:], "all": np.arange(len(labels))}[config.split]
-    return images[chosen], labels[chosen]
+    return Loaded(images[chosen], labels[chosen], [str(digit) for digit in range(10)])
 
 
 def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -139,8 +167,8 @@ def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
     return table[:, :-1], table[:, -1].astype(int)
 
 
-def read_npz(path: Path, config: NpzConfig) -> Raw:
-    """Two arrays of an `.npz` file."""
+def read_npz(path: Path, config: NpzConfig) -> Loaded:
+    """Two arrays of an `.npz` file, and the names of the classes where it has them."""
     if not path.is_file():
         raise DataInvalid(
             f"config.path: {str(path)!r} is not a file; mount the data there or correct the path"
@@ -156,7 +184,9 @@ def read_npz(path: Path, config: NpzConfig) -> Raw:
                         f"config.{field}: {key!r} is not an array of {str(path)!r};"
                         f" use one of {', '.join(archive.files)}"
                     )
-            return archive[config.features], archive[config.labels]
+            named = config.classes in archive.files and config.classes not in (config.features, config.labels)
+            names = archive[config.classes] if named else None
+            return Loaded(archive[config.features], archive[config.labels], _npz_classes(names, config))
     except (DataInvalid, PermissionError):
         raise
     except Exception as error:  # what archives and decompressors raise on a broken file is not specified
@@ -166,7 +196,24 @@ def read_npz(path: Path, config: NpzConfig) -> Raw:
         ) from error
 
 
-def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Raw:
+def _npz_classes(names: np.ndarray | None, config: NpzConfig) -> list[str] | None:
+    """The names in an archive's array; one of another kind, for which nobody has asked, is something else."""
+    if names is not None and names.ndim == 1 and names.dtype.kind == "U":
+        return _distinct(names.tolist(), f"config.classes: {config.classes!r}")
+    if "classes" not in config.model_fields_set:
+        return None
+    found = "is not in the file" if names is None else f"has dtype {names.dtype} and shape {names.shape}"
+    raise DataInvalid(f"config.classes: {config.classes!r} {found}; write a list of names with numpy.savez")
+
+
+def _distinct(names: Sequence[str], what: str) -> list[str]:
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise DataInvalid(f"{what}: {twice!r} is there twice; give each class a name of its own")
+    return list(names)
+
+
+def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Loaded:
     """A torchvision dataset's train or test split, from its arrays where it has them, else item by item."""
     import torch
     import torchvision.datasets
@@ -191,7 +238,7 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
         ) from error
     labels = getattr(items, "targets", getattr(items, "labels", None))
     if labels is not None and isinstance(getattr(items, "data", None), np.ndarray | torch.Tensor):
-        return items.data, labels
+        return Loaded(items.data, labels, _torchvision_classes(items))
     try:
         pairs = [items[index] for index in range(len(items))]
     except Exception as error:
@@ -199,11 +246,21 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
             f"config.path: torchvision cannot read the items of {name!r} in {str(root)!r} ({first_line(error)});"
             " place the files there again"
         ) from error
-    return [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
+    images, labels = [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
+    return Loaded(images, labels, _torchvision_classes(items))
 
 
-def call_function(reference: str, arguments: dict[str, Any]) -> Raw:
-    """What `module:function` returns for the configuration as keyword arguments: (features, labels).
+def _torchvision_classes(items: object) -> list[str] | None:
+    """The names that most of torchvision's datasets have; synonyms, which some have, are compared with nothing."""
+    names = getattr(items, "classes", None)
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        return None
+    return list(names) if len(set(names)) == len(names) else None
+
+
+def call_function(reference: str, arguments: dict[str, Any]) -> Loaded:
+    """What `module:function` returns for the configuration as keyword arguments: (features, labels), and perhaps the
+    names of the classes by their number in the labels.
 
     The function is the institution's own code and may raise anything; one that ends the process would otherwise be a
     trainer that has nothing more to do.
@@ -226,11 +283,20 @@ def call_function(reference: str, arguments: dict[str, Any]) -> Raw:
         raise DataInvalid(
             f"loader: python:{reference} raised {_described(error)}; correct the function or its config"
         ) from error
-    if not isinstance(result, tuple) or len(result) != 2:
+    if not isinstance(result, tuple) or len(result) not in (2, 3):
         raise DataInvalid(
             f"loader: python:{reference} returned {type(result).__name__}; return a tuple (features, labels)"
+            " or (features, labels, names of the classes)"
         )
-    return result
+    names = result[2] if len(result) == 3 else None
+    if names is None:
+        return Loaded(result[0], result[1])
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise DataInvalid(
+            f"loader: python:{reference} returned {type(names).__name__} for the names of the classes; return a list"
+            " of strings, or leave it out"
+        )
+    return Loaded(result[0], result[1], _distinct(names, f"loader: python:{reference}: names of the classes"))
 
 
 def _described(error: BaseException) -> str:

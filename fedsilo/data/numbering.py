@@ -85,8 +85,8 @@ def number_classes(
     return Numbering(np.array(labels, dtype=np.int64), wanted)
 
 
-def require_no_names(data: DataSpec) -> None:
-    """Refuse data without names of classes for a job that has them.
+def refuse_without_names(data: DataSpec) -> None:
+    """Refuse data without names of classes where the job has them.
 
     :raises SchemaMismatch: for such a job.
     """

@@ -59,7 +59,7 @@ class SharedData:
 
 
 def _source(dataset: DatasetSpec) -> Hashable:
-    return dataset.loader, _text(dataset.config)
+    return dataset.loader, _text(dataset.config), _text(dataset.class_aliases)
 
 
 def _text(config: object) -> str:
