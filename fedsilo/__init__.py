@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedsilo.learning.models import Model
     from fedsilo.learning.saved import load_model
     from fedsilo.local.evaluation import evaluate
+    from fedsilo.local.export import Exported, export
     from fedsilo.local.history import History
     from fedsilo.local.library import RunResult, run, simulate, sweep
     from fedsilo.local.sweep.results import SweepResult
@@ -62,6 +63,7 @@ __all__ = [
     "DeadlineExceeded",
     "Evaluation",
     "Exchange",
+    "Exported",
     "Fault",
     "FedAvg",
     "FedAvgServer",
@@ -94,6 +96,7 @@ __all__ = [
     "WorkdirConflict",
     "__version__",
     "evaluate",
+    "export",
     "load_manifest",
     "load_model",
     "run",
@@ -124,6 +127,7 @@ _MODULES = {
     "fedsilo.learning.models": ("Model",),
     "fedsilo.learning.saved": ("load_model",),
     "fedsilo.local.evaluation": ("evaluate",),
+    "fedsilo.local.export": ("Exported", "export"),
     "fedsilo.local.history": ("History",),
     "fedsilo.local.library": ("RunResult", "run", "simulate", "sweep"),
     "fedsilo.local.sweep.results": ("SweepResult",),

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "run a manifest on this machine, without a cluster",
     "sweep": "run a manifest with many settings and seeds, and compare them",
     "evaluate": "score a trained model on a dataset",
+    "export": "write a trained model as ONNX or TorchScript",
     "verify": "check what a model was made from, offline and with public keys alone",
     "methods": "list the methods that jobs can name",
     "silo": "run an institution's own silo, and say what left it",

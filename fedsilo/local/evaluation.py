@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedsilo.api.job import DataSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import load_test_set
@@ -32,14 +35,33 @@ def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str,
     :raises ManifestInvalid: when the manifest or the model cannot be used, or do not fit each other.
     :raises DataInvalid: when the data cannot be read, or there are none to score on.
     """
-    federation, path = as_manifest(manifest), Path(model)
+    federation = as_manifest(manifest)
+    network = _fitting_model(Path(model), federation)
+    spec = federation.job.spec
+    network.to(pick_device(spec.training.device))
+    return _scores(network, ChosenMetrics.of(spec.evaluation.metrics), _examples(federation))
+
+
+def open_model(path: Path, federation: JobManifest, count: int) -> tuple[Model, Tensor]:
+    """A model on the CPU, and so many of the examples that `evaluate` would score it on, (n, *input shape).
+
+    Errors are those of `evaluate`.
+    """
+    network = _fitting_model(path, federation)
+    parts: list[Tensor] = []
+    for examples in _examples(federation).values():
+        if taken := min(count - sum(map(len, parts)), len(examples)):
+            index = torch.arange(taken, device=examples.labels.device)
+            parts.append(examples.batch(index)[0].cpu())
+    return network, torch.cat(parts)
+
+
+def _fitting_model(path: Path, federation: JobManifest) -> Model:
     spec = federation.job.spec
     prepare_torch(spec.training.threads)
     network = load_model(path)
     _require_fit(path, read_json(path.with_suffix(".json"))["data"], spec.data)
-    network.to(pick_device(spec.training.device))
-    root = Path(federation.file).resolve().parent
-    return _scores(network, ChosenMetrics.of(spec.evaluation.metrics), _examples(federation, root))
+    return network
 
 
 def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
@@ -60,24 +82,27 @@ def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None
             )
 
 
-def _examples(federation: JobManifest, root: Path) -> dict[str, Examples]:
-    """What to score on, by name: the test set, or each silo's validation examples."""
+def _examples(federation: JobManifest) -> dict[str, Examples]:
+    """What to score on, by name: the test set, or each silo's validation examples.
 
-    spec = federation.job.spec
+    :raises DataInvalid: when the data cannot be read, or there are none.
+    """
+    spec, root = federation.job.spec, Path(federation.file).resolve().parent
     if (name := spec.evaluation.test_dataset) is not None:
         return {name: load_test_set(spec, root, pick_device(spec.training.device))}
-    return {silo.metadata.name: load_examples(spec, silo, root)[1] for silo in federation.silos}
+    found = {silo.metadata.name: load_examples(spec, silo, root)[1] for silo in federation.silos}
+    if not any(map(len, found.values())):
+        raise DataInvalid(
+            f"no silo of {', '.join(found)} holds a validation example; raise spec.data.validationFraction, or "
+            "name a spec.evaluation.testDataset"
+        )
+    return found
 
 
 def _scores(
     model: Model, chosen: ChosenMetrics, examples: Mapping[str, Examples]
 ) -> dict[str, Evaluation | None]:
     """Score on each set; None where it has no example."""
-    if not any(map(len, examples.values())):
-        raise DataInvalid(
-            f"no silo of {', '.join(examples)} holds a validation example; raise spec.data.validationFraction, or "
-            "name a spec.evaluation.testDataset"
-        )
     classes = model.classifier.out_features
 
     def scored(given: Examples) -> Evaluation:
