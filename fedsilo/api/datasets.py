@@ -68,7 +68,8 @@ class DatasetSpec(Fields):
     name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
     loader: Reference = Field(
         min_length=1,
-        description="Reader: npz, imagefolder, sklearn:digits, torchvision:Name, python:module:function.",
+        description="Reader: npz, npy, csv, parquet, imagefolder, sklearn:digits, torchvision:Name, "
+        "python:module:function.",
     )
     config: FreeForm = Field(default_factory=dict, description="Settings of the loader.")
     partition: PartitionSpec | None = Field(

@@ -8,13 +8,25 @@ is found by `fedsilo.data.loaders`, in the silo.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, ValidationError
 
 from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.messages import closest, faults_of
+from fedsilo.data.configuration import (
+    IN_MEMORY,
+    Config,
+    Flag,
+    InMemory,
+    Integer,
+    Number,
+    Pixels,
+    Positive,
+    Seed,
+    Share,
+)
+from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 
 if TYPE_CHECKING:
     from fedsilo.api.datasets import DatasetSpec, PartitionSpec
@@ -25,25 +37,13 @@ Finding = tuple[str, object, str, str]
 LOADER_NAMES = (
     "sklearn:digits",
     "npz",
+    "npy",
+    "csv",
+    "parquet",
     "imagefolder",
     "torchvision:<Dataset>",
     "python:<module>:<function>",
 )
-
-# Strict scalars: a quoted number is a string in YAML, therefore here too.
-Integer = Annotated[int, Strict()]
-Number = Annotated[float, Strict(), AllowInfNan(False)]
-Flag = Annotated[bool, Strict()]
-Share = Annotated[Number, Field(gt=0, lt=1)]
-Positive = Annotated[Number, Field(gt=0)]
-Seed = Annotated[Integer, Field(ge=0, lt=2**32)]
-Pixels = Annotated[Integer, Field(ge=1)]
-
-
-class Config(BaseModel):
-    """Base of all configurations: camelCase in YAML, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, frozen=True)
 
 
 class DigitsConfig(Config):
@@ -63,6 +63,15 @@ class NpzConfig(Config):
     classes: str = Field(
         "classes", min_length=1, description="the name of the array of the classes' names, if it is there"
     )
+    in_memory: InMemory = IN_MEMORY
+
+
+class NpyConfig(Config):
+    """Two `.npy` files, one of features and one of labels."""
+
+    features: str = Field(min_length=1, description="the path of the features' .npy file")
+    labels: str = Field(min_length=1, description="the path of the labels' .npy file")
+    in_memory: InMemory = IN_MEMORY
 
 
 class ImageFolderConfig(Config):
@@ -72,6 +81,7 @@ class ImageFolderConfig(Config):
     size: tuple[Pixels, Pixels] | None = Field(
         None, description="[height, width] in pixels to resize every image to"
     )
+    in_memory: InMemory = IN_MEMORY
 
 
 class TorchvisionLoaderConfig(Config):
@@ -88,7 +98,16 @@ class PythonConfig(Config):
     model_config = ConfigDict(extra="allow")
 
 
-LoaderConfig = DigitsConfig | NpzConfig | ImageFolderConfig | TorchvisionLoaderConfig | PythonConfig
+LoaderConfig = (
+    DigitsConfig
+    | NpzConfig
+    | NpyConfig
+    | CsvConfig
+    | ParquetConfig
+    | ImageFolderConfig
+    | TorchvisionLoaderConfig
+    | PythonConfig
+)
 
 
 class LabelsConfig(Config):
@@ -166,6 +185,9 @@ PartitionConfig = (
 _LOADERS: dict[str, type[LoaderConfig]] = {
     r"sklearn:digits": DigitsConfig,
     r"npz": NpzConfig,
+    r"npy": NpyConfig,
+    r"csv": CsvConfig,
+    r"parquet": ParquetConfig,
     r"imagefolder": ImageFolderConfig,
     r"torchvision:[A-Za-z_]\w*": TorchvisionLoaderConfig,
     r"python:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*": PythonConfig,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from fedsilo.api.job import DataSpec
 from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded
 from fedsilo.data.catalogue import ImageFolderConfig
+from fedsilo.data.sources import stays_in_files
 from fedsilo.errors import DataInvalid
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
@@ -49,6 +52,8 @@ def read_imagefolder(
 ) -> Loaded:
     """All images as uint8 (N, C, H, W), and the position of each one's folder as its class.
 
+    Images that stay in their files are decoded when they are needed, and found damaged then.
+
     Images become grey or colour as `input_shape` has one or three channels. Hidden files are passed over.
 
     :param folders: of the classes.
@@ -66,11 +71,41 @@ def read_imagefolder(
             f" {list(input_shape)}; set it to {list(input_shape[1:])}, or correct the job"
         )
     files = _list_files(folders)
-    features = np.empty((len(files), *input_shape), dtype=np.uint8)
-    for position, (file, _) in enumerate(files):
-        features[position] = _decode(file, path, config, input_shape)
+    images = ImageFiles(path, tuple(file for file, _ in files), config, tuple(input_shape))
     labels = np.array([label for _, label in files], dtype=np.int64)
+    stored = stays_in_files(config.in_memory, math.prod(images.shape))
+    features = images if stored else images.read(np.arange(len(files)))
     return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images as a source, decoded when they are read.
+
+    :param root: folder that errors name the files from
+    """
+
+    root: Path
+    files: tuple[Path, ...]
+    config: ImageFolderConfig
+    input_shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, C, H, W)."""
+        return (len(self.files), *self.input_shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the pixels."""
+        return np.dtype(np.uint8)
+
+    def read(self, items: np.ndarray) -> np.ndarray:
+        """See `FeatureSource`."""
+        pixels = np.empty((len(items), *self.input_shape), self.dtype)
+        for position, item in enumerate(items.tolist()):
+            pixels[position] = _decode(self.files[item], self.root, self.config, self.input_shape)
+        return pixels
 
 
 def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:

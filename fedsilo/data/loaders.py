@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -18,18 +17,23 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.data.arrays import Arrays, Loaded, checked, image_schema
+from fedsilo.data.array_files import read_npy, read_npz
+from fedsilo.data.arrays import Arrays, Loaded, checked, distinct_names, image_schema
 from fedsilo.data.catalogue import (
     DigitsConfig,
     ImageFolderConfig,
+    NpyConfig,
     NpzConfig,
     PythonConfig,
     TorchvisionLoaderConfig,
     loader_config,
 )
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
-from fedsilo.data.numbering import Numbering, SchemaMismatch, number_classes, refuse_without_names
+from fedsilo.data.numbering import Numbering, number_classes, refuse_without_names
 from fedsilo.data.partitions import partition
+from fedsilo.data.sources import naming
+from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
+from fedsilo.data.tables import read_labelled_table
 from fedsilo.errors import DataInvalid
 
 if TYPE_CHECKING:
@@ -57,12 +61,16 @@ def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
 def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
     """All samples that the loader finds, whatever the partition; errors as `load`."""
     config = loader_config(dataset)
-    with _naming(dataset):
+    with naming(dataset.name):
         match config:
             case DigitsConfig():
                 raw = read_digits(config)
             case NpzConfig():
                 raw = read_npz(root / config.path, config)
+            case NpyConfig():
+                raw = read_npy(root, config)
+            case CsvConfig() | ParquetConfig():
+                raw = read_labelled_table(root, config, data)
             case ImageFolderConfig():
                 folders = class_folders(root / config.path, data)
                 # Names that are not the job's are found before any image is decoded.
@@ -83,8 +91,8 @@ def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, data: DataSpec) -> Ar
     numbering = _numbering(raw.classes, dataset, data, raw.ordered)
     by_name = numbering is not None and not (data.class_names is None and raw.ordered)
     count = len(numbering.labels) if numbering is not None and by_name else data.class_count
-    found = checked(raw.features, raw.labels, classes=count, input_shape=tuple(data.input_shape))
-    schema = image_schema(found.features)
+    found = checked(raw.features, raw.labels, count, tuple(data.input_shape), dataset.name)
+    schema = image_schema(found.features) if raw.schema is None else raw.schema
     if numbering is None:
         return replace(found, schema=schema)
     labels = numbering.labels[found.labels] if by_name else found.labels
@@ -106,7 +114,7 @@ def _numbering(
 def all_parts(dataset: DatasetSpec, labels: np.ndarray) -> list[np.ndarray]:
     """The indices of every silo's samples, as the dataset's partition divides them; errors as `load`."""
     assert dataset.partition is not None
-    with _naming(dataset):
+    with naming(dataset.name):
         return partition(labels, dataset.partition)
 
 
@@ -114,33 +122,13 @@ def own_part(dataset: DatasetSpec, parts: list[np.ndarray]) -> np.ndarray:
     """The indices of this silo's samples; errors as `load`."""
     spec = dataset.partition
     assert spec is not None
-    with _naming(dataset):
+    with naming(dataset.name):
         if not len(parts[spec.index]):
             raise DataInvalid(
                 f"partition.index: part {spec.index} of {spec.silos} (scheme {spec.scheme!r}) is empty;"
                 " use fewer silos or change the seed"
             )
     return parts[spec.index]
-
-
-@contextmanager
-def _naming(dataset: DatasetSpec) -> Iterator[None]:
-    try:
-        yield
-    except SchemaMismatch as error:
-        raise error.within(dataset.name) from error
-    except DataInvalid as error:
-        raise DataInvalid(f"dataset {dataset.name!r}: {error}") from error
-    except OSError as error:
-        raise DataInvalid(
-            f"dataset {dataset.name!r}: {str(error.filename or 'a file')!r} cannot be read"
-            f" ({error.strerror or first_line(error)}); give this process the right to read it"
-        ) from error
-    except MemoryError as error:
-        raise DataInvalid(
-            f"dataset {dataset.name!r}: does not fit into memory ({first_line(error)});"
-            " give the trainer more, or use a smaller dataset"
-        ) from error
 
 
 def read_digits(config: DigitsConfig) -> Loaded:
@@ -165,52 +153,6 @@ def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
         Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), delimiter=","
     )
     return table[:, :-1], table[:, -1].astype(int)
-
-
-def read_npz(path: Path, config: NpzConfig) -> Loaded:
-    """Two arrays of an `.npz` file, and the names of the classes where it has them."""
-    if not path.is_file():
-        raise DataInvalid(
-            f"config.path: {str(path)!r} is not a file; mount the data there or correct the path"
-        )
-    try:
-        # The file is opened here, because NumPy leaves a damaged archive open; NpzFile and not np.load, which
-        # takes what is no archive for a pickle.
-        with path.open("rb") as file:
-            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
-            for field, key in (("features", config.features), ("labels", config.labels)):
-                if key not in archive.files:
-                    raise DataInvalid(
-                        f"config.{field}: {key!r} is not an array of {str(path)!r};"
-                        f" use one of {', '.join(archive.files)}"
-                    )
-            named = config.classes in archive.files and config.classes not in (config.features, config.labels)
-            names = archive[config.classes] if named else None
-            return Loaded(archive[config.features], archive[config.labels], _npz_classes(names, config))
-    except (DataInvalid, PermissionError):
-        raise
-    except Exception as error:  # what archives and decompressors raise on a broken file is not specified
-        raise DataInvalid(
-            f"config.path: {str(path)!r} cannot be read ({first_line(error)});"
-            " write numeric arrays with numpy.savez"
-        ) from error
-
-
-def _npz_classes(names: np.ndarray | None, config: NpzConfig) -> list[str] | None:
-    """The names in an archive's array; one of another kind, for which nobody has asked, is something else."""
-    if names is not None and names.ndim == 1 and names.dtype.kind == "U":
-        return _distinct(names.tolist(), f"config.classes: {config.classes!r}")
-    if "classes" not in config.model_fields_set:
-        return None
-    found = "is not in the file" if names is None else f"has dtype {names.dtype} and shape {names.shape}"
-    raise DataInvalid(f"config.classes: {config.classes!r} {found}; write a list of names with numpy.savez")
-
-
-def _distinct(names: Sequence[str], what: str) -> list[str]:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
-        raise DataInvalid(f"{what}: {twice!r} is there twice; give each class a name of its own")
-    return list(names)
 
 
 def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Loaded:
@@ -296,7 +238,9 @@ def call_function(reference: str, arguments: dict[str, Any]) -> Loaded:
             f"loader: python:{reference} returned {type(names).__name__} for the names of the classes; return a list"
             " of strings, or leave it out"
         )
-    return Loaded(result[0], result[1], _distinct(names, f"loader: python:{reference}: names of the classes"))
+    return Loaded(
+        result[0], result[1], distinct_names(names, f"loader: python:{reference}: names of the classes")
+    )
 
 
 def _described(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,9 +65,9 @@ def evaluate(
     device = examples.labels.device
     correct = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    with evaluating(model), torch.inference_mode():
-        for index in torch.split(torch.arange(len(examples), device=device), batch_size):
-            features, labels = examples.batch(index)
+    order = torch.split(torch.arange(len(examples), device=device), batch_size)
+    with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:
+        for _, features, labels in stream:
             logits = model(features)
             if scores is not None:
                 scores.update(logits, labels)
@@ -86,9 +87,7 @@ def evaluate(
 
 def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.ndarray:
     """Features of all examples in evaluation mode, (n, feature), float32, in the order of the examples."""
-    index = torch.arange(len(examples), device=examples.labels.device)
-    with evaluating(model), torch.inference_mode():
-        parts = [
-            model.features(examples.batch(part)[0]).float().cpu() for part in torch.split(index, batch_size)
-        ]
+    order = torch.split(torch.arange(len(examples), device=examples.labels.device), batch_size)
+    with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:
+        parts = [model.features(features).float().cpu() for _, features, _ in stream]
     return torch.cat(parts).numpy() if parts else np.empty((0, model.feature), np.float32)

@@ -1,9 +1,18 @@
-"""Labelled examples on the device that computes, and the order in which they are learned."""
+"""Labelled examples for the device that computes, and the order in which they are learned.
+
+Features are on the device as a whole, or stay in their files: then each batch is read when it is needed, and `stream`
+has threads read those that come next. Which of both is no difference to any result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,10 +20,37 @@ from torch import Tensor
 
 from fedsilo.errors import DataInvalid
 
+READ_AHEAD_BYTES = 256 << 20
+"""Most bytes of batches that are read before they are needed; one batch is, whatever its size."""
+
+MAX_READERS = 16
+"""Most threads that read batches."""
+
+
+class StoredFeatures(Protocol):
+    """Features that stay in their files; `fedsilo.data.sources.LazyFeatures` is one."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, with that of the examples."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, *input shape)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """uint8 or float32."""
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        """The features at these places, in their order; called from several threads at once."""
+
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled examples, all of them on the device that computes.
+    """Labelled examples; labels, and features that are held in memory, are on the device that computes.
 
     :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken) or float32; or, with `rows`, features
         of which these examples are some.
@@ -23,7 +59,7 @@ class Examples:
         a dataset that they divide once; None where they own the pool.
     """
 
-    pool: Tensor
+    pool: Tensor | StoredFeatures
     labels: Tensor
     rows: Tensor | None = None
 
@@ -32,16 +68,56 @@ class Examples:
 
     @property
     def features(self) -> Tensor:
-        """(n, *input shape), as the pool has them."""
+        """(n, *input shape), as the pool has them; all of them in memory, also where they are in files."""
+        if not isinstance(self.pool, Tensor):
+            return self._placed(self._read(torch.arange(len(self))))
         return self.pool if self.rows is None else self.pool[self.rows]
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Features in float32 and labels of the examples that `index` names, in its order."""
-        features = self.pool[index if self.rows is None else self.rows[index]]
-        if features.dtype == torch.uint8:
-            # Kept as bytes until here: a quarter of the device memory.
-            features = features.float().div_(255)
-        return features, self.labels[index]
+        """Features in float32 and labels of the examples that `index` names, in its order.
+
+        :raises DataInvalid: features that stay in their files cannot be read.
+        """
+        if not isinstance(self.pool, Tensor):
+            features = self._placed(self._read(index))
+        else:
+            features = self.pool[index if self.rows is None else self.rows[index]]
+        return _scaled(features), self.labels[index]
+
+    def stream(self, order: Iterable[Tensor]) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
+        """Each index of `order` with its batch; close it, if it is left before its end.
+
+        Of features that stay in their files, the next batches are read meanwhile, as many as there are processors and
+        `READ_AHEAD_BYTES` has room for.
+        """
+        if isinstance(self.pool, Tensor):
+            for index in order:
+                yield index, *self.batch(index)
+            return
+        readers = min(len(os.sched_getaffinity(0)), MAX_READERS)
+        coming, pending = iter(order), deque[tuple[Tensor, Future[np.ndarray]]]()
+        with ThreadPoolExecutor(readers, thread_name_prefix="read") as threads:
+            try:
+                ahead = 1
+                while True:
+                    for following in islice(coming, ahead - len(pending)):
+                        pending.append((following, threads.submit(self._read, following)))
+                    if not pending:
+                        return
+                    index, reading = pending.popleft()
+                    features = reading.result()
+                    ahead = max(1, min(readers + 1, READ_AHEAD_BYTES // max(features.nbytes, 1)))
+                    yield index, _scaled(self._placed(features)), self.labels[index]
+            finally:
+                threads.shutdown(cancel_futures=True)
+
+    def _read(self, index: Tensor) -> np.ndarray:
+        assert not isinstance(self.pool, Tensor)
+        places = index if self.rows is None else self.rows[index]
+        return self.pool.read(places.cpu().numpy())
+
+    def _placed(self, features: np.ndarray) -> Tensor:
+        return torch.from_numpy(features).to(self.labels.device)
 
     def take(self, index: np.ndarray) -> Examples:
         """Some of these examples, over the same pool."""
@@ -50,8 +126,10 @@ class Examples:
         return Examples(self.pool, self.labels[chosen], rows)
 
     @classmethod
-    def from_arrays(cls, features: np.ndarray, labels: np.ndarray, device: torch.device | str) -> Examples:
-        """Copy arrays to the device; read-only and memory-mapped ones too.
+    def from_arrays(
+        cls, features: np.ndarray | StoredFeatures, labels: np.ndarray, device: torch.device | str
+    ) -> Examples:
+        """Copy arrays to the device, read-only and memory-mapped ones too; lazy features stay where they are.
 
         :raises DataInvalid: wrong dtype, labels that are not one per example.
         """
@@ -67,10 +145,18 @@ class Examples:
                 "(n, ...) and one label for each, (n,)"
             )
         # torch.tensor copies, so that a read-only map will do; it takes no negative strides.
-        return cls(
-            torch.tensor(np.ascontiguousarray(features), device=device),
-            torch.tensor(np.ascontiguousarray(labels), dtype=torch.int64, device=device),
-        )
+        if isinstance(features, np.ndarray):
+            pool: Tensor | StoredFeatures = torch.tensor(np.ascontiguousarray(features), device=device)
+        else:
+            pool = features
+        return cls(pool, torch.tensor(np.ascontiguousarray(labels), dtype=torch.int64, device=device))
+
+
+def _scaled(features: Tensor) -> Tensor:
+    if features.dtype == torch.uint8:
+        # Kept as bytes until here: a quarter of the device memory.
+        features = features.float().div_(255)
+    return features
 
 
 def used_per_epoch(n: int, batch_size: int, *, drop_last: bool = False, skip_single: bool = False) -> int:

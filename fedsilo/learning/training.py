@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
@@ -176,8 +176,10 @@ def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) 
             norm.reset_running_stats()
             norm.momentum = None  # the mean of all batches
             norm.training = True
-        for index in torch.split(torch.arange(used, device=examples.labels.device), batch_size):
-            model(examples.batch(index)[0])
+        order = torch.split(torch.arange(used, device=examples.labels.device), batch_size)
+        with closing(examples.stream(order)) as stream:
+            for _, features, _ in stream:
+                model(features)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 
@@ -224,9 +226,8 @@ def fit(
     touched = list(dict.fromkeys([*model.parameters(), *trained]))
     model.train()
     view = plan.views()
-    with _seeded(plan.seed, device):
-        for index in islice(order, steps):
-            features, labels = examples.batch(index)
+    with _seeded(plan.seed, device), closing(examples.stream(islice(order, steps))) as stream:
+        for index, features, labels in stream:
             features = view(features)
             if plan.precision == "bfloat16":
                 with torch.autocast(device.type, torch.bfloat16):

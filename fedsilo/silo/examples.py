@@ -25,8 +25,8 @@ def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examp
     arrays = load(dataset_of(spec, silo), spec.data, root=root)
     device = pick_device(spec.training.device)
     train, validation = (
-        Examples.from_arrays(arrays.features[part], arrays.labels[part], device)
-        for part in split(spec, silo, arrays.labels)
+        Examples.from_arrays(part.features, part.labels, device)
+        for part in map(arrays.take, split(spec, silo, arrays.labels))
     )
     return train, validation
 

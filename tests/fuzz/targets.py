@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.api.loading import read
+from fedsilo.data.array_files import read_npz
 from fedsilo.data.catalogue import NpzConfig
-from fedsilo.data.loaders import read_npz
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.silo.audit_chain import AuditBroken

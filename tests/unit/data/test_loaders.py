@@ -31,6 +31,7 @@ def test_digits_are_split_without_overlap_by_the_seed(tmp_path: Path) -> None:
     assert (len(train), len(test), len(everything)) == (1438, 359, 1797)
     assert train.features.dtype == np.float32
     assert train.features.shape == (1438, 1, 8, 8)
+    assert isinstance(everything.features, np.ndarray)
     assert (everything.features.min(), everything.features.max()) == (0.0, 1.0)
     rejoined = np.concatenate([test.features, train.features]).reshape(1797, -1)
     assert np.array_equal(
@@ -42,6 +43,7 @@ def test_digits_are_split_without_overlap_by_the_seed(tmp_path: Path) -> None:
 def test_digits_are_what_scikit_learn_loads(tmp_path: Path) -> None:
     images, labels = load_digits(return_X_y=True)
     found = load(dataset("sklearn:digits", split="all"), data(1, 8, 8), root=tmp_path)
+    assert isinstance(found.features, np.ndarray)
     assert np.array_equal(found.features.reshape(-1, 64), (images / 16).astype(np.float32))
     assert np.array_equal(found.labels, labels)
 
@@ -70,6 +72,7 @@ def test_npz_images_get_their_channels_first_and_stay_bytes(
     arrays = load(dataset("npz", path="a.npz"), data(*job), root=tmp_path)
     assert arrays.features.dtype == np.uint8
     assert arrays.features.shape == (6, *job)
+    assert isinstance(arrays.features, np.ndarray)
     assert arrays.features.flags.c_contiguous
     assert arrays.labels.dtype == np.int64
     if stored[1:] == (5, 4, 3):

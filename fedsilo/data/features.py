@@ -1,0 +1,63 @@
+"""What features must be before they reach training, whether all at once or batch by batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsilo.api.text import first_line
+from fedsilo.errors import DataInvalid
+
+
+def plain(what: str, values: object) -> np.ndarray:
+    """A numeric array of whatever a loader gave.
+
+    :param what: features or labels, for errors
+    :raises DataInvalid: it is not numeric
+    """
+    try:
+        array = np.asarray(values)
+    except (Exception, SystemExit) as error:  # an object's `__array__` may raise anything
+        raise DataInvalid(f"{what} are not an array ({first_line(error)}); give a numeric array") from error
+    if array.dtype.kind not in "iuf":
+        raise DataInvalid(f"{what} have dtype {array.dtype}; give a numeric array")
+    return array
+
+
+def checked_features(
+    x: np.ndarray, input_shape: tuple[int, ...], items: np.ndarray | None = None
+) -> np.ndarray:
+    """Features in the common form: (N, *input_shape), contiguous, uint8 or float32.
+
+    :param x: images also with channels last, or without channels where there is one
+    :param items: number of each item in the dataset, for errors; their position by default
+    :raises DataInvalid: another shape or dtype, or a number that is not finite
+    """
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise DataInvalid(f"features have dtype {x.dtype}; give uint8 (0 to 255) or float32")
+    x = _channels_first(x, input_shape)
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+        x = np.ascontiguousarray(x, dtype=np.float32)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    if not finite.all():
+        item = int(np.argmin(finite))
+        bad = x[item][~np.isfinite(x[item])][0]
+        number = item if items is None else items[item]
+        raise DataInvalid(f"item {number}: features contain {bad}; remove or mend the item")
+    return x
+
+
+def _channels_first(x: np.ndarray, input_shape: tuple[int, ...]) -> np.ndarray:
+    if x.shape[1:] == input_shape:
+        return x
+    if len(input_shape) == 3:
+        channels, height, width = input_shape
+        if x.shape[1:] == (height, width, channels):
+            return np.moveaxis(x, -1, 1)
+        if channels == 1 and x.shape[1:] == (height, width):
+            return x[:, np.newaxis]
+    raise DataInvalid(
+        f"items have shape {list(x.shape[1:])}, but data.inputShape of the job is {list(input_shape)};"
+        " convert the data or correct the job"
+    )

@@ -1,0 +1,242 @@
+"""Features that stay in their files: read by item, checked as those in memory are, never all at once.
+
+Files are read with pread(2) and not mapped: pages of a map count as the trainer's memory, and a file that becomes
+shorter under a map ends the process. A read of one item needs no lock and lets other threads run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fedsilo.api.text import first_line, size
+from fedsilo.data.features import checked_features
+from fedsilo.data.numbering import SchemaMismatch
+from fedsilo.errors import DataInvalid
+
+IN_MEMORY_BYTES = 1 << 30
+"""Features of more bytes stay in their files, where the loader's configuration does not say otherwise."""
+
+
+@runtime_checkable
+class FeatureSource(Protocol):
+    """Raw features by item, as a loader stores them."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of items, and the shape of each."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As stored."""
+
+    def read(self, items: np.ndarray) -> np.ndarray:
+        """The features of these items, in this order; called from several threads at once.
+
+        :raises DataInvalid: naming the item that cannot be read
+        """
+
+
+def stays_in_files(in_memory: bool | None, nbytes: int) -> bool:
+    """Whether features of so many bytes are read when they are needed; `in_memory` is the loader's setting."""
+    return nbytes > IN_MEMORY_BYTES if in_memory is None else not in_memory
+
+
+@dataclass(frozen=True)
+class LazyFeatures:
+    """Features of which each batch is read and checked when it is needed.
+
+    It has the attributes and the indexing of an array of the same content. `numpy.asarray` reads all of it.
+
+    :param input_shape: of one item, as the job says
+    :param dataset: name that errors begin with
+    :param items: which items of the source these are; None for all
+    """
+
+    source: FeatureSource
+    input_shape: tuple[int, ...]
+    dataset: str
+    items: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self.source.shape[0] if self.items is None else len(self.items)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, *input_shape)."""
+        return (len(self), *self.input_shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return 1 + len(self.input_shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of what is read: bytes and integers stay what they are, other numbers become float32."""
+        return np.dtype(np.float32) if self.source.dtype.kind == "f" else self.source.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all of it would take in memory."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        places = np.arange(len(self))[first]
+        if places.ndim == 0:
+            one: np.ndarray = self.read(places[np.newaxis])[0][tuple(rest)]
+            return one
+        return self.read(places)[:, *rest]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[place] for place in range(len(self)))
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return self.read(np.arange(len(self))).astype(dtype or self.dtype, copy=False)  # type: ignore[call-overload, no-any-return]
+
+    def take(self, index: np.ndarray) -> LazyFeatures:
+        """Some of these features, over the same source; nothing is read."""
+        return replace(self, items=index if self.items is None else self.items[index])
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        """The features at these places, contiguous.
+
+        :raises DataInvalid: an item cannot be read, or is not what the job says
+        """
+        items = index if self.items is None else self.items[index]
+        with naming(self.dataset):
+            return checked_features(self.source.read(items), self.input_shape, items)
+
+
+@contextmanager
+def naming(dataset: str) -> Iterator[None]:
+    """Put the dataset's name in front of what is wrong with it, and word the system's own errors."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        raise error.within(dataset) from error
+    except DataInvalid as error:
+        raise DataInvalid(f"dataset {dataset!r}: {error}") from error
+    except OSError as error:
+        raise DataInvalid(
+            f"dataset {dataset!r}: {str(error.filename or 'a file')!r} cannot be read"
+            f" ({error.strerror or first_line(error)}); give this process the right to read it"
+        ) from error
+    except MemoryError as error:
+        raise DataInvalid(
+            f"dataset {dataset!r}: does not fit into memory ({first_line(error)});"
+            " give the trainer more, or use a smaller dataset"
+        ) from error
+
+
+class Descriptor:
+    """A file that is open for as long as this object lives.
+
+    :param number: of the open file
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+    @classmethod
+    def of(cls, path: Path) -> Descriptor:
+        """A file, opened for reading."""
+        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    @classmethod
+    def temporary(cls) -> Descriptor:
+        """An empty file without a name, which is gone with this object."""
+        number, path = tempfile.mkstemp()
+        Path(path).unlink()
+        return cls(number)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Items of one shape and size, one after the other in an open file.
+
+    :param name: of the file, for errors
+    :param offset: where the first item begins
+    """
+
+    file: Descriptor
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def read(self, items: np.ndarray) -> np.ndarray:
+        """See `FeatureSource`."""
+        rows = np.empty((len(items), *self.shape[1:]), self.dtype)
+        width = rows.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        memory, descriptor = rows.reshape(-1).view(np.uint8).data, self.file.number
+        for place, item in enumerate(items.tolist()):
+            begin, end = place * width, (place + 1) * width
+            where = self.offset + item * width
+            while begin < end:
+                count = os.preadv(descriptor, [memory[begin:end]], where)
+                if count == 0:
+                    raise DataInvalid(
+                        f"item {item}: {self.name!r} has become shorter than its header says; copy the file anew"
+                    )
+                begin, where = begin + count, where + count
+        return rows
+
+
+class RowWriter:
+    """Collects rows of float32: in memory up to a size, beyond it in a temporary file without a name.
+
+    :param width: numbers of a row
+    :param in_memory: the loader's setting
+    """
+
+    def __init__(self, width: int, in_memory: bool | None) -> None:
+        self._width = width
+        self._in_memory = in_memory
+        self._parts: list[np.ndarray] = []
+        self._bytes = 0
+        self._file: Descriptor | None = None
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows, (n, width).
+
+        :raises DataInvalid: when there is no space for the temporary file
+        """
+        self._parts.append(np.ascontiguousarray(rows, np.float32))
+        self._bytes += self._parts[-1].nbytes
+        if self._file is not None or stays_in_files(self._in_memory, self._bytes):
+            self._spill()
+
+    def rows(self) -> np.ndarray | StoredRows:
+        """All rows, (n, width)."""
+        if self._file is None:
+            return np.concatenate(self._parts) if self._parts else np.empty((0, self._width), np.float32)
+        shape = (self._bytes // 4 // self._width, self._width)
+        return StoredRows(self._file, "the table's temporary file", 0, shape, np.dtype(np.float32))
+
+    def _spill(self) -> None:
+        try:
+            if self._file is None:
+                self._file = Descriptor.temporary()
+            for part in self._parts:
+                memory = part.reshape(-1).view(np.uint8).data
+                while memory:
+                    memory = memory[os.write(self._file.number, memory) :]
+        except OSError as error:
+            raise DataInvalid(
+                f"the table takes {size(self._bytes)} so far, which do not fit into {tempfile.gettempdir()!r}"
+                f" ({error.strerror}); set TMPDIR to a directory with more space, set config.inMemory to true,"
+                " or choose fewer columns"
+            ) from error
+        self._parts.clear()

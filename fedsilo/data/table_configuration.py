@@ -1,0 +1,87 @@
+"""What a manifest may write of a dataset in tables."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fedsilo.api.class_names import name_problem
+from fedsilo.api.common import wrong
+from fedsilo.data.configuration import IN_MEMORY, Config, InMemory, Name, Names, Number
+
+NULL = "null"
+"""What the category of a missing value is called in names of features and in schemata."""
+
+
+class TableConfig(Config):
+    """Tables in files: columns that become features, and the column to predict."""
+
+    path: Name | Names = Field(
+        description="a file, a folder whose files are read in order of name, or a list of both"
+    )
+    target: Name | Names = Field(
+        description="the column to predict; a list of columns of numbers for a target of several values"
+    )
+    columns: Names | None = Field(
+        None, description="the columns of the features, in this order; all but the target by default"
+    )
+    categories: dict[str, Annotated[tuple[str | None, ...], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="column to the list of its categories, each of which becomes a feature of 0 or 1;"
+        " null among them is the category of a missing value",
+    )
+    fill: Number | None = Field(
+        None, description="the number in place of a missing one; without it a missing number is refused"
+    )
+    in_memory: InMemory = IN_MEMORY
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for column, categories in self.categories.items():
+            names = [NULL if name is None else name for name in categories]
+            for name in names:
+                if names.count(name) > 1:
+                    raise wrong("is listed twice", "remove one", "categories", column, value=name)
+                if (found := name_problem(name)) is not None:
+                    raise wrong(*found, "categories", column, value=name)
+            if self.columns is not None and column not in self.columns:
+                remedy = "add it to columns or remove it here"
+                raise wrong("is not among columns", remedy, "categories", column, value=column)
+        for column in self.columns or ():
+            if column in self.targets:
+                remedy = "remove it, or the model would learn from the answer"
+                raise wrong("is also the target", remedy, "columns", value=column)
+        return self
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The target's columns."""
+        return (self.target,) if isinstance(self.target, str) else self.target
+
+
+class CsvConfig(TableConfig):
+    """Text files of rows and columns, with the names of columns in the first row of each."""
+
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = Field(
+        ",", description="the character between two values"
+    )
+    encoding: str = Field("utf-8", description="the encoding of the text, as Python names it")
+    missing: tuple[str, ...] = Field(
+        ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"),
+        description="texts that say that a value is missing",
+    )
+
+    @model_validator(mode="after")
+    def _known_encoding(self) -> Self:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            remedy = "use one of Python's, such as utf-8, latin-1, cp1252 or utf-16"
+            raise wrong("is not a known encoding", remedy, "encoding", value=self.encoding) from None
+        return self
+
+
+class ParquetConfig(TableConfig):
+    """Files in Apache Parquet."""
