@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     )
     from fedsilo.learning.evaluation import Evaluation
     from fedsilo.learning.models import Model
+    from fedsilo.learning.own_training import (
+        ExampleSet,
+        TrainingBudget,
+        TrainingContext,
+        TrainingData,
+        TrainingOutcome,
+    )
     from fedsilo.learning.saved import load_model
     from fedsilo.local.evaluation import evaluate
     from fedsilo.local.export import Exported, export
@@ -62,6 +69,7 @@ __all__ = [
     "DataInvalid",
     "DeadlineExceeded",
     "Evaluation",
+    "ExampleSet",
     "Exchange",
     "Exported",
     "Fault",
@@ -91,6 +99,10 @@ __all__ = [
     "State",
     "Step",
     "SweepResult",
+    "TrainingBudget",
+    "TrainingContext",
+    "TrainingData",
+    "TrainingOutcome",
     "Tree",
     "Updates",
     "WorkdirConflict",
@@ -125,6 +137,13 @@ _MODULES = {
     ),
     "fedsilo.learning.evaluation": ("Evaluation",),
     "fedsilo.learning.models": ("Model",),
+    "fedsilo.learning.own_training": (
+        "ExampleSet",
+        "TrainingBudget",
+        "TrainingContext",
+        "TrainingData",
+        "TrainingOutcome",
+    ),
     "fedsilo.learning.saved": ("load_model",),
     "fedsilo.local.evaluation": ("evaluate",),
     "fedsilo.local.export": ("Exported", "export"),

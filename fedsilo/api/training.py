@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import Fields, Flag, Integer, Number, wrong
+from fedsilo.api.common import Fields, Flag, Integer, Number, Reference, wrong
 
 Decay = Annotated[Number, Field(ge=0, lt=1)]
 
@@ -128,6 +128,11 @@ class TrainingSpec(Fields):
         ge=1,
         le=1_000_000,
         description="Minimum number of steps per round; a small silo repeats its data.",
+    )
+    trainer: Reference | None = Field(
+        default=None,
+        description="Function that trains in place of the built-in loop, python:package.module:function; none when "
+        "null.",
     )
     augmentation: AugmentationSpec | None = Field(
         default=None, description="Random changes of images during training; none when null."

@@ -61,6 +61,11 @@ class FedAvg(Method):
     in_silo = "nothing"
     Config = MethodConfig
 
+    @property
+    def accepts_trainer(self) -> bool:
+        """Silos train plainly, unless a method made from this one gives them another half."""
+        return type(self).silo is FedAvg.silo
+
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""
         return {"train": Step((Payload("model"),), ("loss",))}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from fedsilo.learning.examples import Examples
     from fedsilo.learning.models import Model
+    from fedsilo.learning.own_training import TrainingOutcome
     from fedsilo.learning.training import LocalTraining
 
 EVALUATE = "evaluate"
@@ -219,6 +220,13 @@ class SiloContext(ABC):
     @abstractmethod
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""
+
+    @abstractmethod
+    def own_training(self, task: SiloTask, model: Model, state: Mapping[str, np.ndarray]) -> TrainingOutcome:
+        """What the job's own function, `spec.training.trainer`, makes of the model; it is checked.
+
+        :param state: what it kept in the silo's last round.
+        """
 
     @abstractmethod
     def seed(self, *purpose: str | int) -> int:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import MethodError
 from fedsilo.methods.contract import contract_of
 from fedsilo.methods.interface import (
@@ -123,8 +124,30 @@ class Method(ABC):
         """Faults of the job that concern the method, as (path, value, problem, remedy)."""
         return []
 
+    @property
+    def accepts_trainer(self) -> bool:
+        """Whether `spec.training.trainer` may take the place of its silos' training: that they train on the task's loss
+        alone, from the model that they are given, and send what comes of it.
+        """
+        return False
+
     def check_training(self) -> list[tuple[str, object, str, str]]:
         """Faults of the job's training that follow from what the method declares, in the form of `check`."""
+        return [*self._check_trainer(), *self._check_optimizer()]
+
+    def _check_trainer(self) -> list[tuple[str, object, str, str]]:
+        trainer, field = self.spec.training.trainer, "spec.training.trainer"
+        if trainer is None:
+            return []
+        if not trainer.startswith(PYTHON) or python_reference(trainer) is None:
+            remedy = "write python:package.module:function, for example python:hospital.training:train"
+            return [(field, trainer, "does not name a Python function", remedy)]
+        if self.accepts_trainer:
+            return []
+        problem = f"has no meaning in {self.name}, whose silos train with a loss or steps of its own"
+        return [(field, trainer, problem, "remove it, or use a method such as fedavg")]
+
+    def _check_optimizer(self) -> list[tuple[str, object, str, str]]:
         name = self.spec.training.optimizer.name
         if name in self.optimizers:
             return []

@@ -13,12 +13,31 @@ from fedsilo.api.silo import Silo
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
 from fedsilo.learning.optimizers import OptimizerState
+from fedsilo.learning.own_training import (
+    ExampleSet,
+    TrainingBudget,
+    TrainingContext,
+    TrainingData,
+    TrainingOutcome,
+    train_with,
+)
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
 from fedsilo.silo.examples import load_examples
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
+
+OWN_METRICS = ("loss",)
+"""Scalars of an own training: those that every method which takes one declares for its step."""
+
+PART_OF_DEADLINE = 0.9
+"""Of the round's deadline, in which an own training must return: what is late is reported before the round is over."""
+
+
+def seconds_of_trainer(spec: FederatedJobSpec) -> float:
+    """Time that `spec.training.trainer` gets in a round."""
+    return PART_OF_DEADLINE * spec.participation.round_deadline.seconds
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,23 @@ class LocalContext(SiloContext):
             self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
         )
         return replace(plan, shuffle=self.shuffle, kept=self.kept)
+
+    def own_training(self, task: SiloTask, model: Model, state: Mapping[str, np.ndarray]) -> TrainingOutcome:
+        """What the job's own function, `spec.training.trainer`, makes of the model; it is checked."""
+        name = self.spec.training.trainer
+        assert name is not None, "asked for only where the job names one"
+        plan = self.local_training(task)
+        data = TrainingData(ExampleSet(self.train), ExampleSet(self.validation))
+        budget = TrainingBudget(plan.epochs, plan.batch_size, plan.lr, seconds_of_trainer(self.spec))
+        context = TrainingContext(
+            pick_device(self.spec.training.device),
+            plan.seed,
+            task.phase_round,
+            task.phase_rounds,
+            budget,
+            {key: np.array(array) for key, array in state.items()},
+        )
+        return train_with(name, model, data, context, OWN_METRICS)
 
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedsilo.errors import MethodError
+from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.own_training import import_trainer
 from fedsilo.methods.interface import (
     EVALUATE,
     PERSONAL,
@@ -24,9 +25,15 @@ class TaskRunner:
     """Runs tasks of one job in one silo.
 
     :param method: bound to the job.
+    :raises ManifestInvalid: when the method cannot train as the job says, or the job's own training is not installed.
+    :raises MethodError: when that does not load.
     """
 
     def __init__(self, method: Method, context: LocalContext) -> None:
+        for path, value, problem, remedy in method.check_training():
+            raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
+        if method.spec.training.trainer is not None:
+            import_trainer(method.spec.training.trainer)
         self.method = method
         self.context = context
         self._steps = method.silo()

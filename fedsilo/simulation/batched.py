@@ -25,6 +25,11 @@ class BatchedBackend:
     def __init__(self, silos: Mapping[str, SimulatedSilo], method: Method, size: int) -> None:
         self._silos = silos
         self._size = size
+        if method.spec.training.trainer is not None:
+            raise ManifestInvalid(
+                f"batches of {size} silos: spec.training.trainer trains one silo at a time; leave them out, or share "
+                "the work between worker processes"
+            )
         if not any(isinstance(step, BatchedStep) for step in method.silo().values()):
             raise ManifestInvalid(
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "

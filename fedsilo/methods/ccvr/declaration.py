@@ -81,6 +81,11 @@ class CCVR(Method):
             faults.append(("spec.aggregation.weights", None, problem, f"write {rule} here"))
         return faults
 
+    @property
+    def accepts_trainer(self) -> bool:
+        """As the method before."""
+        return self.before.accepts_trainer
+
     def check_training(self) -> list[tuple[str, object, str, str]]:
         """As the method before, where there is one."""
         try:

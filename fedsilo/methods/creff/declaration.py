@@ -22,6 +22,7 @@ class CReFF(Method):
     in_silo = "nothing"
     Config = CReFFConfig
     config: CReFFConfig
+    accepts_trainer = True
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
+
+OWN_STATE = "trainer"
+"""Tree of private state with what the job's own training keeps."""
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import LocalTraining, Loss
@@ -22,18 +26,42 @@ def train_model(
 ) -> Reply:
     """w_k <- E epochs of SGD on the local loss, starting from the task's model; the reply carries w_k.
 
-    Nothing is kept between rounds, the optimiser's momentum included.
+    Nothing is kept between rounds but what the job keeps beside the method: the optimiser's state, or its own
+    training's. That takes the place of all of it where the job names one.
 
     :param loss: of a batch; cross-entropy by default.
     :param plan: what `fit` does; the job's local training by default.
+    :raises MethodError: when the job brings its own training, and the method a loss.
     """
     from fedsilo.learning.models import to_tree
     from fedsilo.learning.training import cross_entropy_loss, fit
 
-    del private
+    if silo.spec.training.trainer is not None:
+        if loss is not None or plan is not None:
+            raise MethodError(
+                f"spec.training.trainer: {silo.spec.training.trainer!r}: has no meaning in {silo.spec.method.name}, "
+                "whose silos train with a loss or steps of its own; use a method such as fedavg"
+            )
+        return _trained_by_the_job(silo, task, private)
     model = silo.model(task.trees["model"])
     report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or cross_entropy_loss)
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
+
+
+def _trained_by_the_job(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+    """w_k as the job's own function makes it, with what that keeps."""
+    from fedsilo.learning.models import to_tree
+
+    state = private.tree(OWN_STATE) if OWN_STATE in private.trees else {}
+    outcome = silo.own_training(task, silo.model(task.trees["model"]), state)
+    # In the order of the job's tensors, which a model of the function's need not have.
+    tree = to_tree(outcome.model)
+    return Reply(
+        {spec.name: tree[spec.name] for spec in silo.signature.tensors},
+        samples=outcome.samples,
+        metrics={name: float(value) for name, value in outcome.metrics.items()},
+        private=private.with_trees(**{OWN_STATE: dict(outcome.state)}) if outcome.state else None,
+    )
 
 
 class PlainTraining:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
 
+SECONDS_TO_INTERRUPT = 10.0
+
 log = logging.getLogger("fedsilo.trainer")
 
 
@@ -81,7 +83,7 @@ def _run(args: argparse.Namespace) -> None:
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     personal = PersonalModel(volume.state, runner.method, runner.context.silo)
     try:
-        Trainer(mailbox, runner, personal).run()
+        Trainer(mailbox, runner, personal, _limit(runner)).run()
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise
@@ -134,6 +136,14 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         )
         mailbox.give_up(failure.reason, str(failure))
         raise failure from left
+
+
+def _limit(runner: TaskRunner) -> float | None:
+    """Seconds of a task with the job's own training: its own limit, and time in which to be interrupted."""
+    from fedsilo.silo.context import seconds_of_trainer
+
+    spec = runner.context.spec
+    return None if spec.training.trainer is None else seconds_of_trainer(spec) + SECONDS_TO_INTERRUPT
 
 
 def _sizes(runner: TaskRunner) -> tuple[int, int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fedsilo.durable import is_disk_full
-from fedsilo.errors import FedsiloError, StorageFailed
+from fedsilo.errors import FedsiloError, MethodError, StorageFailed
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
@@ -20,9 +24,13 @@ class Trainer:
     """One silo's trainer for one job, over the shared volume.
 
     :param personal: where the institution finds its own model, if the method makes one.
+    :param limit: seconds after which a task that the job's own training holds ends this process; None for no limit.
     """
 
-    def __init__(self, mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel) -> None:
+    def __init__(
+        self, mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel, limit: float | None = None
+    ) -> None:
+        self._limit = limit
         self._mailbox = mailbox
         self._runner = runner
         self._personal = personal
@@ -48,7 +56,8 @@ class Trainer:
                 return
             about(round=received.task.round)
             private = self._mailbox.private_state(received.acknowledged)
-            reply = self._runner.run(received.task, private)
+            with self._ended_when_stuck(task):
+                reply = self._runner.run(received.task, private)
             self._mailbox.deliver(received.id, reply, private)
         except FedsiloError as error:
             log.error("task %s: %s", task, error)
@@ -64,6 +73,29 @@ class Trainer:
             log.info(
                 "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
             )
+
+    @contextmanager
+    def _ended_when_stuck(self, task: str) -> Iterator[None]:
+        """End the process where foreign code returns neither in time nor when it is interrupted."""
+        if self._limit is None:
+            yield
+            return
+        timer = threading.Timer(self._limit, self._end, [task])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _end(self, task: str) -> None:
+        failure = MethodError(
+            f"task {task}: spec.training.trainer did not return within {self._limit:g} s, nor when it was interrupted; "
+            "let it do less, and catch no BaseException"
+        )
+        log.error("%s", failure)
+        self._mailbox.give_up(failure.reason, str(failure))
+        os._exit(failure.exit_code)
 
     def _publish(self) -> None:
         try:

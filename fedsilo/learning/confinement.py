@@ -1,0 +1,128 @@
+"""What surrounds a job's own code while it trains, so that the process that called it can go on."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import numpy as np
+import torch
+
+LONGEST_LINE = 2000
+"""Characters of a line in the log; a longer one becomes several."""
+
+EXIT_OF_CHILD = 7
+"""With which a forked child ends that came back from the function."""
+
+
+class TimeIsUp(BaseException):
+    """Raised in code whose time is over; no `except Exception` stops it."""
+
+
+@contextmanager
+def limited_to(seconds: float) -> Iterator[None]:
+    """Raise `TimeIsUp` inside after so many seconds, and again every second while it is caught there.
+
+    Only in the main thread, which is the one that a signal interrupts, also while it sleeps or waits for a lock; in
+    any other thread there is no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    over = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if not over:
+            raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        try:
+            yield
+        finally:
+            over = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def only_in_this_process(log: logging.Logger, what: str) -> Iterator[None]:
+    """End a forked child that comes out of the block, returning or raising: it would go on as a second trainer."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            log.error(
+                "%s: forked, and the child process came back from it; the child is ended: end it with os._exit",
+                what,
+            )
+            os._exit(EXIT_OF_CHILD)
+
+
+@contextmanager
+def restored(seed: int, device: torch.device) -> Iterator[None]:
+    """Seeded generators inside; afterwards these and PyTorch's settings are what they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    deterministic, gradients = torch.get_deterministic_debug_mode(), torch.is_grad_enabled()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_default_dtype(dtype)
+            torch.set_num_threads(threads)
+            torch.set_deterministic_debug_mode(deterministic)
+            torch.set_grad_enabled(gradients)
+
+
+class LinesToLog(io.TextIOBase):
+    """A text stream whose lines are logged; a progress bar's returns begin a new line."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._open = ""
+        self._logging = False  # also where foreign code has made this stream one that logs go to
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Log every line that is complete."""
+        *lines, rest = (self._open + text).replace("\r", "\n").split("\n")
+        for line in lines:
+            self._put(line)
+        if len(rest) > LONGEST_LINE:
+            self._put(rest)
+            rest = ""
+        self._open = rest
+        return len(text)
+
+    def close(self) -> None:
+        """Log what has no end of line."""
+        self._put(self._open)
+        self._open = ""
+
+    def _put(self, line: str) -> None:
+        if line.strip() and not self._logging:
+            self._logging = True
+            for start in range(0, len(line), LONGEST_LINE):
+                self._log.info("%s", line[start : start + LONGEST_LINE])
+            self._logging = False

@@ -1,0 +1,253 @@
+"""A job's own training: `spec.training.trainer`, a Python function in place of the built-in loop.
+
+It gets the model, the silo's examples and what the job says of the round, and gives back the model. What leaves the
+silo, what it keeps, and what of both is refused stays as it is: the function decides nothing of that.
+
+Its process is the trainer's, which must survive it. So the time is limited, what it prints goes to the log, a child
+process that it leaves behind does not go on as a second trainer, and what it changed in PyTorch is set back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from fedsilo.api.python_reference import python_reference
+from fedsilo.api.text import first_line
+from fedsilo.errors import DataInvalid, ManifestInvalid, MethodError
+from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
+from fedsilo.learning.examples import Examples, batches
+from fedsilo.learning.models import Model, signature
+
+FIELD = "spec.training.trainer"
+
+log = logging.getLogger("fedsilo.trainer.own")
+
+
+class ExampleSet(Dataset[tuple[Tensor, Tensor]]):
+    """A silo's examples as a map-style dataset: for PyTorch's `DataLoader`, or with `batches` for a plain loop.
+
+    :param examples: on the device that computes; items are given in host memory, batches where the examples are.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+        """Features in float32, and the target, of one example."""
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Those of several, read at once; `DataLoader` prefers this."""
+        index = torch.tensor(places, dtype=torch.int64, device=self._examples.labels.device)
+        features, targets = self._examples.batch(index)
+        return list(zip(features.cpu(), targets.cpu(), strict=True))
+
+    def batches(self, size: int, seed: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass over all examples, in batches on the device; in the given order, or in one drawn from a seed."""
+        if len(self) == 0:
+            return
+        device = self._examples.labels.device
+        order = batches(len(self), size, seed or 0, shuffle=seed is not None, device=device)
+        for _ in range(-(-len(self) // size)):
+            yield self._examples.batch(next(order))
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What the silo holds.
+
+    :param train: to learn from.
+    :param validation: held out from training; may be empty. The model that is scored on them is the common one.
+    """
+
+    train: ExampleSet
+    validation: ExampleSet
+
+
+@dataclass(frozen=True)
+class TrainingBudget:
+    """What the job says of a round; only `seconds` is enforced.
+
+    :param epochs: `spec.training.localEpochs`.
+    :param batch_size: examples of a step.
+    :param learning_rate: of this round, with warm-up and schedule.
+    :param seconds: after which the function is ended and the round fails in this silo.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """Where and when a function trains.
+
+    :param device: that the model is on.
+    :param seed: of silo and round. PyTorch's, NumPy's and Python's generators are seeded with it already.
+    :param round: number of the round, from 1.
+    :param rounds: how many there are.
+    :param state: arrays that the function gave back in the silo's last round; none in its first.
+    """
+
+    device: torch.device
+    seed: int
+    round: int
+    rounds: int
+    budget: TrainingBudget
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What a function gives back.
+
+    :param model: with the job's tensors; the one that was given, or another of the same names and shapes.
+    :param samples: examples that it was trained on, the weight of this silo's model.
+    :param metrics: scalars that the method's step declares: `loss`, and no other in the built-in methods.
+    :param state: arrays for the silo's next round, kept in the silo as its private state.
+    """
+
+    model: nn.Module
+    samples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+OwnTraining = Callable[[Model, TrainingData, TrainingContext], TrainingOutcome]
+
+
+def import_trainer(name: str) -> OwnTraining:
+    """The function that `spec.training.trainer` names.
+
+    :raises ManifestInvalid: when it cannot be imported.
+    :raises MethodError: when its module raises, or it is no function.
+    """
+    module, attribute = python_reference(name) or ("", "")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as missing:
+        raise ManifestInvalid(
+            f"{FIELD}: {name!r}: cannot be imported: {missing}; install its package in the image of the trainer"
+        ) from missing
+    except (Exception, SystemExit) as failure:
+        raise MethodError(
+            f"{FIELD}: {name!r}: its module raises {_described(failure)}; correct the module"
+        ) from failure
+    if not callable(found):
+        raise MethodError(f"{FIELD}: {name!r}: is a {type(found).__name__}; name a function")
+    function: OwnTraining = found
+    return function
+
+
+def train_with(
+    name: str, model: Model, data: TrainingData, context: TrainingContext, metrics: Sequence[str]
+) -> TrainingOutcome:
+    """Call the job's function, and check what it gives back before anything of it is written.
+
+    :param metrics: scalars that the method's step declares.
+    :raises ManifestInvalid: when the function cannot be imported.
+    :raises MethodError: with one line for whatever is wrong with the function or its outcome.
+    """
+    if len(data.train) == 0:
+        raise DataInvalid("training: examples: 0: not enough to train on; give this silo training data")
+    function, expected = import_trainer(name), signature(model)
+    model.train()
+    lines = LinesToLog(log)
+    outcome: Any
+    with restored(context.seed, context.device), only_in_this_process(log, f"{FIELD}: {name!r}"):
+        try:
+            with redirect_stdout(lines), redirect_stderr(lines), limited_to(context.budget.seconds):
+                outcome = function(model, data, context)
+        except TimeIsUp:
+            raise MethodError(
+                f"{FIELD}: {name!r}: did not return within {context.budget.seconds:g} s, nine tenths of "
+                "spec.participation.roundDeadline; raise the deadline, or let it do less"
+            ) from None
+        except DataInvalid:
+            raise
+        except (Exception, SystemExit) as failure:
+            log.exception("%s: %r", FIELD, name)
+            raise MethodError(
+                f"{FIELD}: {name!r}: raises {_described(failure)}; correct the function"
+            ) from failure
+        finally:
+            lines.close()
+    try:
+        return _checked(outcome, expected, metrics)
+    except ValueError as fault:
+        raise MethodError(f"{FIELD}: {name!r}: {fault}") from None
+
+
+def _described(failure: BaseException) -> str:
+    """Type, text and the innermost place of an error, on one line."""
+    place, trace = "", failure.__traceback__
+    while trace is not None:
+        place, trace = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
+    return f"{type(failure).__name__}: {first_line(failure)}{place}"
+
+
+def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOutcome:
+    """The outcome, if it is one.
+
+    :raises ValueError: what is wrong, with the remedy.
+    """
+    if not isinstance(outcome, TrainingOutcome):
+        raise ValueError(f"returns a {type(outcome).__name__}; return a fedsilo.TrainingOutcome")
+    if not isinstance(outcome.model, nn.Module):
+        raise ValueError(f"returns a {type(outcome.model).__name__} as model; return the trained Module")
+    samples = outcome.samples
+    if isinstance(samples, bool) or not isinstance(samples, int) or not 1 <= samples < 2**63:
+        raise ValueError(f"returns samples {samples!r}; return the number of examples that it trained on")
+    _check_tensors(outcome.model.state_dict(), {spec.name: spec for spec in expected.tensors})
+    for metric, value in outcome.metrics.items():
+        if metric not in metrics:
+            allowed = ", ".join(metrics) or "none"
+            raise ValueError(
+                f"returns metric {metric!r}, which the method does not declare; it declares {allowed}"
+            )
+        if not isinstance(value, int | float) or not np.isfinite(value):
+            raise ValueError(f"returns metric {metric!r} of {value!r}; return a finite number")
+    for key, array in outcome.state.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"returns state {key!r}, a {type(array).__name__}; keep NumPy arrays")
+    return outcome
+
+
+def _check_tensors(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    for name in [*expected, *found]:
+        if name not in found:
+            raise ValueError(
+                f"returns a model without tensor {name!r}; return the architecture that it was given"
+            )
+        if name not in expected:
+            raise ValueError(
+                f"returns a model with tensor {name!r}, which the job's has not; return the architecture that it was "
+                "given, unwrapped"
+            )
+    for name, spec in expected.items():
+        tensor = found[name]
+        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        if (shape, dtype) != (spec.shape, spec.dtype):
+            raise ValueError(
+                f"returns tensor {name!r} of shape {list(shape)} and dtype {dtype}; keep {list(spec.shape)} and "
+                f"{spec.dtype}"
+            )
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(
+                f"returns tensor {name!r} with NaN or infinity; lower the learning rate or clip gradients"
+            )

@@ -1,0 +1,120 @@
+"""Functions as `spec.training.trainer` would name them, good and bad."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedsilo import Model, TrainingContext, TrainingData, TrainingOutcome
+
+Made = TrainingOutcome
+
+
+def counting(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """Adds the number of rounds that it remembers to every weight."""
+    rounds = int(context.state.get("rounds", np.zeros(1))[0]) + 1
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(rounds)
+    return TrainingOutcome(model, len(data.train), {"loss": float(rounds)}, {"rounds": np.array([rounds])})
+
+
+def drawing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """Adds what all three global generators give, and changes PyTorch's settings."""
+    import random
+
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(3)
+    drawn = random.random() + float(np.random.rand()) + float(torch.rand(()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(drawn)
+    return TrainingOutcome(model, len(data.train))
+
+
+def printing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    print("first\nsecond", end="")
+    print("\r 50 %", end="\r", file=sys.stderr)
+    print("x" * 5000)
+    return TrainingOutcome(model, 1)
+
+
+def raising(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    raise ValueError("no such layer\nand more")
+
+
+def leaving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    sys.exit(0)
+
+
+def never_returning(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    while True:
+        with suppress(Exception):
+            time.sleep(60)
+
+
+def forking(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """Both processes return; the parent when the child has ended, whose exit code is the sample count."""
+    child = os.fork()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0
+    return TrainingOutcome(model, 1 + code)
+
+
+def diverging(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = torch.nan
+    return TrainingOutcome(model, 1)
+
+
+def wrapping(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(nn.Sequential(model), 1)
+
+
+def growing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    model.register_buffer("mask", torch.ones(2))
+    return TrainingOutcome(model, 1)
+
+
+def widening(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    model.classifier = nn.Linear(model.feature, model.classifier.out_features + 1)
+    return TrainingOutcome(model, 1)
+
+
+def halving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model.half(), 1)
+
+
+def returning_nothing(model: Model, data: TrainingData, context: TrainingContext) -> Any:
+    return None
+
+
+def returning_weights(model: Model, data: TrainingData, context: TrainingContext) -> Any:
+    weights: Any = model.state_dict()
+    return TrainingOutcome(weights, 1)
+
+
+def without_samples(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 0)
+
+
+def confiding(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, {"mean_age": 61.5})
+
+
+def infinitely_lossy(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, {"loss": float("inf")})
+
+
+def remembering_text(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    state: Any = {"note": "seen"}
+    return TrainingOutcome(model, 1, state=state)
+
+
+no_function = 3

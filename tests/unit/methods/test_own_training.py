@@ -1,0 +1,119 @@
+"""A job's own training in whole jobs: as built in, in every way of running, through a kill, and refused by methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo.errors import ManifestInvalid, SiloFailed
+from fedsilo.methods import registry
+from fedsilo.simulation.execution import Execution
+from fedsilo.simulation.simulate import simulate
+from tests.federate import bound, federate, job_spec, runners, skewed
+from tests.pages import blocks
+from tests.unit.methods.forms import form_spec, holding
+from tests.unit.methods.test_same_bytes import LABELS, Site, crashes
+from tests.unit.simulation.digits import manifest_of, sharing
+
+TRAINERS = "python:tests.unit.learning.trainers:"
+PLAIN = {"fedavg", "creff", "ccvr"}
+
+
+@pytest.fixture
+def of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The function of docs/training.md, installed."""
+    (tmp_path / "code").mkdir()
+    [code] = [block for block in blocks("docs/training.md", "python") if "def train(" in block]
+    (tmp_path / "code" / "training_of_the_page.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    yield "python:training_of_the_page:train"
+
+
+@pytest.mark.parametrize("form", ["fedavg", "creff", "ccvr"])
+def test_the_loop_of_the_page_gives_the_bytes_of_the_built_in_one(
+    tmp_path: Path, of_the_page: str, form: str
+) -> None:
+    digests = []
+    for trainer in (None, of_the_page):
+        training = {"rounds": 2, "device": "cpu", "optimizer": {"momentum": 0.9}, "trainer": trainer}
+        spec = form_spec(form, list(LABELS), training=training)
+        directory = tmp_path / str(trainer is None)
+        directory.mkdir()
+        digests.append(Site(directory, spec, holding(directory, spec, LABELS)).finish({}))
+    assert digests[0] == digests[1]
+
+
+def test_what_it_keeps_survives_a_kill(tmp_path: Path) -> None:
+    spec = form_spec(
+        "fedavg", list(LABELS), training={"rounds": 3, "device": "cpu", "trainer": f"{TRAINERS}counting"}
+    )
+    answering = holding(tmp_path, spec, LABELS)
+    site = Site(tmp_path / "undisturbed", spec, answering)
+    undisturbed = site.finish({})
+    found = list(crashes(Site(tmp_path / "again", spec, answering), tmp_path / "crashes"))
+    for crashed, acknowledged in found[1 :: len(found) // 4]:
+        assert crashed.finish(acknowledged) == undisturbed, crashed.directory.name
+
+
+def test_in_memory_it_keeps_the_same(tmp_path: Path) -> None:
+    """Every weight has grown by 1 + 2 + 3 after three rounds of counting."""
+    manifest = manifest_of(sharing(2), training={"rounds": 3, "trainer": f"{TRAINERS}counting"})
+    done = simulate(manifest, tmp_path, tmp_path / "run")
+    assert {float(state.tree("trainer")["rounds"][0]) for state in done.private.values()} == {3}
+    assert [line["training"]["loss"] for line in done.history()] == [1, 2, 3]
+
+
+def test_a_function_that_diverges_ends_the_job_and_sends_nothing(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", ["a"], training={"trainer": f"{TRAINERS}diverging", "rounds": 1})
+    silos = skewed(tmp_path, {"a": [0, 1]})
+    with pytest.raises(
+        SiloFailed, match=r"returns tensor 'classifier\.weight' with NaN or infinity"
+    ) as caught:
+        federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
+    assert caught.value.reason == "MethodError"
+    assert not list((tmp_path / "job").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("name", sorted(registry.names()))
+def test_methods_with_a_loss_of_their_own_refuse_it(name: str) -> None:
+    faults = bound(name, training={"rounds": 1, "trainer": f"{TRAINERS}counting"}).check_training()
+    assert [fault[0] for fault in faults] == ([] if name in PLAIN else ["spec.training.trainer"])
+
+
+def test_the_form_of_its_name_is_checked() -> None:
+    for wrong in ("tests.trainers:train", "python:train", "python:tests.trainers:2nd"):
+        [(field, value, problem, _)] = bound(
+            "fedavg", training={"rounds": 1, "trainer": wrong}
+        ).check_training()
+        assert (field, value, problem) == (
+            "spec.training.trainer",
+            wrong,
+            "does not name a Python function",
+        )
+
+
+def test_a_method_that_brings_a_loss_is_not_overruled(tmp_path: Path) -> None:
+    """Also where its declaration was not asked."""
+    spec = job_spec("fedprox", ["a"], training={"rounds": 1, "trainer": f"{TRAINERS}counting"})
+    with pytest.raises(ManifestInvalid, match="has no meaning in fedprox, whose silos train with a loss"):
+        runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedsilo.methods.fedprox.FedProx.accepts_trainer", True)
+        answering = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+    with pytest.raises(SiloFailed, match="has no meaning in fedprox, whose silos train with a loss"):
+        federate(tmp_path / "job", spec, answering)
+
+
+def test_several_silos_are_not_trained_at_once(tmp_path: Path) -> None:
+    manifest = manifest_of(sharing(2), training={"rounds": 1, "trainer": f"{TRAINERS}counting"})
+    with pytest.raises(ManifestInvalid, match=r"spec\.training\.trainer trains one silo at a time"):
+        simulate(manifest, tmp_path, tmp_path, Execution(batch=2))
+
+
+def test_weights_are_by_the_samples_that_it_states(tmp_path: Path) -> None:
+    manifest = manifest_of(sharing(2), training={"rounds": 1, "trainer": f"{TRAINERS}printing"})
+    done = simulate(manifest, tmp_path, tmp_path / "run")
+    assert set(done.history()[0]["samples"].values()) == {1} and np.isfinite(done.history()[0]["round"])
