@@ -26,8 +26,8 @@ SCHEMA: Final = {
     "maxItems": MAX_CLASSES,
 }
 """A number or a list has no type in a structural schema, and none of the rules in CEL reaches it. The API server holds
-the bounds, each against the form that it applies to; the operator checks the rest. `x-type` is what docs/manifests.md
-says."""
+the bounds, each against the form that it applies to; an admission policy (`manifests/admission/class-names.yaml`) and
+the operator check the rest. `x-type` is what docs/manifests.md says."""
 
 
 def name_problem(name: str) -> tuple[str, str] | None:
@@ -93,7 +93,12 @@ Classes = Annotated[
 ]
 """A number of classes, or their names in the order of the labels."""
 
-ClassName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS), AfterValidator(_checked_name)]
+ClassName = Annotated[
+    str,
+    StringConstraints(max_length=MAX_NAME_CHARACTERS),
+    Field(json_schema_extra={"minLength": 1}),  # of which `name_problem` says it in plainer words
+    AfterValidator(_checked_name),
+]
 
 ClassAliases = Annotated[dict[ClassName, ClassName], Field(max_length=100)]
 """A silo's own name of a class -> the job's."""
