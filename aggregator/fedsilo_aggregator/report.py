@@ -67,6 +67,7 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
     bounded = status.model_copy(
         update={
             "metrics": _rounded(status.metrics),
+            "best": status.best and status.best.model_copy(update={"value": _round(status.best.value)}),
             "training": _rounded(status.training),
             "curve": tuple(_point(point) for point in status.curve),
             "refused": _figures(status.refused),

@@ -159,6 +159,15 @@ class ParticipationSpec(Fields):
         return quorum(self.min_silos, asked)
 
 
+class BestSpec(Fields):
+    """By what the rounds' models are compared."""
+
+    metric: Reference = Field(min_length=1, description="Name of a score as reports have it.")
+    mode: Literal["max", "min"] = Field(
+        default="max", description="Whether larger or smaller values are better."
+    )
+
+
 class EvaluationSpec(Fields):
     """When, on what and by what the model is scored."""
 
@@ -177,6 +186,34 @@ class EvaluationSpec(Fields):
         max_length=16,
         description="Metrics besides accuracy and loss: names (docs/evaluation.md) or python:package.module:factory.",
     )
+    best: BestSpec | None = Field(
+        default=None, description="The job ends with the best model by this; with the last one when null."
+    )
+    patience: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Evaluations without an improvement of best.metric after which the job ends; none when null.",
+    )
+    min_delta: Number | None = Field(
+        default=None, ge=0, description="Change that counts as an improvement must be larger; 0 when null."
+    )
+    checkpoints: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Rounds between models that the aggregator keeps beside the result; none when null.",
+    )
+
+    @model_validator(mode="after")
+    def _stopping_has_a_metric(self) -> Self:
+        if self.patience is not None and self.best is None:
+            remedy = "name a metric in best: {metric, mode}"
+            raise wrong("waits for nothing that could improve", remedy, "patience", value=self.patience)
+        if self.min_delta is not None and self.patience is None:
+            remedy = "set patience too, or remove it"
+            raise wrong("belongs to early stopping", remedy, "minDelta", value=self.min_delta)
+        return self
 
 
 class PrivacySpec(Fields):

@@ -21,6 +21,14 @@ class ModelStatus(Fields):
     sha256: Sha256 = Field(description="Digest of that file.")
 
 
+class BestStatus(Fields):
+    """The best model so far, by `spec.evaluation.best`."""
+
+    round: Integer = Field(ge=1, description="Round that it is of.")
+    metric: Text = Field(description="Score by which it is.")
+    value: Number = Field(description="Its value.")
+
+
 class CurvePoint(Fields):
     """The figures of a completed round."""
 
@@ -80,6 +88,9 @@ class FederatedJobStatus(Fields):
     )
     metrics: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest scores by name."
+    )
+    best: BestStatus | None = Field(
+        default=None, description="The best model so far, where the job ends with that."
     )
     training: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest training figures, averaged over the silos."

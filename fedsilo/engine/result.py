@@ -11,9 +11,13 @@ import numpy as np
 
 from fedsilo.api.figures import finite
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.durable import make_own_directory
 from fedsilo.engine.store import JobIdentity
 from fedsilo.json_files import write_json
 from fedsilo.wire import write_tensors
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the models that the job keeps by the way."""
 
 
 @dataclass(frozen=True)
@@ -25,31 +29,58 @@ class Result:
     metrics: Mapping[str, float]
 
 
-def write_result(
-    directory: Path,
-    tree: Mapping[str, np.ndarray],
-    architecture: ModelSpec,
-    spec: FederatedJobSpec,
-    identity: JobIdentity,
-    history: Sequence[Mapping[str, Any]],
-    described: Mapping[str, Any],
-) -> Result:
-    """Write model and description; doing it again gives the same bytes.
+@dataclass(frozen=True)
+class Released:
+    """A model and what is said of it.
 
-    :param described: further fields of the description.
+    :param architecture: of the model.
+    :param described: what the method has to say of it.
+    :param history: of the rounds that it was made in.
+    :param round: whose model it is, where that need not be the last one's.
     """
-    path = directory / "model.safetensors"
-    ref = write_tensors(tree, path)
-    metrics = finite(history[-1].get("metrics", {}))
+
+    tree: Mapping[str, np.ndarray]
+    architecture: ModelSpec
+    described: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    round: int | None = None
+
+
+def write_result(
+    directory: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity
+) -> Result:
+    """Write the job's model and its description; doing it again gives the same bytes."""
+    return _write(directory / "model.safetensors", released, spec, identity)
+
+
+def write_checkpoint(
+    directory: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity
+) -> None:
+    """Write the model of the history's last round, likewise."""
+    folder = directory / CHECKPOINTS
+    make_own_directory(folder)
+    _write(folder / f"round-{released.round:05d}.safetensors", released, spec, identity)
+
+
+def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity) -> Result:
+    ref = write_tensors(released.tree, path)
+    metrics = finite(_record(released).get("metrics", {}))
     description = {
-        "model": architecture.model_dump(by_alias=True, mode="json"),
+        "model": released.architecture.model_dump(by_alias=True, mode="json"),
         "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
         "method": spec.method.model_dump(by_alias=True, mode="json"),
         "job": {"name": identity.name, "uid": identity.uid, "specDigest": identity.spec_digest},
         "sha256": ref.digest,
         "metrics": metrics,
-        "updates": [{"round": line["round"], "digests": line["updates"]} for line in history],
-        **described,
+        "updates": [{"round": line["round"], "digests": line["updates"]} for line in released.history],
+        **released.described,
+        **({} if released.round is None else {"round": released.round}),
     }
-    write_json(directory / "model.json", description)
+    write_json(path.with_suffix(".json"), description)
     return Result(path, ref.digest, metrics)
+
+
+def _record(released: Released) -> Mapping[str, Any]:
+    """The line of the history whose scores are the model's."""
+    chosen = (line for line in released.history if line["round"] == released.round)
+    return next(chosen, released.history[-1])

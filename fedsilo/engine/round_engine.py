@@ -7,10 +7,11 @@ opened again over the same directory it gives the same silos the same tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.job import EvaluationSpec
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
@@ -22,8 +23,8 @@ from fedsilo.engine.provenance import (
     text_of,
     write_provenance,
 )
-from fedsilo.engine.record import round_record, with_figures
-from fedsilo.engine.result import Result, write_result
+from fedsilo.engine.record import Record, round_record, with_figures
+from fedsilo.engine.result import Result, write_checkpoint, write_result
 from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
@@ -90,6 +91,11 @@ class RoundEngine:
     def parameters(self) -> int:
         """Numbers in the job's model."""
         return self._workflow.parameters
+
+    @property
+    def evaluation(self) -> EvaluationSpec:
+        """How the job's model is scored."""
+        return self._workflow.spec.evaluation
 
     @property
     def awaits_answers(self) -> bool:
@@ -228,6 +234,9 @@ class RoundEngine:
         state, record = self._fold(current, paths)
         position = self._progress.position + 1
         complete = self._workflow.is_last_of_round(self._progress.position)
+        if complete:
+            history = [*self._store.history(), record]
+            state = self._workflow.selected(state, history).store(self._store.blobs)
         progress = JobProgress(position, state, {} if complete else record)
         lines = self._provenance(current, paths, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
@@ -270,7 +279,9 @@ class RoundEngine:
 
     def _enter(self, progress: JobProgress) -> None:
         """Open the next exchange, or write the model after the last."""
-        if progress.position == len(self._workflow.exchanges):
+        history = self._store.history()
+        self._write_checkpoint(progress, history)
+        if self._workflow.is_over(progress.position, history):
             self.result = self._write_result()
             self._current = None
             self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
@@ -309,13 +320,16 @@ class RoundEngine:
             round=round,
         )
 
+    def _write_checkpoint(self, progress: JobProgress, history: Sequence[Record]) -> None:
+        """Keep the model of a round that is complete, where one is due; after a crash again."""
+        due = self._workflow.checkpoint(progress.position, progress.state, history)
+        if due is not None:
+            write_checkpoint(self._store.directory, due, self._workflow.spec, self.identity)
+
     def _write_result(self) -> Result:
-        state, spec = self._progress.state, self._workflow.spec
-        snapshot = self._workflow.model(state)
-        described = self._workflow.description(snapshot)
-        tree, architecture = snapshot.tree, self._workflow.architecture(snapshot)
-        history, directory = self._store.history(), self._store.directory
-        result = write_result(directory, tree, architecture, spec, self.identity, history, described)
+        released = self._workflow.released(self._progress.state, self._store.history())
+        directory = self._store.directory
+        result = write_result(directory, released, self._workflow.spec, self.identity)
         chain = self._store.provenance
         end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
         write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)

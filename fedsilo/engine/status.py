@@ -13,17 +13,21 @@ from pydantic import Field
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.figures import finite
+from fedsilo.api.job import EvaluationSpec
 from fedsilo.api.status import (
+    BestStatus,
     CurvePoint,
     FederatedJobStatus,
     ModelStatus,
     SiloStatusEntry,
     condition_of,
 )
+from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import curve, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.round import OpenRound
+from fedsilo.engine.selection import best_round
 from fedsilo.engine.store import JobIdentity
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import EVALUATE, Exchange
@@ -60,6 +64,10 @@ class RunningJob(Protocol):
     @property
     def rounds(self) -> int:
         """Number of its last round."""
+
+    @property
+    def evaluation(self) -> EvaluationSpec:
+        """How it is scored."""
 
     @property
     def parameters(self) -> int:
@@ -167,6 +175,7 @@ class StatusSource:
             round_start_time=start,
             round_deadline=deadline,
             metrics=self._metrics,
+            best=self._best(),
             training=self._training,
             curve=self._curve,
             parameters=job.parameters,
@@ -182,7 +191,7 @@ class StatusSource:
         if failure:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
         elif self._job.result:
-            name, reason = ConditionType.COMPLETE, SUCCEEDED
+            name, reason, message = ConditionType.COMPLETE, SUCCEEDED, self._early_end() or message
         else:
             name = ConditionType.RUNNING
             reason = str(name)
@@ -210,6 +219,22 @@ class StatusSource:
         if len(history) > self._seen:
             self._curve = curve(history)
         self._seen = len(history)
+
+    def _best(self) -> BestStatus | None:
+        best = best_round(self._job.evaluation, self._job.history())
+        if best is None or best.round is None or best.value is None:
+            return None
+        return BestStatus.model_construct(round=best.round, metric=best.metric, value=best.value)
+
+    def _early_end(self) -> str | None:
+        """Why the job has its model before its last round."""
+        best = best_round(self._job.evaluation, self._job.history())
+        if best is None or self._seen == self._job.rounds:
+            return None
+        return (
+            f"ended after round {self._seen} of {self._job.rounds}: {best.metric} had not improved in "
+            f"{counted(best.waited, 'evaluation')}"
+        )
 
     def _silo_progress(self) -> str | None:
         """Silos that answered out of those that were asked, in the open exchange or else in the last round."""

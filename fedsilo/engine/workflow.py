@@ -17,8 +17,18 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
+from fedsilo.engine.record import Record
+from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.engine.selection import (
+    best_round,
+    best_snapshot,
+    keep_best,
+    stops_early,
+    with_best,
+    without_best,
+)
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Snapshot, Updates
 from fedsilo.methods.method import Method
@@ -79,7 +89,7 @@ class Workflow:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
         if exchange.phase.step != EVALUATE:
             with self._method_errors("assign"):
-                return state, self._half.assign(self._context, state, exchange, silos)
+                return state, self._half.assign(self._context, without_best(state), exchange, silos)
         if self.spec.evaluation.test_dataset is not None:
             return state, dict.fromkeys(silos, Assignment())  # their own models only
         snapshot = self.model(state)
@@ -115,7 +125,8 @@ class Workflow:
         if exchange.phase.step == EVALUATE:
             return state
         with self._method_errors("aggregate"):
-            return self._half.aggregate(self._context, state, exchange, updates)
+            after = self._half.aggregate(self._context, without_best(state), exchange, updates)
+        return keep_best(state, after)
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
@@ -129,7 +140,42 @@ class Workflow:
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now."""
         with self._method_errors("model"):
-            return self._half.model(self._context, state)
+            return self._half.model(self._context, without_best(state))
+
+    def selected(self, state: State, history: Sequence[Record]) -> State:
+        """State after a complete round: its model is the best one now, if its scores say so.
+
+        :param history: of the completed rounds, this one among them.
+        """
+        best, last = best_round(self.spec.evaluation, history), history[-1]["round"]
+        return state if best is None or best.round != last else with_best(state, last, self.model(state))
+
+    def released(self, state: State, history: Sequence[Record]) -> Released:
+        """The model that the job ends with: the best one where the job asks for that, or else the last."""
+        snapshot, best = best_snapshot(state), best_round(self.spec.evaluation, history)
+        if snapshot is None:
+            return self._last(state, history, None if best is None else history[-1]["round"])
+        assert best is not None
+        return self._released(snapshot, history, best.round)
+
+    def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> Released | None:
+        """The model to be kept by the way, where one is due after so many complete exchanges."""
+        every = self.spec.evaluation.checkpoints
+        if every is None or position == 0 or not self.is_last_of_round(position - 1):
+            return None
+        number = self.exchanges[position - 1].round
+        return self._last(state, history, number) if number % every == 0 else None
+
+    def _last(self, state: State, history: Sequence[Record], number: int | None) -> Released:
+        return self._released(self.model(state), history, number)
+
+    def _released(self, snapshot: Snapshot, history: Sequence[Record], number: int | None) -> Released:
+        architecture, described = self.architecture(snapshot), self.description(snapshot)
+        return Released(snapshot.tree, architecture, described, history, number)
+
+    def is_over(self, position: int, history: Sequence[Record]) -> bool:
+        """Whether nothing follows: all exchanges are complete, or those that follow are not needed any more."""
+        return position == len(self.exchanges) or stops_early(self.spec.evaluation, history)
 
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
         """Architecture of that model."""

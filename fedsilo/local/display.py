@@ -126,6 +126,8 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
     head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
     console.print(head, style="bold", soft_wrap=True)
     console.print(_result_table(outcome, baseline))
+    if best := outcome.get("best"):
+        console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
 

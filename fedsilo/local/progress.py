@@ -146,6 +146,7 @@ class RunProgress:
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
             "metrics": finite(self.status["metrics"]),
+            **({"best": self.status["best"]} if self.status.get("best") else {}),
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
                 for silo in self.silos

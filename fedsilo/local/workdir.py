@@ -8,6 +8,7 @@ aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    output of each process
 model.safetensors, model.json, history.jsonl, curves.tfevents, provenance.json      the result
+checkpoints/             models of some rounds, where the job keeps them
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
 RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents", "provenance.json")
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the models that a job keeps by the way, in the aggregator's directory as in that of the run."""
 
 RESTORE_RUN = "put it back from a copy, or begin again in another directory with --workdir"
 """What can be done about a damaged `run.json`."""
@@ -177,11 +181,16 @@ class Workdir:
 
     def collect(self) -> None:
         """Put the result where the user looks for it: each file whole, or as it was."""
-        for name in RESULTS:
+        kept = self.aggregator / CHECKPOINTS
+        checkpoints = [f"{CHECKPOINTS}/{path.name}" for path in sorted(kept.glob("round-*"))]
+        if checkpoints:
+            make_directory(self.root / CHECKPOINTS)
+        for name in (*RESULTS, *checkpoints):
             if (self.aggregator / name).is_file():
-                with temporary_file(self.root) as (file, temporary):
+                path = self.root / name
+                with temporary_file(path.parent) as (file, temporary):
                     shutil.copyfile(self.aggregator / name, temporary)
-                    publish(file, temporary, self.root / name)
+                    publish(file, temporary, path)
 
 
 def _key(path: Path) -> SigningKey:

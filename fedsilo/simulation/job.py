@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.engine.record import round_record, with_figures
-from fedsilo.engine.result import Result, write_result
+from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
-from fedsilo.methods.interface import Assignment, Exchange, SiloTask, Snapshot
+from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State
 from fedsilo.silo.policy import Sent
@@ -70,6 +70,7 @@ class Simulation:
         self.identity = identity
         self.rounds = workflow.rounds
         self.parameters = workflow.parameters
+        self.evaluation = workflow.spec.evaluation
         self.current: SimulatedExchange | None = None
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
@@ -105,11 +106,14 @@ class Simulation:
             if self._workflow.is_last_of_round(position):
                 self._complete(record)
                 record = {}
+                state = self._workflow.selected(state, self._history).in_memory()
+                self._write_checkpoint(position + 1, state)
             yield
+            if self._workflow.is_over(position + 1, self._history):
+                break
         self.current = None
-        snapshot = self._workflow.model(state)
-        described = self._workflow.description(snapshot)
-        self._writing(lambda: self._write_result(snapshot, described))
+        released = self._workflow.released(state, self._history)
+        self._writing(lambda: self._write_result(released))
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
@@ -175,8 +179,10 @@ class Simulation:
             if file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
 
-    def _write_result(self, snapshot: Snapshot, described: Mapping[str, Any]) -> None:
-        architecture, spec = self._workflow.architecture(snapshot), self._workflow.spec
-        self.result = write_result(
-            self._directory, snapshot.tree, architecture, spec, self.identity, self._history, described
-        )
+    def _write_checkpoint(self, position: int, state: State) -> None:
+        due, spec = self._workflow.checkpoint(position, state, self._history), self._workflow.spec
+        if due is not None:
+            self._writing(lambda: write_checkpoint(self._directory, due, spec, self.identity))
+
+    def _write_result(self, released: Released) -> None:
+        self.result = write_result(self._directory, released, self._workflow.spec, self.identity)

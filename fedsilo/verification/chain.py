@@ -20,6 +20,7 @@ from fedsilo.engine.provenance import (
     sha256_of,
     update_files,
 )
+from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
 from fedsilo.methods.interface import EVALUATE, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
@@ -49,6 +50,7 @@ class VerifiedExchange:
     :param where: its file and name, for errors.
     :param tasks: silo -> its task.
     :param digests: silo -> digest of that task, 32 bytes.
+    :param completes_round: whether it is the last one of its round.
     """
 
     where: str
@@ -56,6 +58,7 @@ class VerifiedExchange:
     line: ExchangeLine
     tasks: Mapping[str, Task]
     digests: Mapping[str, bytes]
+    completes_round: bool
 
 
 @dataclass(frozen=True)
@@ -105,13 +108,15 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     for position, exchange in enumerate(job.exchanges, start=1):
         where = f"{place.provenance}: round {exchange.round} ({exchange_id(exchange)})"
         if position >= len(texts) - 1:
+            if _may_end(job, done):
+                break
             raise ProvenanceInvalid(f"{where}: is missing")
         line = parsed(where, texts[position], ExchangeLine)
         done.append(_exchange(job, exchange, line, where, before))
         _check_link(where, line.previous, texts[position - 1])
         _check_kept(place.kept, done[-1], job)
         before = line.state
-    last = _model(place, texts, len(job.exchanges), done)
+    last = _model(place, texts, done)
     _check_seal(place, job, texts, seal)
     kept = sum(len(found.line.updates) for found in done) if place.kept.is_dir() else None
     return VerifiedChain(job, first.state, tuple(done), last.model, kept)
@@ -141,7 +146,10 @@ def _exchange(
         data = decoded(what, update.signed)
         header = _checked(what, partial(open_signed_part, data, job.silos[silo]))
         _check_header(what, header, tasks[silo], digests[silo], job.silos[silo])
-    return VerifiedExchange(where, exchange, line, tasks, digests)
+    later = job.exchanges[job.exchanges.index(exchange) + 1 :]
+    return VerifiedExchange(
+        where, exchange, line, tasks, digests, not later or later[0].round > exchange.round
+    )
 
 
 def _task(
@@ -203,12 +211,28 @@ def _check_kept(kept: Path, found: VerifiedExchange, job: VerifiedJob) -> None:
             raise ProvenanceInvalid(f"{what}: its header is not the one of {found.where}")
 
 
-def _model(place: Place, texts: list[bytes], exchanges: int, done: list[VerifiedExchange]) -> ModelLine:
-    where = f"{place.provenance}: model"
+def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
+    """Whether the job may have ended early, after these exchanges: at least as many evaluations as it has patience.
+
+    Whether nothing improved in them only their scores tell, of which the chain has none.
+    """
+    patience = job.spec.evaluation.patience
+    if patience is None or not done or job.exchanges[len(done)].round == done[-1].exchange.round:
+        return False
+    return done[-1].exchange.round // job.spec.evaluation.every >= patience
+
+
+def _model(place: Place, texts: list[bytes], done: list[VerifiedExchange]) -> ModelLine:
+    where, exchanges = f"{place.provenance}: model", len(done)
     if len(texts) != exchanges + 2:
         raise ProvenanceInvalid(f"{where}: {len(texts) - exchanges - 2} lines after the job's last exchange")
     line = parsed(where, texts[-1], ModelLine)
     _check_link(where, line.previous, texts[-2])
+    best = done[-1].line.state.trees.get(BEST, line.model)
+    if line.model != best:
+        raise ProvenanceInvalid(
+            f"{where}: is {line.model[:12]}, but the best one of the state is {best[:12]}"
+        )
     _check_file(place.model, line.model, str(place.model))
     _check_file(place.description, line.description, str(place.description))
     _check_description(place.description, line.model, done)

@@ -15,6 +15,7 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
+from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import Problem, ProvenanceInvalid
 from fedsilo.learning.devices import prepare_torch
@@ -48,7 +49,7 @@ def replay(place: Place, chain: VerifiedChain) -> None:
         for found in chain.exchanges:
             state = _Replayed(job, workflow, found, place.kept).fold(state, blobs)
             _drop_all_but(state, blobs)
-        snapshot = workflow.model(state)
+        snapshot = best_snapshot(state) or workflow.model(state)
         model = write_tensors(snapshot.tree, blobs / "model.safetensors")
         if model.digest != chain.model:
             raise ProvenanceInvalid(
@@ -76,9 +77,20 @@ class _Replayed:
         for silo, path in paths.items():
             self._check_update(silo, path, assignments[silo])
         after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths))
-        after = after.store(blobs)
+        after = self._selected(after.store(blobs), blobs)
         _compare_state(found.where, digests_of(after), found.line.state)
         return after
+
+    def _selected(self, after: State, blobs: Path) -> State:
+        """The state with its model as the best one, where the chain says so.
+
+        That it was the best is known from its scores, which cannot be computed without the data. That the one which the
+        chain names is a round's own model, and of which round, is checked here.
+        """
+        if self._workflow.spec.evaluation.best is None or not self._found.completes_round:
+            return after
+        best = with_best(after, self._found.exchange.round, self._workflow.model(after)).store(blobs)
+        return best if digests_of(best) == self._found.line.state else after
 
     def _check_task(self, silo: str, assignment: Assignment, trees: Mapping[str, BlobRef]) -> None:
         """What the silo was asked is what the method asks in this state."""

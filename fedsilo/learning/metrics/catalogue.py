@@ -14,6 +14,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import closest
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.tasks.classification import Classification
+from fedsilo.tasks.registry import DEFAULT, TASKS
 
 Source = Literal["always", "confusion", "predictions"]
 """What a metric is computed from: it is always there, from counts of the confusion matrix, or from all predictions."""
@@ -102,6 +103,15 @@ class ChosenMetrics:
     def by_silo(self) -> tuple[str, ...]:
         """Names of the scalars that each silo computes for itself where silos score the model."""
         return (*self.predictions, *self.own)
+
+
+def reported(spec: FederatedJobSpec) -> tuple[str, ...] | None:
+    """Names of the figures that evaluations of a job report; None where only the job's own task knows them."""
+    task = TASKS.get((spec.task or DEFAULT).name)
+    if task is None:
+        return None
+    names = [reported_name(name) for name in spec.evaluation.metrics or () if name != CONFUSION_MATRIX]
+    return tuple(dict.fromkeys((*task.metrics, LOSS, *names)))
 
 
 def reported_name(metric: str) -> str:

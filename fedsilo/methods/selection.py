@@ -1,0 +1,29 @@
+"""Whether a job's model can be chosen, and its rounds ended early, as its evaluation asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedsilo.api.faults import Finding
+from fedsilo.api.messages import closest
+from fedsilo.learning.metrics.catalogue import reported
+from fedsilo.methods.interface import PERSONAL_ACCURACY
+from fedsilo.methods.method import Method
+
+
+def check_selection(method: Method) -> Iterator[Finding]:
+    """Faults of `spec.evaluation.best` and `patience`."""
+    evaluation, names = method.spec.evaluation, reported(method.spec)
+    if evaluation.best is not None and names is not None:
+        known = (*names, *([PERSONAL_ACCURACY] if method.personalises else []))
+        metric = evaluation.best.metric
+        if metric not in known:
+            problem = "is no figure that this job's evaluations report"
+            remedy = f"{closest(metric, known)} spec.evaluation.metrics adds others"
+            yield "spec.evaluation.best.metric", metric, problem, remedy
+    phases = dict.fromkeys(phase.name for phase in method.phases())
+    if evaluation.patience is not None and len(phases) > 1:
+        problem = (
+            f"would end a job of {method.name}, whose phases {', '.join(phases)} need one another, too early"
+        )
+        yield "spec.evaluation.patience", evaluation.patience, problem, "remove it; best can stay"
