@@ -6,9 +6,12 @@ Still free of torch, so that the command line, the operator and an admission che
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from fedsilo.api.documents import Contents, Document
+from fedsilo.api.faults import Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.api.messages import closest
 from fedsilo.data.catalogue import check_dataset
@@ -16,6 +19,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.catalogue import check_metrics
 from fedsilo.methods import registry
+from fedsilo.methods.method import Method
 from fedsilo.tasks.registry import check_task
 
 
@@ -86,13 +90,36 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         remedy = "reinstall or remove the package that offers it"
         yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
         return
-    for fault in [*method.check_task(), *method.check_training(), *method.check()]:
+    checks = [method.check_task(), method.check_training(), _parameter_findings(method), method.check()]
+    for fault in chain.from_iterable(checks):
         yield federation.fault(job, *fault)
 
 
 def _task_faults(federation: JobManifest) -> Iterator[Fault]:
     for fault in check_task(federation.job.spec.task, federation.job.spec.data):
         yield federation.fault(federation.job, *fault)
+
+
+def _parameter_findings(method: Method) -> Iterator[Finding]:
+    """Parts of a model that the job's method cannot work with."""
+    spec = method.spec
+    parameters = spec.model.parameters
+    if parameters is not None and method.whole_model is not None:
+        problem = f"is not possible with method {method.name}: {method.whole_model}"
+        remedy = f"remove it, or use {', '.join(_methods_with_parameters())}"
+        written = parameters.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        yield "spec.model.parameters", written, problem, remedy
+    if parameters is not None and parameters.local and spec.evaluation.test_dataset is not None:
+        problem = "scores a model without the silos' local tensors, which the aggregator does not have"
+        remedy = "remove it: silos then score the model with their own, on their validation examples"
+        yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
+
+
+def _methods_with_parameters() -> Iterator[str]:
+    for name in registry.names():
+        with suppress(FedsiloError):  # a package of somebody else's that does not load
+            if registry.get(name).whole_model is None:
+                yield name
 
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:

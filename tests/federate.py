@@ -21,6 +21,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.api.silo import Silo
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
@@ -134,14 +135,16 @@ def open_engine(
     *,
     method: type[Method] | None = None,
     evaluation: GlobalEvaluation | None = None,
+    root: Path = Path(),
 ) -> RoundEngine:
     """The aggregator's half over `directory`, new or as an earlier one left it.
 
+    :param root: directory that the path of the job's initial weights starts from.
     :param method: a declaration that is not installed; otherwise the one that the job names.
     """
     prepare_torch(spec.training.threads)  # as every program that computes does first
     bound = registry.bind(spec) if method is None else method(spec, method.Config())
-    context = JobContext.of(bound, references(spec))
+    context = JobContext.of(bound, references(spec), initial_weights(spec, root, directory))
     identity = JobIdentity("job-uid", "job", spec_digest(spec), context.silos)
     keys = {silo: silo_key(silo).verify_key for silo in context.silos}
     return RoundEngine(JobStore(directory), identity, Workflow(bound, context, evaluation), TASK_KEY, keys)

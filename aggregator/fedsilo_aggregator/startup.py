@@ -12,6 +12,7 @@ from pathlib import Path
 from fedsilo.api.digest import spec_digest
 from fedsilo.durable import is_disk_full, make_directory
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
@@ -70,7 +71,7 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     """Open the job's round engine over its directory, new or as an earlier process left it.
 
     :raises ManifestInvalid: when the job has no uid or its method configuration is wrong.
-    :raises DataInvalid: when the test set cannot be read.
+    :raises DataInvalid: when the test set or the initial weights cannot be read.
     :raises WorkdirConflict: when the directory belongs to another job.
     :raises FileDamaged: when one of its files is not as it was written.
     """
@@ -80,7 +81,8 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     prepare_torch(spec.training.threads)
     method = registry.bind(spec)
     silos = tuple(silo.reference for silo in config.silos)
-    workflow = Workflow(method, JobContext.of(method, silos), GlobalEvaluation.of(spec, data_root))
+    initial = initial_weights(spec, data_root, directory)
+    workflow = Workflow(method, JobContext.of(method, silos, initial), GlobalEvaluation.of(spec, data_root))
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     key = SigningKey.load(task_key)
     return when_there_is_space(

@@ -51,6 +51,7 @@ PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
 KEY_ID = r"^[0-9a-f]{16}$"
 SIGNATURE = r"^[A-Za-z0-9+/]{86}==$"
 REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
+TENSOR_PATTERN = r"^[!-~]+$"
 DURATION = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
 TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 QUANTITY = r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
@@ -67,6 +68,7 @@ FORMATS = {
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
     KEY_ID: "a key's id: the first 16 hexadecimal digits of its SHA-256",
     SIGNATURE: "the 64 bytes of a signature in base64",
+    TENSOR_PATTERN: "printable ASCII characters without spaces, such as encoder.*",
     REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
 }
 """What each pattern means, as text for people."""

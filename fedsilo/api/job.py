@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import ceil
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -31,6 +31,7 @@ from fedsilo.api.common import (
     wrong,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
 from fedsilo.api.training import TrainingSpec
@@ -50,6 +51,17 @@ class ModelSpec(Fields):
         min_length=1, description="Built-in name, torchvision:<resnet> or python:package.module:factory."
     )
     config: FreeForm = Field(default_factory=dict, description="Settings of the architecture.")
+    initial_weights: InitialWeightsSpec | None = Field(
+        default=None, description="Weights that training starts from; drawn from training.seed when null."
+    )
+    parameters: ParametersSpec | None = Field(
+        default=None, description="Which tensors are shared, frozen or local; all are shared when null."
+    )
+
+    def described(self) -> dict[str, Any]:
+        """The model as documents describe it, without what is not set."""
+        absent = {name for name in ("initial_weights", "parameters") if getattr(self, name) is None}
+        return self.model_dump(by_alias=True, mode="json", exclude=absent)
 
 
 class LearningTaskSpec(Fields):

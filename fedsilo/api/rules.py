@@ -91,6 +91,13 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "VolumeSpec": one_of(
         {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
     ),
+    "InitialWeightsSpec": one_of({"file": "has(self.file)", "run": "has(self.run)"}),
+    "ParametersSpec": (
+        Rule(
+            "self.shared.size() + self.frozen.size() + self.local.size() > 0",
+            "has no pattern; name tensors in shared, frozen or local, or remove parameters",
+        ),
+    ),
     "AggregatorSpec": (
         # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
         Rule(

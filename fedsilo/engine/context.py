@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsilo.engine.fold import mean_weights
+from fedsilo.engine.initial_weights import require_tensors_of
+from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, initial_model, signature
+from fedsilo.learning.parameters import Parts, parts_of
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext, Updates
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import Tree
+from fedsilo.methods.state import StoredTree, Tree
 
 
 @dataclass(frozen=True)
@@ -18,23 +21,43 @@ class JobContext(ServerContext):
     """The server half's view of the job.
 
     :param weights: rule of averaging, `samples` or `uniform`.
+    :param parts: of the model; None where all of it is shared.
+    :param initial: its initial weights; None where they are drawn from the job's seed.
     """
 
     weights: str
+    parts: Parts | None = None
+    initial: StoredTree | Tree | None = None
 
     @classmethod
-    def of(cls, method: Method, silos: Sequence[str]) -> JobContext:
+    def of(cls, method: Method, silos: Sequence[str], initial: StoredTree | Tree | None = None) -> JobContext:
         """The job that the method is bound to; its model is built once, for the signature.
 
         :param silos: references `namespace/name`, in the job's order.
+        :param initial: the file of `spec.model.initialWeights`, see `initial_weights`, or what takes its place.
+        :raises DataInvalid: when that file is not of this model.
+        :raises ManifestInvalid: when the parts of the model are not as the job describes them.
         """
         spec = method.spec
+        if spec.model.initial_weights is not None and initial is None:
+            raise MethodError("spec.model.initialWeights: the file was not opened before the job's context")
         model = build_model(spec.model, spec.data, seed=0)
-        return cls(spec, signature(model), tuple(silos), method.averaging)
+        whole = signature(model)
+        if isinstance(initial, StoredTree):
+            require_tensors_of(whole, initial)
+        parts = parts_of(spec.model.parameters, model)
+        shared = parts.signature(whole) if parts else whole
+        return cls(spec, shared, tuple(silos), method.averaging, parts, initial)
 
     def initial_model(self) -> Tree:
-        """The job's model with its initial weights, the same for every silo."""
-        return initial_model(self.spec)
+        """What silos share of the job's model, with its initial weights, the same for every silo."""
+        whole = self.initial_weights()
+        tree = whole.load() if isinstance(whole, StoredTree) else whole
+        return {tensor.name: tree[tensor.name] for tensor in self.signature.tensors}
+
+    def initial_weights(self) -> StoredTree | Tree:
+        """The whole model with its initial weights."""
+        return initial_model(self.spec) if self.initial is None else self.initial
 
     def mean(
         self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None

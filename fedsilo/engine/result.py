@@ -66,7 +66,7 @@ def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: Job
     ref = write_tensors(released.tree, path)
     metrics = finite(_record(released).get("metrics", {}))
     description = {
-        "model": released.architecture.model_dump(by_alias=True, mode="json"),
+        "model": released.architecture.described(),
         "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
         "method": spec.method.model_dump(by_alias=True, mode="json"),
         "job": {"name": identity.name, "uid": identity.uid, "specDigest": identity.spec_digest},

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.workflow import Workflow
+from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
@@ -57,7 +58,9 @@ def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
 
     :param silos: references `namespace/name`, in the job's order.
     """
-    context = JobContext.of(method, silos)
+    # The file of the initial weights, which need not be on this machine, has as many bytes as those of a seed.
+    drawn = initial_model(method.spec) if method.spec.model.initial_weights else None
+    context = JobContext.of(method, silos, drawn)
     workflow = Workflow(method, context)
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0

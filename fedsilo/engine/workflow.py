@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -30,7 +31,7 @@ from fedsilo.engine.selection import (
     without_best,
 )
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import EVALUATE, Assignment, Exchange, Snapshot, Updates
+from fedsilo.methods.interface import EVALUATE, INITIAL, Assignment, Exchange, Snapshot, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.methods.state import Scalar, State, StoredTree
@@ -74,7 +75,11 @@ class Workflow:
         :raises MethodError: when the method's server half fails, here and below.
         """
         with self._method_errors("start"):
-            return self._half.start(self._context)
+            state = self._half.start(self._context)
+        # Whoever goes on with the job, or checks it, finds there what it began with.
+        context = self._context
+        kept = context.initial is not None or context.parts is not None
+        return state.with_trees(**{INITIAL: context.initial_weights()}) if kept else state
 
     def round(self, exchange: Exchange) -> OpenRound:
         """Who takes part in an exchange, and how many answers count."""
@@ -87,12 +92,27 @@ class Workflow:
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
+        offered, assignments = self._assign(state, exchange, silos)
+        if not self._method.hands_out_initial:
+            return offered, assignments
+        # With every task: a guard keeps the blobs of a task and of the one before it.
+        with_initial = {
+            silo: replace(given, trees={**given.trees, INITIAL: INITIAL})
+            for silo, given in assignments.items()
+        }
+        return offered, with_initial
+
+    def _assign(
+        self, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> tuple[State, Mapping[str, Assignment]]:
         if exchange.phase.step != EVALUATE:
             with self._method_errors("assign"):
-                return state, self._half.assign(self._context, without_best(state), exchange, silos)
+                return state, self._half.assign(self._context, _of_method(state), exchange, silos)
         if self.spec.evaluation.test_dataset is not None:
             return state, dict.fromkeys(silos, Assignment())  # their own models only
-        snapshot = self.model(state)
+        snapshot, parts = self.model(state), self._context.parts
+        if parts is not None:  # silos have the others, or have them as a blob
+            snapshot = replace(snapshot, tree={n: a for n, a in snapshot.tree.items() if n in parts.shared})
         assignment = Assignment({"model": EVALUATE}, snapshot.settings)
         return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment)
 
@@ -125,7 +145,9 @@ class Workflow:
         if exchange.phase.step == EVALUATE:
             return state
         with self._method_errors("aggregate"):
-            after = self._half.aggregate(self._context, without_best(state), exchange, updates)
+            after = self._half.aggregate(self._context, _of_method(state), exchange, updates)
+        if INITIAL in state.trees:
+            after = after.with_trees(**{INITIAL: state.trees[INITIAL]})
         return keep_best(state, after)
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
@@ -138,9 +160,12 @@ class Workflow:
         return self._evaluation.score(snapshot.tree, self.architecture(snapshot)).record()
 
     def model(self, state: State) -> Snapshot:
-        """The model as it would be used now."""
+        """The model as it would be used now, with the initial values of what silos do not share."""
         with self._method_errors("model"):
-            return self._half.model(self._context, without_best(state))
+            snapshot, parts = self._half.model(self._context, _of_method(state)), self._context.parts
+        if parts is None:
+            return snapshot
+        return replace(snapshot, tree=parts.whole(state.tree(INITIAL), snapshot.tree))
 
     def selected(self, state: State, history: Sequence[Record]) -> State:
         """State after a complete round: its model is the best one now, if its scores say so.
@@ -202,6 +227,14 @@ class Workflow:
             log.exception("%s of method %s", function, self._method.name)
             text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
             raise MethodError(text) from error
+
+
+def _of_method(state: State) -> State:
+    """The state without what the engine adds."""
+    own = without_best(state)
+    if INITIAL not in own.trees:
+        return own
+    return State({name: tree for name, tree in own.trees.items() if name != INITIAL}, own.values)
 
 
 def _require_finite_state(before: State, after: State) -> None:

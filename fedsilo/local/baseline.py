@@ -12,22 +12,35 @@ from pathlib import Path
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
+from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.models import Model, build_model
+from fedsilo.learning.models import Model, build_model, load_tree
+from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.logs import start_logging
+from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.examples import load_examples
 
 
-def train_locally(spec: FederatedJobSpec, silo: str, examples: Examples) -> Model:
-    """The job's model, trained on one silo's examples for as many rounds as the job has."""
+def train_locally(
+    spec: FederatedJobSpec, silo: str, examples: Examples, initial: StoredTree | None = None
+) -> Model:
+    """The job's model, trained on one silo's examples for as many rounds as the job has.
+
+    :param initial: the job's initial weights, where it has a file of them.
+    """
     model = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model"))
+    parts = parts_of(spec.model.parameters, model)
+    if initial is not None:
+        load_tree(model, initial.load())
+    if parts is not None:
+        freeze(model, parts.frozen)
     model.to(pick_device(spec.training.device))
     for number in range(1, spec.training.rounds + 1):
         seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
@@ -42,6 +55,7 @@ def train_locally(spec: FederatedJobSpec, silo: str, examples: Examples) -> Mode
 def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     """Accuracy of each silo's own model on the test set, or on all silos' validation examples without one."""
     spec = federation.job.spec
+    initial = initial_weights(spec, root)
     loaded = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
     if spec.evaluation.test_dataset is not None:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
@@ -50,7 +64,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for silo in federation.silos:
         examples, _ = loaded[str(silo)]
-        model = train_locally(spec, str(silo), examples)
+        model = train_locally(spec, str(silo), examples, initial)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
         counts = examples.labels.bincount(minlength=spec.data.class_count).tolist()

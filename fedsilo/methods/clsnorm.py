@@ -45,6 +45,7 @@ class ClsNorm(FedAvg):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
+    whole_model = "the aggregator normalises the classifier"
 
     def server(self) -> ClsNormServer:
         """The averaging half."""

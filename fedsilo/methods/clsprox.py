@@ -32,6 +32,7 @@ class ClsProx(FedAvg):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
+    whole_model = "a silo's classifier is drawn towards the aggregator's"
     Config = ClsProxConfig
     config: ClsProxConfig
 

@@ -7,6 +7,7 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from fedsilo.methods.interface import (
     Assignment,
@@ -59,6 +60,7 @@ class FedAvg(Method):
     )
     at_aggregator = "the model"
     in_silo = "nothing"
+    whole_model: ClassVar[str | None] = None
     Config = MethodConfig
 
     @property

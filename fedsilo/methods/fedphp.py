@@ -47,7 +47,13 @@ class FedPHP(FedAvg):
     in_silo = "its private model and how many rounds it took part in"
     Config = FedPHPConfig
     personalises = True
+    whole_model = "a silo inherits its private model from the whole model"
     config: FedPHPConfig
+
+    @property
+    def silos_need_initial(self) -> bool:
+        """In the released code the initial model is the first teacher."""
+        return self.config.released
 
     def server(self) -> InheritingServer:
         """The averaging half, with Q."""

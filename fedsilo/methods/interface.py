@@ -38,6 +38,12 @@ EVALUATE = "evaluate"
 PERSONAL = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 
+INITIAL = "initialWeights"
+"""The tree of all initial weights, which silos are handed where they need it; methods do not see it."""
+
+LOCAL = "local"
+"""The tree of private state with the silo's local tensors, see `spec.model.parameters`; methods do not see it."""
+
 PERSONAL_ACCURACY = "personal_accuracy"
 """Accuracy of the silo's own model on its validation examples, reported as mean and spread over the silos only."""
 
@@ -165,7 +171,7 @@ class Updates(Protocol):
 class ServerContext(ABC):
     """What the server half may use.
 
-    :param signature: names and shapes of the job's model.
+    :param signature: names and shapes of what silos share of the job's model; all of it unless the job says otherwise.
     :param silos: references `namespace/name`, in the job's order.
     """
 
@@ -175,7 +181,7 @@ class ServerContext(ABC):
 
     @abstractmethod
     def initial_model(self) -> Tree:
-        """The job's model with its initial weights, the same for every silo."""
+        """What silos share of the job's model, with its initial weights, the same for every silo."""
 
     @abstractmethod
     def mean(
@@ -211,11 +217,14 @@ class SiloContext(ABC):
 
     @abstractmethod
     def initial_model(self) -> Tree:
-        """The job's model with its initial weights, as at the aggregator."""
+        """The job's model with its initial weights, as at the aggregator; for methods with `silos_need_initial`."""
 
     @abstractmethod
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
-        """A model on the device with these weights; the job's own architecture unless another is given."""
+        """A model on the device with these weights; the job's own architecture unless another is given.
+
+        Tensors that silos do not share, and that the tree need not have, are the silo's own or the initial ones.
+        """
 
     @abstractmethod
     def local_training(self, task: SiloTask) -> LocalTraining:

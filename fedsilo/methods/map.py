@@ -35,7 +35,13 @@ class MAP(FedAvg):
     in_silo = "its private model and how many rounds it took part in"
     Config = TwoStageConfig
     personalises = True
+    whole_model = "a silo inherits its private model from the whole model"
     config: TwoStageConfig
+
+    @property
+    def silos_need_initial(self) -> bool:
+        """In the released code the initial model is the first teacher."""
+        return self.config.released
 
     @property
     def default_averaging(self) -> str:

@@ -43,6 +43,8 @@ class Method(ABC):
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar aggregator_data: data that the aggregator must hold besides a test set, likewise.
     :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
+    :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
+        those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
     :cvar tasks_reason: why the others are refused, a phrase after "because".
@@ -56,6 +58,7 @@ class Method(ABC):
     in_silo: ClassVar[str]
     aggregator_data: ClassVar[str] = "none"
     optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
+    whole_model: ClassVar[str | None] = "its halves read and write the whole model"
     Config: ClassVar[type[BaseModel]]
     tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
     tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
@@ -100,6 +103,23 @@ class Method(ABC):
     def yields_model(self) -> bool:
         """Whether the method ends in a model, which aggregator or silos score."""
         return True
+
+    @property
+    def silos_need_initial(self) -> bool:
+        """Whether the silo half calls `SiloContext.initial_model`."""
+        return False
+
+    @property
+    def hands_out_initial(self) -> bool:
+        """Whether tasks carry the initial weights, `INITIAL`: a silo that needs them may not be able to draw them."""
+        model = self.spec.model
+        return model.parameters is not None or (model.initial_weights is not None and self.silos_need_initial)
+
+    @property
+    def leaves_personal_models(self) -> bool:
+        """Whether each silo ends with a model of its own: the method's, or the shared one with its local tensors."""
+        parameters = self.spec.model.parameters
+        return self.personalises or bool(parameters and parameters.local)
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.

@@ -65,6 +65,7 @@ class Scaffold(FedAvg):
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
     optimizers = frozenset({"sgd"})
+    whole_model = "a control variate belongs to every learned tensor"
     Config = ScaffoldConfig
     config: ScaffoldConfig
 

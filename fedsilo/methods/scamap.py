@@ -74,7 +74,13 @@ class ScaMAP(FedAvg):
     Config = ScaMAPConfig
     default_averaging = "uniform"
     personalises = True
+    whole_model = "a silo inherits its private model from the whole model"
     config: ScaMAPConfig
+
+    @property
+    def silos_need_initial(self) -> bool:
+        """In the released code the initial model is the first teacher."""
+        return self.config.released
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.wire import BlobRef, Scalar, Tree, open_blob, write_blob
+from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
 __all__ = ["Scalar", "State", "StoredTree", "Tree", "as_stored"]
 
@@ -68,6 +68,9 @@ class State:
     @staticmethod
     def _stored(tree: Tree | StoredTree, blobs: Path) -> StoredTree:
         if isinstance(tree, StoredTree):
+            if not (blobs / tree.ref.digest).exists():  # a file of the person's own, kept as it is
+                copy_blob(tree.path, tree.ref, blobs)
+                return StoredTree(tree.ref, blobs / tree.ref.digest)
             return tree
         ref = write_blob(tree, blobs)
         return StoredTree(ref, blobs / ref.digest)

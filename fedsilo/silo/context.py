@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
+from fedsilo.errors import MethodError
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
 from fedsilo.learning.optimizers import OptimizerState
@@ -21,6 +22,7 @@ from fedsilo.learning.own_training import (
     TrainingOutcome,
     train_with,
 )
+from fedsilo.learning.parameters import Parts, freeze, parts_of
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
@@ -46,20 +48,42 @@ class LocalContext(SiloContext):
 
     :param shuffle: draw a new order in each epoch, as every job does; tests of recorded batches turn it off.
     :param kept: state of the optimiser from the silo's last round, where the job keeps it.
+    :param parts: of the model; None where all of it is shared.
+    :param initial: the initial weights, where the task hands them out.
+    :param local: the silo's own tensors; none before its first training.
     """
 
     shuffle: bool = True
     kept: OptimizerState | None = None
+    parts: Parts | None = None
+    initial: Mapping[str, np.ndarray] | None = None
+    local: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
+        if self.initial is not None:
+            return {tensor.name: self.initial[tensor.name] for tensor in self.signature.tensors}
+        if self.spec.model.initial_weights is not None:
+            raise MethodError(
+                f"method {self.spec.method.name} asks for the initial weights in a silo, where they are only if its "
+                "declaration says silos_need_initial"
+            )
         return initial_model(self.spec)
 
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
-        """A model on the device with these weights; the job's own architecture unless another is given."""
+        """A model on the device with these weights; the job's own architecture unless another is given.
+
+        Tensors that silos do not share, and that the tree need not have, are the silo's own or the initial ones.
+        """
         model = self.network(architecture or self.spec.model)
-        load_tree(model, tree)
+        load_tree(model, self.whole(tree))
+        if self.parts is not None:
+            freeze(model, self.parts.frozen)
         return model.to(pick_device(self.spec.training.device))
+
+    def whole(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """All tensors of the model: those of the tree, the silo's own, and the initial ones."""
+        return tree if self.parts is None else self.parts.whole(self.initial or {}, self.local, tree)
 
     def network(self, architecture: ModelSpec) -> Model:
         """A new network with arbitrary weights."""
@@ -99,15 +123,19 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
     """The silo's examples and the job's model, as the silo half finds them.
 
     :param root: directory that relative dataset paths start from.
+    :raises ManifestInvalid: when the parts of the model are not as the job describes them.
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
     train, validation = load_examples(spec, silo, root)
+    model = build_model(spec.model, spec.data, seed=0)
+    whole, parts = signature(model), parts_of(spec.model.parameters, model)
     return LocalContext(
         spec=spec,
-        signature=signature(build_model(spec.model, spec.data, seed=0)),
+        signature=parts.signature(whole) if parts else whole,
         silo=str(silo),
         train=train,
         validation=validation,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
+        parts=parts,
     )

@@ -45,7 +45,7 @@ class PersonalModel:
         A full disk is only logged: the next task tries again.
         """
         tree = private.trees.get(PERSONAL)
-        if tree is None or not self.method.personalises:
+        if tree is None or not self.method.leaves_personal_models:
             return
         try:
             self._write(tree)
@@ -95,7 +95,7 @@ class PersonalModel:
     def _description(self, digest: str) -> dict[str, object]:
         spec = self.method.spec
         return {
-            "model": spec.model.model_dump(by_alias=True, mode="json"),
+            "model": spec.model.described(),
             "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
             "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,

@@ -9,6 +9,8 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.own_training import import_trainer
 from fedsilo.methods.interface import (
     EVALUATE,
+    INITIAL,
+    LOCAL,
     PERSONAL,
     PERSONAL_ACCURACY,
     BatchedStep,
@@ -18,6 +20,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
+from fedsilo.silo.division import divided, of_method
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
 
 
@@ -49,31 +52,47 @@ class TaskRunner:
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
+        context = self.context_of(task, private)
+        task = replace(task, trees={name: tree for name, tree in task.trees.items() if name != INITIAL})
+        if context.parts is None:
+            return self._run(context, task, private)
+        reply = self._run(context, task, of_method(private))
+        own = {PERSONAL: context.whole(task.trees["model"])} if self._makes_personal(task) else {}
+        return divided(reply, context.parts, context.initial or {}, private, own)
+
+    def _makes_personal(self, task: SiloTask) -> bool:
+        """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
+        return task.step == EVALUATE and self.method.leaves_personal_models and "model" in task.trees
+
+    def _run(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
         step = self._steps.get(task.step)
         if step is None and task.step == EVALUATE:
-            return self._evaluate(task, private)
+            return self._evaluate(context, task, private)
         if step is None:
             raise MethodError(f"the silo half of method {self.method.name} has no step {task.step!r}")
-        context = self.context_of(task, private)
         reply = step(context, task, private)
         if not isinstance(reply, Reply):
             raise MethodError(f"step {task.step!r} of method {self.method.name} returned no Reply")
         return self.completed(reply, task, private, context)
 
     def context_of(self, task: SiloTask, private: State) -> LocalContext:
-        """The context of one task: with the optimiser's state, where the job keeps it."""
-        if self.context.spec.training.optimizer.state != "keep":
-            return self.context
-        return replace(self.context, kept=kept_state(private, task.phase))
+        """The context of one task: with the weights that it hands out, and what the job keeps in the silo."""
+        context = self.context
+        if INITIAL in task.trees:
+            local = private.tree(LOCAL) if LOCAL in private.trees else {}
+            context = replace(context, initial=task.trees[INITIAL], local=local)
+        if context.spec.training.optimizer.state == "keep":
+            context = replace(context, kept=kept_state(private, task.phase))
+        return context
 
     @staticmethod
     def completed(reply: Reply, task: SiloTask, private: State, context: LocalContext) -> Reply:
         """The reply of a step that had this context, with what the silo keeps beside what the method keeps."""
         return reply if context.kept is None else with_kept_state(reply, private, task.phase, context.kept)
 
-    def _evaluate(self, task: SiloTask, private: State) -> Reply:
+    def _evaluate(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
         """Score the task's model and the silo's own, where they exist, on the validation examples."""
-        context, metrics = self.context, {}
+        metrics: dict[str, float] = {}
         if len(context.validation) == 0:
             return Reply()
         if "model" in task.trees:

@@ -35,6 +35,11 @@ class BatchedBackend:
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "
                 "the work between worker processes"
             )
+        if method.spec.model.parameters is not None:
+            raise ManifestInvalid(
+                f"batches of {size} silos: spec.model.parameters gives each of them tensors of its own; leave the "
+                "batches out, or share the work between worker processes"
+            )
         require_independent(build_model(method.spec.model, method.spec.data, seed=0))
 
     def run(self, tasks: Sequence[SimulatedTask]) -> Iterator[Outcome]:

@@ -26,7 +26,7 @@ class Networks:
 
     def new(self, architecture: ModelSpec) -> Model:
         """A network of this architecture with arbitrary weights."""
-        key = architecture.model_dump_json()
+        key = architecture.model_dump_json(include={"name", "config"})
         if key not in self._copiers:
             self._copiers[key] = copier(build_model(architecture, self._data, seed=0))
         return self._copiers[key]()

@@ -12,6 +12,7 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import Model, signature
+from fedsilo.learning.parameters import parts_of
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree, as_stored
@@ -165,7 +166,9 @@ def open_silos(
     :param method: bound to the job.
     """
     networks = Networks(job.spec.data)
-    model = signature(networks.new(job.spec.model))
+    network = networks.new(job.spec.model)
+    whole, parts = signature(network), parts_of(job.spec.model.parameters, network)
+    model = parts.signature(whole) if parts else whole
 
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
         try:
@@ -175,7 +178,7 @@ def open_silos(
         minimum = policy.min_samples_per_class(job.spec, silo)
         values = policy.min_samples_per_feature(job.spec, silo)
         context = SharedContext(
-            job.spec, model, str(silo), train, validation, minimum, values, networks=networks
+            job.spec, model, str(silo), train, validation, minimum, values, parts=parts, networks=networks
         )
         return TaskRunner(method, context)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from fedsilo.api.agent import FrozenJob
@@ -12,6 +13,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
@@ -62,7 +64,7 @@ def open_simulation(
     :param uid: the job's identity; a new one by default.
     :param writing: see `Simulation`.
     :raises ManifestInvalid: an execution that the job does not permit.
-    :raises DataInvalid: when the test set cannot be read.
+    :raises DataInvalid: when the test set or the initial weights cannot be read.
     """
     job, spec = manifest.job, manifest.job.spec
     # Workers are forked, which threads of PyTorch's do not survive: until then there is one.
@@ -71,7 +73,12 @@ def open_simulation(
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.bind(spec)
     references = tuple(str(silo) for silo in manifest.silos)
-    workflow = Workflow(method, JobContext.of(method, references), GlobalEvaluation.of(spec, data_root))
+    initial = initial_weights(spec, data_root)
+    # Loaded once: workers are sent a tree as often as there are objects of it.
+    context = JobContext.of(method, references, initial)
+    if initial is not None:
+        context = replace(context, initial=initial.load())
+    workflow = Workflow(method, context, GlobalEvaluation.of(spec, data_root))
     name, digest = job.metadata.name, spec_digest(spec)
     identity = JobIdentity(uid or str(uuid.uuid4()), name, digest, references)
     frozen = FrozenJob(

@@ -22,7 +22,7 @@ from fedsilo.engine.provenance import (
 )
 from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
-from fedsilo.methods.interface import EVALUATE, Exchange
+from fedsilo.methods.interface import EVALUATE, INITIAL, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import decoded, parsed, previous_of, split
@@ -103,6 +103,7 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
         # Before anything is made of it: a changed specification may name what is not installed here.
         _check_link(f"{place.provenance}: line 2", named, texts[0])
     job = verified_job(place, first, pins)
+    _check_initial(f"{place.provenance}: job", job, first.state)
     done: list[VerifiedExchange] = []
     before = first.state
     for position, exchange in enumerate(job.exchanges, start=1):
@@ -120,6 +121,15 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     _check_seal(place, job, texts, seal)
     kept = sum(len(found.line.updates) for found in done) if place.kept.is_dir() else None
     return VerifiedChain(job, first.state, tuple(done), last.model, kept)
+
+
+def _check_initial(where: str, job: VerifiedJob, start: StateDigests) -> None:
+    """Whether the job began with the weights that its specification names."""
+    given = job.spec.model.initial_weights
+    if given is not None and (found := start.trees.get(INITIAL, "none")) != given.sha256:
+        raise ProvenanceInvalid(
+            f"{where}: began with initial weights {found[:12]}, but spec.model.initialWeights names {given.sha256[:12]}"
+        )
 
 
 def _exchange(

@@ -11,16 +11,17 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedsilo.durable import require_content
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
 from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import Problem, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
-from fedsilo.methods.state import State
+from fedsilo.methods.state import State, StoredTree
 from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import shown
@@ -41,7 +42,7 @@ def replay(place: Place, chain: VerifiedChain) -> None:
     """
     job = chain.job
     prepare_torch(job.spec.training.threads)
-    workflow = Workflow(job.method, JobContext.of(job.method, tuple(job.silos)))
+    workflow = Workflow(job.method, JobContext.of(job.method, tuple(job.silos), _initial(place, job)))
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
         state = workflow.start().store(blobs)
@@ -56,6 +57,19 @@ def replay(place: Place, chain: VerifiedChain) -> None:
                 f"{place.model}: its SHA-256 is {chain.model[:12]}, but the last state gives {model.digest[:12]}; "
                 f"{OTHER_MACHINE}"
             )
+
+
+def _initial(place: Place, job: VerifiedJob) -> StoredTree | None:
+    """The initial weights that the job was given, which the aggregator keeps as a blob."""
+    given = job.spec.model.initial_weights
+    if given is None:
+        return None
+    path = place.kept.parent / "blobs" / given.sha256
+    try:
+        require_content(path, given.sha256, "put the file of spec.model.initialWeights there")
+    except FileDamaged as damage:
+        raise ProvenanceInvalid(str(damage)) from None
+    return StoredTree(BlobRef(given.sha256, path.stat().st_size), path)
 
 
 class _Replayed:

@@ -5,7 +5,7 @@ Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and
 
 from __future__ import annotations
 
-from fedsilo.wire.blob import BlobRef, MappedTensors, open_blob, write_blob, write_tensors
+from fedsilo.wire.blob import BlobRef, MappedTensors, copy_blob, open_blob, write_blob, write_tensors
 from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
@@ -68,6 +68,7 @@ __all__ = [
     "UpdateHeader",
     "VerifyKey",
     "claimed_sender",
+    "copy_blob",
     "issue_server",
     "make_authority",
     "open_agents",

@@ -38,6 +38,7 @@ _CODES = {
 }
 _NAMES = {code: name for name, code in _CODES.items()}
 _METADATA = "__metadata__"
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,21 @@ def write_blob(tree: Mapping[str, np.ndarray], directory: Path) -> BlobRef:
         if not path.exists():
             publish(file, temporary, path)
     return ref
+
+
+def copy_blob(source: Path, ref: BlobRef, directory: Path) -> None:
+    """Write a file of tensors to `directory/<digest>`, byte for byte.
+
+    :raises Problem: `malformed`, when it is no longer what `ref` says.
+    """
+    with temporary_file(directory) as (file, temporary), source.open("rb") as given:
+        digest = hashlib.sha256()
+        while piece := given.read(_CHUNK_BYTES):
+            digest.update(piece)
+            file.write(piece)
+        if digest.hexdigest() != ref.digest:
+            raise _refusal(source, f"its SHA-256 is {digest.hexdigest()[:12]}, not {ref.digest[:12]}")
+        publish(file, temporary, directory / ref.digest)
 
 
 def write_tensors(tree: Mapping[str, np.ndarray], path: Path) -> BlobRef:

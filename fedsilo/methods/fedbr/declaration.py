@@ -23,6 +23,7 @@ class FedBR(FedAvg):
     )
     at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
     in_silo = "nothing; its pseudo-data follow from its examples and its seed"
+    whole_model = "its losses train encoder and classifier against each other"
     Config = FedBRConfig
     default_averaging = "uniform"
     config: FedBRConfig

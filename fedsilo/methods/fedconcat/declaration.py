@@ -77,7 +77,7 @@ class FedConcat(Method):
 
     def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
-        base = self.spec.model.model_dump(by_alias=True, mode="json")
+        base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
         return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
 
     def check(self) -> list[tuple[str, object, str, str]]:

@@ -53,11 +53,13 @@ def _trained_by_the_job(silo: SiloContext, task: SiloTask, private: State) -> Re
     from fedsilo.learning.models import to_tree
 
     state = private.tree(OWN_STATE) if OWN_STATE in private.trees else {}
-    outcome = silo.own_training(task, silo.model(task.trees["model"]), state)
+    model = silo.model(task.trees["model"])
+    names = list(model.state_dict())
+    outcome = silo.own_training(task, model, state)
     # In the order of the job's tensors, which a model of the function's need not have.
     tree = to_tree(outcome.model)
     return Reply(
-        {spec.name: tree[spec.name] for spec in silo.signature.tensors},
+        {name: tree[name] for name in names},
         samples=outcome.samples,
         metrics={name: float(value) for name, value in outcome.metrics.items()},
         private=private.with_trees(**{OWN_STATE: dict(outcome.state)}) if outcome.state else None,

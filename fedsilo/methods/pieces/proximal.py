@@ -41,7 +41,11 @@ def proximal_loss(
     anchors = {name: torch.tensor(array, device=device) for name, array in start.items()}
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
-        pairs = [(w, anchors[name]) for name, w in model.named_parameters() if name.startswith(part)]
+        pairs = [
+            (w, anchors[name])
+            for name, w in model.named_parameters()
+            if name.startswith(part) and name in anchors  # what stays in the silo is not pulled
+        ]
         if distance == "huber":
             pull = mu * torch.stack([functional.smooth_l1_loss(w, anchor) for w, anchor in pairs]).mean()
         else:

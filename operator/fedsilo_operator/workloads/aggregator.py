@@ -29,7 +29,7 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.settings import Settings
-from fedsilo_operator.workloads.data import dataset_mounts
+from fedsilo_operator.workloads.data import dataset_mounts, initial_weights_mount
 from fedsilo_operator.workloads.pod import (
     CONFIG,
     DATA,
@@ -225,6 +225,7 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         Mount("keys", {"secret": {"secretName": _secret_ref(job).name, "defaultMode": 0o440}}, SECRETS),
         Mount("volume", {"persistentVolumeClaim": {"claimName": claim}}, VOLUME, read_only=False),
         *dataset_mounts(parsed.spec.aggregator.datasets),
+        *initial_weights_mount(parsed.spec.model.initial_weights),
     ]
     arguments = [
         *("--config", f"{CONFIG}/{CONFIG_FILE}"),

@@ -1,4 +1,4 @@
-"""Datasets on a volume: mounted read-only, each under its own name, where its loader's relative paths begin."""
+"""Datasets and initial weights on volumes: mounted read-only, each under its own name, where relative paths begin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedsilo.api.datasets import DatasetSpec, VolumeSpec
+from fedsilo.api.parameters import InitialWeightsSpec
 from fedsilo_operator.workloads.pod import DATA, Mount
 
 
@@ -14,6 +15,13 @@ def dataset_mounts(datasets: Iterable[DatasetSpec]) -> Iterator[Mount]:
     for position, dataset in enumerate(datasets):
         if dataset.volume is not None:
             yield Mount(f"data-{position}", _source(dataset.volume), f"{DATA}/{dataset.name}")
+
+
+def initial_weights_mount(given: InitialWeightsSpec | None) -> Iterator[Mount]:
+    """The claim with the job's initial weights, if there is one, under a name that no dataset can have."""
+    if given is not None and given.persistent_volume_claim is not None:
+        claim = {"claimName": given.persistent_volume_claim, "readOnly": True}
+        yield Mount("initial-weights", {"persistentVolumeClaim": claim}, f"{DATA}/initial_weights")
 
 
 def _source(volume: VolumeSpec) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
+from fedsilo.methods.interface import INITIAL
 from fedsilo.methods.method import Method
 from fedsilo.silo import policy
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
@@ -102,6 +103,13 @@ class TaskCheck:
             raise Problem(
                 "task-mismatch", f"the task is of specification {task.spec_digest.hex()[:12]}, not ours"
             )
+        given = job.spec.model.initial_weights
+        for link in task.blobs:
+            if link.name == INITIAL and given is not None and link.digest != given.sha256:
+                raise Problem(
+                    "task-mismatch",
+                    f"the task hands out initial weights {link.digest[:12]}, the job's are {given.sha256[:12]}",
+                )
         return task
 
     def contract(self, task: Task, signature: ModelSignature) -> Contract:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 
 from fedsilo import durable, full_disk
 from fedsilo.api.agent import SiloAgent
+from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import load_document
+from fedsilo.api.parameters import InitialWeightsSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
 from fedsilo.json_files import read_json, write_with_digest
@@ -182,6 +185,26 @@ async def test_a_restarted_guard_sends_what_was_signed_and_fetches_nothing(kille
     assert killed.aggregator.uploads[TASK] == [signed]
     assert killed.aggregator.fetched == 1
     assert killed.events() == ["signature", "departure", "acknowledged", "finished"]
+
+
+def test_a_task_that_hands_out_other_initial_weights_than_the_job_is_refused(scene: Scene) -> None:
+    """The institution approved a job with this digest."""
+    agent, job = scene.check.agent, scene.check.agent.spec.job
+    given = InitialWeightsSpec(sha256="a" * 64, file="start.safetensors")
+    spec = job.spec.model_copy(update={"model": job.spec.model.model_copy(update={"initial_weights": given})})
+    frozen = agent.spec.model_copy(update={"job": job.model_copy(update={"spec": spec})})
+    check = replace(scene.check, agent=agent.model_copy(update={"spec": frozen}))
+    honest = Task(**scene.honest | {"spec_digest": bytes.fromhex(spec_digest(spec))})
+
+    def opened(digest: str) -> Task:
+        blobs = (*honest.blobs, BlobLink("initialWeights", digest, 10))
+        return check.open(seal_task(replace(honest, blobs=blobs), scene.aggregator.key))
+
+    assert opened("a" * 64).blobs[-1].digest == "a" * 64
+    with pytest.raises(
+        Problem, match="task-mismatch: the task hands out initial weights bbbbbbbbbbbb, the job's are"
+    ):
+        opened("b" * 64)
 
 
 async def test_a_damaged_blob_of_the_inbox_is_fetched_again(

@@ -19,6 +19,8 @@ NORTH = '    - {name: digits, loader: "sklearn:digits", config: {split: train}}\
 WEST = '    - {name: digits, loader: "sklearn:digits"}\n'
 TEST_SET = '    datasets:\n      - {name: digits-test, loader: "sklearn:digits", config: {split: test}}\n'
 NAMESPACE = "apiVersion: v1\nkind: Namespace"
+PADDING = "config: {padding: 2}"
+DIGEST = "a" * 64
 LONG = "a-federation-of-very-many-hospitals-in-europe"
 
 FIELDS: dict[str, Edit] = {
@@ -103,6 +105,15 @@ FIELDS: dict[str, Edit] = {
         "config: {split: test}, volume: {hostPath: /etc}}\n",
     ),
     "two datasets of one name": (WEST, f"    - {{name: digits, loader: npz}}\n{WEST}"),
+    "initial weights without a file": (PADDING, f"{PADDING}, initialWeights: {{sha256: {DIGEST}}}"),
+    "initial weights of two files": (
+        PADDING,
+        f"{PADDING}, initialWeights: {{sha256: {DIGEST}, file: a.safetensors, run: runs/first}}",
+    ),
+    "initial weights without a digest": (PADDING, f"{PADDING}, initialWeights: {{run: runs/first}}"),
+    "parameters without a pattern": (PADDING, f"{PADDING}, parameters: {{shared: []}}"),
+    "pattern with a space": (PADDING, f"{PADDING}, parameters: {{frozen: ['encoder. *']}}"),
+    "misspelt part of a model": (PADDING, f"{PADDING}, parameters: {{frosen: ['encoder.*']}}"),
 }
 """Faults within one document."""
 

@@ -53,6 +53,22 @@ def test_what_the_method_itself_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines() == [f"{JOB}spec.training.rounds: 10: is not what this method wants; use 12"]
 
 
+def test_parts_of_a_model_that_the_method_needs_whole() -> None:
+    parts = ("config: {padding: 2}", "config: {padding: 2}, parameters: {frozen: ['encoder.*']}")
+    assert lines(("name: fedavg", "name: scaffold"), parts) == [
+        f'{JOB}spec.model.parameters: {{"frozen": ["encoder.*"]}}: is not possible with method scaffold: a control '
+        "variate belongs to every learned tensor; remove it, or use fedavg, fedlc, fedprox, fedrs, moon"
+    ]
+
+
+def test_a_test_set_at_the_aggregator_cannot_score_what_has_local_tensors() -> None:
+    parts = ("config: {padding: 2}", "config: {padding: 2}, parameters: {local: ['classifier.*']}")
+    assert lines(parts) == [
+        f'{JOB}spec.evaluation.testDataset: "digits-test": scores a model without the silos\' local tensors, which the '
+        "aggregator does not have; remove it: silos then score the model with their own, on their validation examples"
+    ]
+
+
 def test_method_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_name: str) -> None:
         raise MethodError("entry point x:y does not load")

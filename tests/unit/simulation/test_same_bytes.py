@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from fedsilo.engine.scoring import GlobalEvaluation
+from fedsilo.learning.models import build_model, to_tree
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.simulation.simulate import simulate
+from fedsilo.wire import write_tensors
 from tests.federate import drive, local_silos, open_engine, runners
 from tests.unit.methods.forms import FORMS, ROUNDS
 from tests.unit.simulation.digits import manifest_of, sharing
@@ -21,7 +23,7 @@ def both(tmp_path: Path, count: int, **spec: Any) -> None:
     manifest = manifest_of(sharing(count), **({"training": {"rounds": ROUNDS}} | spec))
     job = manifest.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
-    engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation)
+    engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation, root=tmp_path)
     silos = local_silos(tmp_path / "signed", runners(job, manifest.silos, tmp_path))
     drive(engine, silos)
     simulation = simulate(manifest, tmp_path, tmp_path / "simulated")
@@ -74,6 +76,23 @@ def test_so_does_what_an_optimiser_keeps(tmp_path: Path) -> None:
         2,
         method={"name": "map"},
         training={"rounds": 2, "optimizer": {"name": "adam", "learningRate": 0.01, "state": "keep"}},
+    )
+
+
+def test_parts_of_a_model_that_begins_with_a_file(tmp_path: Path) -> None:
+    network = {"name": "resnet8", "config": {"width": 2}}
+    spec = manifest_of(sharing(2), model=network).job.spec
+    ref = write_tensors(to_tree(build_model(spec.model, spec.data, seed=5)), tmp_path / "start.safetensors")
+    both(
+        tmp_path,
+        2,
+        model=network
+        | {
+            "initialWeights": {"sha256": ref.digest, "file": "start.safetensors"},
+            "parameters": {"frozen": ["encoder.0.*"], "local": ["*running_*", "*.num_batches_tracked"]},
+        },
+        evaluation={"testDataset": None, "every": 2},
+        data={"validationFraction": 0.2},
     )
 
 

@@ -99,6 +99,22 @@ def test_an_aggregator_admits_the_gateway_only_where_there_is_one(harness: JobHa
     ]
 
 
+def test_initial_weights_on_a_claim_are_mounted_where_their_paths_begin(harness: JobHarness) -> None:
+    seen = harness.seen()
+    assert seen is not None
+    given = {"sha256": "0" * 64, "run": "initial_weights", "persistentVolumeClaim": "first"}
+    job = {**seen.job, "spec": seen.job["spec"] | {"model": {"name": "lenet", "initialWeights": given}}}
+    pod = aggregator.workload(job, FederatedJob.model_validate(job), SETTINGS)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {
+        "name": "initial-weights",
+        "persistentVolumeClaim": {"claimName": "first", "readOnly": True},
+    } in pod["volumes"]
+    assert {"name": "initial-weights", "mountPath": "/data/initial_weights", "readOnly": True} in container[
+        "volumeMounts"
+    ]
+
+
 def test_an_aggregator_serves_metrics_only_where_they_are_wanted(harness: JobHarness) -> None:
     seen = harness.seen()
     assert seen is not None
