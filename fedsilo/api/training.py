@@ -110,6 +110,17 @@ class TrainingSpec(Fields):
         default="float32",
         description="Precision of the forward pass; bfloat16 is mixed precision, weights stay float32.",
     )
+    deterministic: Flag | None = Field(
+        default=None,
+        description="Whether the same job gives the same bytes on the same hardware; false lets a GPU choose the "
+        "fastest algorithms and TF32; true when null.",
+    )
+    gradient_accumulation: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Batches whose mean gradient makes one step, for batches that memory does not hold; 1 when null.",
+    )
     optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="The silos' local optimiser.")
     schedule: Literal["constant", "cosine", "exponential"] = Field(
         default="constant", description="Learning rate over the rounds."
@@ -137,3 +148,8 @@ class TrainingSpec(Fields):
     augmentation: AugmentationSpec | None = Field(
         default=None, description="Random changes of images during training; none when null."
     )
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same job is to give the same bytes."""
+        return self.deterministic is not False

@@ -26,13 +26,14 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if available and device != "cpu" else "cpu")
 
 
-def prepare_torch(threads: int) -> None:
+def prepare_torch(threads: int, deterministic: bool = True) -> None:
     """Make results repeatable on one kind of hardware and build; call it before anything is computed.
 
     The order of floating-point sums depends on the number of threads, on algorithms chosen by timing and on
     the workspace of cuBLAS, so all three are fixed, and TF32, which rounds inputs to 10 bits, is off.
 
     :param threads: of every numerical library, also one that is loaded later; the environment has no say.
+    :param deterministic: otherwise algorithms on a GPU are free, the fastest is found by trying, and TF32 is on.
     """
     # Should a network want PyTorch's compiler, that would name this directory after a user, who may have no name.
     cache = f"{tempfile.gettempdir()}/torchinductor-{os.getuid()}"
@@ -44,7 +45,7 @@ def prepare_torch(threads: int) -> None:
     # SciPy and scikit-learn bring libraries of their own, which read these when they are loaded.
     os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     # What torch.use_deterministic_algorithms does for all but the compiler, which that would import.
-    torch.set_deterministic_debug_mode("error")
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cuda.matmul.allow_tf32 = not deterministic
+    torch.backends.cudnn.allow_tf32 = not deterministic

@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,10 @@ class ExampleSet(Dataset[tuple[Tensor, Tensor]]):
             return
         device = self._examples.labels.device
         order = batches(len(self), size, seed or 0, shuffle=seed is not None, device=device)
-        for _ in range(-(-len(self) // size)):
-            yield self._examples.batch(next(order))
+        one_pass = islice(order, -(-len(self) // size))
+        with closing(self._examples.stream(one_pass)) as stream:
+            for _, features, targets in stream:
+                yield features, targets
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from torch.nn import functional
 from fedsilo.api.training import BETAS, EPS, AugmentationSpec, TrainingSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.augmentation import Augmentation
+from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.optimizers import Adam, Momentum, Optimizer, OptimizerName, OptimizerState
@@ -58,6 +59,8 @@ class LocalTraining:
     :param gradient_clip: largest global L2 norm of the gradient; None does not clip.
     :param min_steps: take at least so many steps, passing over the examples again as needed.
     :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
+    :param accumulation: parts of about equal size that the batch of a step is computed in, their gradients added; the
+        batch as a whole is what `batch_size` says.
     :param precision: bfloat16 computes forward passes under autocast; weights stay float32.
     :param shuffle: draw a new order for every pass; otherwise the given order.
     :param drop_last: leave out an incomplete last batch, as MOON does, unless it is the only one.
@@ -78,6 +81,7 @@ class LocalTraining:
     gradient_clip: float | None = None
     min_steps: int = 1
     max_steps: int | None = None
+    accumulation: int = 1
     precision: Literal["float32", "bfloat16"] = "float32"
     shuffle: bool = True
     drop_last: bool = False
@@ -92,7 +96,8 @@ class LocalTraining:
         return cls(
             lr=learning_rate(training, round, rounds),
             epochs=training.local_epochs,
-            batch_size=training.batch_size,
+            batch_size=training.batch_size * (training.gradient_accumulation or 1),
+            accumulation=training.gradient_accumulation or 1,
             optimizer=optimizer.name,
             momentum=optimizer.momentum,
             nesterov=bool(optimizer.nesterov),
@@ -229,13 +234,7 @@ def fit(
     with _seeded(plan.seed, device), closing(examples.stream(islice(order, steps))) as stream:
         for index, features, labels in stream:
             features = view(features)
-            if plan.precision == "bfloat16":
-                with torch.autocast(device.type, torch.bfloat16):
-                    value = loss(model, features, labels)
-            else:
-                value = loss(model, features, labels)
-            _clear_gradients(touched)
-            value.backward()  # type: ignore[no-untyped-call]
+            value = _backward(model, loss, features, labels, plan, touched, skip_single)
             if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
@@ -243,16 +242,55 @@ def fit(
             optimizer.step()
             if after_step is not None:
                 after_step(model)
-            losses.append(value.detach())
+            losses.append(value)
             sizes.append(len(index))
             if len(losses) % per_epoch == 0 or len(losses) == steps:
                 # Once per pass and not per step: reading a value makes the CPU wait for the GPU.
-                _require_finite(torch.stack(losses), model, plan.lr)
+                require_finite(torch.stack(losses), model, plan.lr)
     _clear_gradients(touched)
     if plan.kept is not None:
         plan.kept.replace(optimizer.state())
     last = (steps - 1) // per_epoch * per_epoch
     return TrainingReport(steps, _weighted_mean(torch.stack(losses[last:]), sizes[last:]), len(examples))
+
+
+def _backward(
+    model: Model,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    plan: LocalTraining,
+    touched: Iterable[nn.Parameter],
+    skip_single: bool,
+) -> Tensor:
+    """The loss of a batch and, in place of all other gradients, its gradients: those of its parts, by their sizes."""
+    parts, total = parts_of(len(labels), plan, skip_single), torch.zeros((), device=labels.device)
+    bfloat16 = plan.precision == "bfloat16"
+    mixed = torch.autocast(labels.device.type, torch.bfloat16) if bfloat16 else nullcontext()
+    for number, (x, y) in enumerate(
+        zip(features.tensor_split(parts), labels.tensor_split(parts), strict=True)
+    ):
+        with mixed:
+            value = loss(model, x, y)
+        if parts == 1:
+            _clear_gradients(touched)
+            value.backward()  # type: ignore[no-untyped-call]
+            return value.detach()
+        if number == 0:
+            _clear_gradients(touched)
+        value = value * (len(y) / len(labels))
+        value.backward()  # type: ignore[no-untyped-call]
+        total = total + value.detach()
+    return total
+
+
+def parts_of(n: int, plan: LocalTraining, skip_single: bool) -> int:
+    """Parts that a batch of so many examples is computed in.
+
+    :param skip_single: no part may be a single example; then one may be an example larger than the others.
+    """
+    parts = math.ceil(n * plan.accumulation / plan.batch_size)
+    return max(min(parts, n // 2), 1) if skip_single else parts
 
 
 def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
@@ -307,33 +345,6 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         if device.type == "cuda":
             torch.cuda.manual_seed(seed)
         yield
-
-
-def diverged(lr: float) -> str:
-    """The message for training that ends in NaN or infinity, with the remedy."""
-    return (
-        f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
-        "spec.training.gradientClip"
-    )
-
-
-def _require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
-    remedy = diverged(lr)
-    state = model.state_dict()
-    # A sum with a NaN or an infinity is not finite, and costs less than testing every number. A sum that merely
-    # overflows is examined below.
-    sums = [t.sum() for t in (losses, *state.values()) if t.is_floating_point()]
-    if torch.stack(sums).sum().isfinite():
-        return
-    finite = losses.isfinite()
-    if not finite.all():
-        step = int(finite.long().argmin().item())
-        raise MethodError(f"training: step {step + 1}: loss {losses[step].item()}: {remedy}")
-    for name, finite_tensor in zip(
-        state, torch.stack([t.isfinite().all() for t in state.values()]).tolist(), strict=True
-    ):
-        if not finite_tensor:
-            raise MethodError(f"training: step {len(losses)}: tensor {name!r} is not finite: {remedy}")
 
 
 def _weighted_mean(losses: Tensor, sizes: list[int]) -> float:

@@ -87,7 +87,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(manifest: Path, root: Path, output: Path) -> None:
     federation = load(manifest)
-    prepare_torch(federation.job.spec.training.threads)
+    training = federation.job.spec.training
+    prepare_torch(training.threads, training.repeatable)
     write_json(output, scores(federation, root))
 
 

@@ -103,7 +103,9 @@ class LocalContext(SiloContext):
         assert name is not None, "asked for only where the job names one"
         plan = self.local_training(task)
         data = TrainingData(ExampleSet(self.train), ExampleSet(self.validation))
-        budget = TrainingBudget(plan.epochs, plan.batch_size, plan.lr, seconds_of_trainer(self.spec))
+        budget = TrainingBudget(
+            plan.epochs, self.spec.training.batch_size, plan.lr, seconds_of_trainer(self.spec)
+        )
         context = TrainingContext(
             pick_device(self.spec.training.device),
             plan.seed,

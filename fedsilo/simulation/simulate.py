@@ -68,7 +68,7 @@ def open_simulation(
     """
     job, spec = manifest.job, manifest.job.spec
     # Workers are forked, which threads of PyTorch's do not survive: until then there is one.
-    prepare_torch(1 if execution.workers else spec.training.threads)
+    prepare_torch(1 if execution.workers else spec.training.threads, spec.training.repeatable)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.bind(spec)
@@ -103,6 +103,6 @@ def _workers(spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], count: 
             f"workers: {count}: share the cores of a CPU, and this job trains on a GPU; leave them out, or set "
             "spec.training.device: cpu"
         )
-    workers = ProcessBackend(silos, count, spec.training.threads)
-    prepare_torch(spec.training.threads)
+    workers = ProcessBackend(silos, count, spec.training)
+    prepare_torch(spec.training.threads, spec.training.repeatable)
     return workers

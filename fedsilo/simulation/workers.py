@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from fedsilo.api.training import TrainingSpec
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import SiloTask
@@ -42,10 +43,10 @@ class Worker:
 class ProcessBackend:
     """The silos of this process, in worker processes.
 
-    :param threads: of PyTorch, in each of them.
+    :param training: the job's, for PyTorch's settings in each of them.
     """
 
-    def __init__(self, silos: Mapping[str, SimulatedSilo], count: int, threads: int) -> None:
+    def __init__(self, silos: Mapping[str, SimulatedSilo], count: int, training: TrainingSpec) -> None:
         self._silos = silos
         self._workers: list[Worker] = []
         forking = multiprocessing.get_context("fork")
@@ -53,7 +54,7 @@ class ProcessBackend:
             ours, theirs = forking.Pipe()
             # A worker that held another's end of a pipe would keep that other alive when this process dies.
             inherited = [ours, *(worker.connection for worker in self._workers)]
-            process = forking.Process(target=_work, args=(theirs, inherited, silos, threads), daemon=True)
+            process = forking.Process(target=_work, args=(theirs, inherited, silos, training), daemon=True)
             process.start()
             theirs.close()
             self._workers.append(Worker(process, ours))
@@ -127,7 +128,7 @@ def _work(
     connection: Connection,
     inherited: Sequence[Connection],
     silos: Mapping[str, SimulatedSilo],
-    threads: int,
+    training: TrainingSpec,
 ) -> None:
     """Run tasks until the simulation's end of the connection is gone."""
     # Ctrl-C in the terminal is for the simulation, which then ends its workers.
@@ -135,7 +136,7 @@ def _work(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()
-    prepare_torch(threads)
+    prepare_torch(training.threads, training.repeatable)
     trees: dict[int, Tree] = {}
     while True:
         try:

@@ -123,7 +123,7 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         spec = agent.job.spec
         silo = load_document(args.silo, Silo)
         method = registry.bind(spec)
-        prepare_torch(spec.training.threads)
+        prepare_torch(spec.training.threads, spec.training.repeatable)
         context = open_context(spec, silo, args.data_root)
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:

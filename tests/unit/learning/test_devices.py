@@ -12,6 +12,7 @@ import torch
 from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.process import THREAD_VARIABLES
+from tests.unit.learning.specs import training_spec
 
 
 @pytest.fixture
@@ -58,6 +59,17 @@ def test_prepare_torch() -> None:
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.usefixtures("restored")
+def test_who_wants_speed_gets_tf32_and_free_algorithms() -> None:
+    prepare_torch(1, deterministic=False)
+    assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.benchmark
+    assert torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
+    prepare_torch(1)
+    assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+    assert not torch.backends.cuda.matmul.allow_tf32 and not torch.backends.cudnn.allow_tf32
+    assert training_spec().repeatable and not training_spec(deterministic=False).repeatable
 
 
 def test_libraries_that_are_loaded_later_have_the_threads_of_the_job_too() -> None:
