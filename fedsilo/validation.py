@@ -20,7 +20,8 @@ from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.catalogue import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
-from fedsilo.tasks.registry import check_task
+from fedsilo.tasks.language import Language
+from fedsilo.tasks.registry import check_task, kind_of
 
 
 def load_manifest(path: Path | str) -> JobManifest:
@@ -62,6 +63,7 @@ def registry_faults(federation: JobManifest) -> list[Fault]:
     return [
         *_method_faults(federation),
         *_task_faults(federation),
+        *_preprocessing_faults(federation),
         *_model_faults(federation),
         *_metric_faults(federation),
         *_dataset_faults(federation),
@@ -120,6 +122,14 @@ def _methods_with_parameters() -> Iterator[str]:
         with suppress(FedsiloError):  # a package of somebody else's that does not load
             if registry.get(name).whole_model is None:
                 yield name
+
+
+def _preprocessing_faults(federation: JobManifest) -> Iterator[Fault]:
+    spec = federation.job.spec
+    if spec.data.preprocessing is not None and kind_of(spec.task) == Language.name:
+        problem = "is of measured values, and the learning task reads tokens"
+        given = spec.data.preprocessing.model_dump(by_alias=True)
+        yield federation.fault(federation.job, "spec.data.preprocessing", given, problem, "remove it")
 
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -74,6 +74,30 @@ class LearningTaskSpec(Fields):
     config: FreeForm = Field(default_factory=dict, description="Settings of the learning task.")
 
 
+class PreprocessingSpec(Fields):
+    """What is done with every value before the model gets it, by statistics of all silos' training examples."""
+
+    standardise: Flag = Field(
+        default=False,
+        description="Take off the mean of each column, or channel of images, and divide by its standard deviation.",
+    )
+    impute: Literal["mean"] | None = Field(
+        default=None,
+        description="What a missing value (NaN) is replaced by: the mean of its column. Refused when null.",
+    )
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not self.standardise and self.impute is None:
+            raise wrong(
+                "and impute together do nothing",
+                "set standardise: true or impute: mean",
+                "standardise",
+                value=False,
+            )
+        return self
+
+
 class DataSpec(Fields):
     """What the aggregator must know about the data to build the model without seeing them."""
 
@@ -93,11 +117,20 @@ class DataSpec(Fields):
         default=None,
         description="`map` admits names that differ in case, surrounding white space or order; refuse when null.",
     )
+    preprocessing: PreprocessingSpec | None = Field(
+        default=None,
+        description="Imputation and standardisation, which silos send statistics for before round 1; none when null.",
+    )
 
     @property
     def class_count(self) -> int:
         """How many classes there are; labels are 0 to `class_count` - 1."""
         return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+    @property
+    def imputes(self) -> bool:
+        """Whether values may be missing."""
+        return self.preprocessing is not None and self.preprocessing.impute is not None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

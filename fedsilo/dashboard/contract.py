@@ -11,7 +11,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples, describe_kind
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, Payload, Step
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Payload, Phase, Step
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     try:
         job = FederatedJobSpec.model_validate(spec)
         method = registry.bind(job)
-        steps, phases = method.steps(), method.phases()
+        steps, phases = method.all_steps(), method.phases()
     except (FedsiloError, ValidationError):
         name = (spec.get("method") or {}).get("name", "of this job")
         return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
@@ -35,7 +35,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
             "receives": received[phase.step],
             "figures": list(steps[phase.step].metrics),
         }
-        for phase in phases
+        for phase in [*_preparation(steps), *phases]
     ]
     if method.yields_model and (job.evaluation.test_dataset is None or method.personalises):
         rows.append(
@@ -47,7 +47,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
                 "figures": list(method.evaluation().metrics),
             }
         )
-    kinds = dict.fromkeys(text for phase in phases for text in received[phase.step])
+    kinds = dict.fromkeys(text for phase in [*_preparation(steps), *phases] for text in received[phase.step])
     return {
         "title": method.title,
         "citation": method.citation,
@@ -55,6 +55,11 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         "phases": rows,
         "notes": list(_notes([*steps.values()], job)),
     }
+
+
+def _preparation(steps: Mapping[str, Step]) -> list[Phase]:
+    """The phase of the job's own, before those of the method."""
+    return [Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True)] if PREPROCESSING in steps else []
 
 
 def _payloads(step: Step, job: FederatedJobSpec, parameters: int | None) -> Iterator[str]:

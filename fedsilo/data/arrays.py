@@ -69,12 +69,18 @@ class Arrays:
 
 
 def checked(
-    features: object, labels: object, classes: int, input_shape: tuple[int, ...], dataset: str = ""
+    features: object,
+    labels: object,
+    classes: int,
+    input_shape: tuple[int, ...],
+    dataset: str = "",
+    missing: bool = False,
 ) -> Arrays:
     """What a loader found in the common form; of a `FeatureSource` what its header says, and the rest when it is read.
 
     :param features: (N, *input_shape), images also with channels last, or without channels where there is one
     :param dataset: name that errors of a later reading begin with
+    :param missing: whether NaN, a missing value, is admitted
     :raises DataInvalid: anything else, naming the first offending item
     """
     x = features if isinstance(features, FeatureSource) else plain("features", features)
@@ -87,9 +93,9 @@ def checked(
     if not len(y):
         raise DataInvalid("there is not a single sample; give at least one")
     if isinstance(x, np.ndarray):
-        return Arrays(checked_features(x, input_shape), _checked_labels(y, classes))
+        return Arrays(checked_features(x, input_shape, missing=missing), _checked_labels(y, classes))
     checked_features(np.empty((0, *x.shape[1:]), x.dtype), input_shape)
-    return Arrays(LazyFeatures(x, input_shape, dataset), _checked_labels(y, classes))
+    return Arrays(LazyFeatures(x, input_shape, dataset, missing=missing), _checked_labels(y, classes))
 
 
 def image_schema(features: np.ndarray | LazyFeatures) -> Schema:

@@ -24,12 +24,13 @@ def plain(what: str, values: object) -> np.ndarray:
 
 
 def checked_features(
-    x: np.ndarray, input_shape: tuple[int, ...], items: np.ndarray | None = None
+    x: np.ndarray, input_shape: tuple[int, ...], items: np.ndarray | None = None, *, missing: bool = False
 ) -> np.ndarray:
     """Features in the common form: (N, *input_shape), contiguous, uint8 or float32.
 
     :param x: images also with channels last, or without channels where there is one
     :param items: number of each item in the dataset, for errors; their position by default
+    :param missing: whether NaN, a missing value, is admitted
     :raises DataInvalid: another shape or dtype, or a number that is not finite
     """
     if x.dtype != np.uint8 and x.dtype.kind != "f":
@@ -39,12 +40,13 @@ def checked_features(
         return np.ascontiguousarray(x)
     with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
         x = np.ascontiguousarray(x, dtype=np.float32)
-    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    if not finite.all():
-        item = int(np.argmin(finite))
-        bad = x[item][~np.isfinite(x[item])][0]
+    bad = np.isinf(x) if missing else ~np.isfinite(x)
+    if bad.any():
+        item = int(np.argmax(bad.any(axis=tuple(range(1, x.ndim)))))
+        value = x[item][bad[item]][0]
         number = item if items is None else items[item]
-        raise DataInvalid(f"item {number}: features contain {bad}; remove or mend the item")
+        impute = ", or set spec.data.preprocessing.impute" if np.isnan(value) else ""
+        raise DataInvalid(f"item {number}: features contain {value}; remove or mend the item{impute}")
     return x
 
 

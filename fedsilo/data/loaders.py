@@ -91,7 +91,9 @@ def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, data: DataSpec) -> Ar
     numbering = _numbering(raw.classes, dataset, data, raw.ordered)
     by_name = numbering is not None and not (data.class_names is None and raw.ordered)
     count = len(numbering.labels) if numbering is not None and by_name else data.class_count
-    found = checked(raw.features, raw.labels, count, tuple(data.input_shape), dataset.name)
+    found = checked(
+        raw.features, raw.labels, count, tuple(data.input_shape), dataset.name, missing=data.imputes
+    )
     schema = image_schema(found.features) if raw.schema is None else raw.schema
     if numbering is None:
         return replace(found, schema=schema)

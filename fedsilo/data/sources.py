@@ -58,12 +58,14 @@ class LazyFeatures:
     :param input_shape: of one item, as the job says
     :param dataset: name that errors begin with
     :param items: which items of the source these are; None for all
+    :param missing: whether NaN, a missing value, is admitted
     """
 
     source: FeatureSource
     input_shape: tuple[int, ...]
     dataset: str
     items: np.ndarray | None = None
+    missing: bool = False
 
     def __len__(self) -> int:
         return self.source.shape[0] if self.items is None else len(self.items)
@@ -113,7 +115,7 @@ class LazyFeatures:
         """
         items = index if self.items is None else self.items[index]
         with naming(self.dataset):
-            return checked_features(self.source.read(items), self.input_shape, items)
+            return checked_features(self.source.read(items), self.input_shape, items, missing=self.missing)
 
 
 @contextmanager

@@ -33,16 +33,22 @@ class RowPlace:
         return DataInvalid(f"{self.file!r} row {self.row + offset}, column {column!r}: {problem}")
 
 
-def encoder_of(column: str, config: TableConfig) -> NumberColumn | CategoryColumn:
-    """What a column becomes: a category where the configuration lists its values, otherwise a number."""
+def encoder_of(column: str, config: TableConfig, imputes: bool) -> NumberColumn | CategoryColumn:
+    """What a column becomes: a category where the configuration lists its values, otherwise a number.
+
+    :param imputes: whether a number that the configuration does not fill in stays missing, for the job to impute it
+    """
     if column in config.categories:
         return CategoryColumn(column, config.categories[column])
-    return NumberColumn(column, config.fill)
+    return NumberColumn(column, math.nan if imputes and config.fill is None else config.fill)
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers, which is one feature."""
+    """A column of numbers, which is one feature.
+
+    :param fill: in place of a missing number; NaN leaves it missing, and None refuses it
+    """
 
     column: str
     fill: float | None
@@ -65,11 +71,14 @@ class NumberColumn:
         missing = np.isnan(found)
         if missing.any():
             if self.fill is None:
-                problem = "the value is missing; set config.fill to a number, or leave the column out of config.columns"
+                problem = (
+                    "the value is missing; set config.fill to a number, have the job impute it "
+                    "(spec.data.preprocessing), or leave the column out of config.columns"
+                )
                 raise place.fault(int(np.argmax(missing)), self.column, problem)
             found = np.where(missing, self.fill, found)
         with np.errstate(over="ignore"):
-            infinite = ~np.isfinite(found.astype(np.float32))
+            infinite = np.isinf(found.astype(np.float32))
         if infinite.any():
             row = int(np.argmax(infinite))
             raise place.fault(

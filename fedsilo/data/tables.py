@@ -50,11 +50,14 @@ class Table:
     schema: Schema
 
 
-def read_table(root: Path, config: CsvConfig | ParquetConfig, *, text_target: bool) -> Table:
+def read_table(
+    root: Path, config: CsvConfig | ParquetConfig, *, text_target: bool, imputes: bool = False
+) -> Table:
     """All rows of the configured files, in their order.
 
     :param root: folder that relative paths start from
     :param text_target: take the target as text, also where it looks like a number: the job has names of classes
+    :param imputes: leave missing numbers missing, as NaN, where the configuration does not fill them in
     :raises DataInvalid: a file, column or value that cannot be used, naming it
     """
     _require_pyarrow()
@@ -69,7 +72,7 @@ def read_table(root: Path, config: CsvConfig | ParquetConfig, *, text_target: bo
                 selected = config.columns or tuple(name for name in names if name not in config.targets)
                 _require_columns(file, selected, config.categories)
                 _require_names([*selected, *config.targets], file)
-                encoders = [encoder_of(name, config) for name in selected]
+                encoders = [encoder_of(name, config, imputes) for name in selected]
                 writer = RowWriter(sum(len(encoder.features) for encoder in encoders), config.in_memory)
             assert writer is not None
             row = 1
@@ -103,7 +106,7 @@ def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: Dat
 
     Where the job has names of classes, the target's values are such names, whatever they look like.
     """
-    table = read_table(root, config, text_target=data.class_names is not None)
+    table = read_table(root, config, text_target=data.class_names is not None, imputes=data.imputes)
     if tuple(data.input_shape) != (len(table.columns),):
         raise DataInvalid(
             f"the table has {counted(len(table.columns), 'feature')} ({comma_separated(table.columns)}), but"

@@ -9,7 +9,7 @@ from fedsilo.api.figures import finite
 from fedsilo.api.status import CurvePoint
 from fedsilo.api.text import counted
 from fedsilo.engine.round import OpenRound
-from fedsilo.methods.interface import EVALUATE, Exchange
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
 
 MAX_POINTS = 100
 """Points of a curve: as many as a screen shows, and few enough for a job's status."""
@@ -42,10 +42,10 @@ def curve(history: Sequence[Record]) -> tuple[CurvePoint, ...]:
 
 
 def receipts(line: Record) -> list[tuple[str, str, str]]:
-    """Name of the silo, step of the method's phase or `evaluate`, and digest, of each update of a round."""
+    """Name of the silo, phase, `evaluate` or `preprocessing`, and digest, of each update of a round."""
     found = []
     for task, digest in line["updates"].items():
-        for phase in (line["phase"], EVALUATE):
+        for phase in (line["phase"], EVALUATE, PREPROCESSING):
             prefix = f"r{line['round']:05d}-{phase}-"
             if task.startswith(prefix):
                 found.append((task.removeprefix(prefix), phase, digest))
@@ -79,7 +79,7 @@ def round_record(
     return {
         "round": exchange.round,
         "phase": exchange.phase.name,
-        **before,
+        **{key: value for key, value in before.items() if (key, value) != ("phase", PREPROCESSING)},
         "updates": before.get("updates", {}) | digests,
         "bytes": _added(before.get("bytes", {}), sizes),
         "failed": before.get("failed", {}) | dict(closed.failed),

@@ -18,6 +18,7 @@ from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures
 from fedsilo.learning.metrics.scores import Scores, require_metrics
 from fedsilo.learning.models import build_model, load_tree
+from fedsilo.learning.preprocessing import Preprocessing
 
 
 class GlobalEvaluation:
@@ -40,10 +41,19 @@ class GlobalEvaluation:
         """The evaluation of a job; None where it names no test set, and silos score the model."""
         return None if spec.evaluation.test_dataset is None else cls(spec, root)
 
-    def score(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec) -> Figures:
-        """Accuracy, mean cross-entropy and the job's metrics of these weights on the test set."""
+    def score(
+        self,
+        tree: Mapping[str, np.ndarray],
+        architecture: ModelSpec,
+        preprocessing: Mapping[str, np.ndarray] | None = None,
+    ) -> Figures:
+        """Accuracy, mean cross-entropy and the job's metrics of these weights on the test set.
+
+        :param preprocessing: what is done with the raw values of the test set, where the job does anything.
+        """
         model = build_model(architecture, self._spec.data, seed=0)
         load_tree(model, ReadOnce(tree))
+        model.preprocessing = None if preprocessing is None else Preprocessing(preprocessing)
         scores = Scores(self._metrics, self._spec.data.class_count)
         return evaluate(model.to(self._device), self._examples, scores=scores).figures
 

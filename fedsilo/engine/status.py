@@ -30,7 +30,7 @@ from fedsilo.engine.round import OpenRound
 from fedsilo.engine.selection import best_round
 from fedsilo.engine.store import JobIdentity
 from fedsilo.errors import FedsiloError
-from fedsilo.methods.interface import EVALUATE, Exchange
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
 
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
 """Outcome of a silo in a round -> the field of the round's record that names the silos with it."""
@@ -209,7 +209,7 @@ class StatusSource:
             for silo, samples in line["samples"].items():
                 self._accounts[silo].last_round, self._accounts[silo].samples = line["round"], samples
             for name, phase, digest in receipts(line):
-                if phase != EVALUATE:
+                if phase not in (EVALUATE, PREPROCESSING):
                     self._by_name[name].update = digest
             if "metrics" in line:
                 for silo, account in self._accounts.items():

@@ -31,13 +31,27 @@ from fedsilo.engine.selection import (
     without_best,
 )
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import EVALUATE, INITIAL, Assignment, Exchange, Snapshot, Updates
+from fedsilo.learning.preprocessing import to_document
+from fedsilo.methods.interface import (
+    EVALUATE,
+    INITIAL,
+    PREPROCESSING,
+    Assignment,
+    Exchange,
+    Snapshot,
+    Updates,
+)
 from fedsilo.methods.method import Method
+from fedsilo.methods.pieces.feature_statistics import pool
+from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
-from fedsilo.methods.state import Scalar, State, StoredTree
+from fedsilo.methods.state import Scalar, State, StoredTree, Tree
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.engine")
+
+OF_JOB = (INITIAL, PREPROCESSING)
+"""Trees of the state that are the job's own, and no method's."""
 
 
 class Workflow:
@@ -92,19 +106,20 @@ class Workflow:
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
+        if exchange.phase.step == PREPROCESSING:
+            return state, dict.fromkeys(silos, Assignment())
         offered, assignments = self._assign(state, exchange, silos)
-        if not self._method.hands_out_initial:
-            return offered, assignments
         # With every task: a guard keeps the blobs of a task and of the one before it.
-        with_initial = {
-            silo: replace(given, trees={**given.trees, INITIAL: INITIAL})
-            for silo, given in assignments.items()
+        added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
+        added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
+        return offered, {
+            silo: replace(given, trees={**given.trees, **added}) for silo, given in assignments.items()
         }
-        return offered, with_initial
 
     def _assign(
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
+        """The same without what the job itself adds."""
         if exchange.phase.step != EVALUATE:
             with self._method_errors("assign"):
                 return state, self._half.assign(self._context, _of_method(state), exchange, silos)
@@ -131,6 +146,8 @@ class Workflow:
             metrics, by_silo = personal_accuracy(updates)
             scored: dict[str, Any] = {"metrics": mean_metrics(updates) | metrics}
             return state, scored | ({"personal": by_silo} if by_silo else {})
+        if exchange.phase.step == PREPROCESSING:
+            return self.aggregate(state, exchange, updates), {}
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
             "training": mean_metrics(updates),
@@ -141,23 +158,32 @@ class Workflow:
         return after, found
 
     def aggregate(self, state: State, exchange: Exchange, updates: Updates) -> State:
-        """State after the exchange; an evaluation leaves it as it is."""
+        """State after the exchange; an evaluation leaves it as it is.
+
+        :raises DataInvalid: when preprocessing needs a feature that no silo has.
+        """
+        data = self.spec.data
         if exchange.phase.step == EVALUATE:
             return state
+        if exchange.phase.step == PREPROCESSING:
+            assert data.preprocessing is not None
+            return state.with_trees(**{PREPROCESSING: numbers_of(data.preprocessing, pool(updates, data))})
         with self._method_errors("aggregate"):
             after = self._half.aggregate(self._context, _of_method(state), exchange, updates)
-        if INITIAL in state.trees:
-            after = after.with_trees(**{INITIAL: state.trees[INITIAL]})
+        kept = {name: state.trees[name] for name in OF_JOB if name in state.trees}
+        after = after.with_trees(**kept)
         return keep_best(state, after)
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
         due = is_evaluated(self.spec, exchange.round, self.rounds)
-        scored = self._method.yields_model and exchange.phase.step != EVALUATE
+        scored = self._method.yields_model and exchange.phase.step not in (EVALUATE, PREPROCESSING)
         if self._evaluation is None or not due or not scored:
             return {}
         snapshot = self.model(state)
-        return self._evaluation.score(snapshot.tree, self.architecture(snapshot)).record()
+        return self._evaluation.score(
+            snapshot.tree, self.architecture(snapshot), self._preprocessing(state)
+        ).record()
 
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now, with the initial values of what silos do not share."""
@@ -181,7 +207,7 @@ class Workflow:
         if snapshot is None:
             return self._last(state, history, None if best is None else history[-1]["round"])
         assert best is not None
-        return self._released(snapshot, history, best.round)
+        return self._released(state, snapshot, history, best.round)
 
     def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> Released | None:
         """The model to be kept by the way, where one is due after so many complete exchanges."""
@@ -192,10 +218,12 @@ class Workflow:
         return self._last(state, history, number) if number % every == 0 else None
 
     def _last(self, state: State, history: Sequence[Record], number: int | None) -> Released:
-        return self._released(self.model(state), history, number)
+        return self._released(state, self.model(state), history, number)
 
-    def _released(self, snapshot: Snapshot, history: Sequence[Record], number: int | None) -> Released:
-        architecture, described = self.architecture(snapshot), self.description(snapshot)
+    def _released(
+        self, state: State, snapshot: Snapshot, history: Sequence[Record], number: int | None
+    ) -> Released:
+        architecture, described = self.architecture(snapshot), self.description(state, snapshot)
         return Released(snapshot.tree, architecture, described, history, number)
 
     def is_over(self, position: int, history: Sequence[Record]) -> bool:
@@ -206,10 +234,16 @@ class Workflow:
         """Architecture of that model."""
         return self._method.architecture(snapshot.settings)
 
-    def description(self, snapshot: Snapshot) -> dict[str, Any]:
+    def description(self, state: State, snapshot: Snapshot) -> dict[str, Any]:
         """What `model.json` says beside the job's own fields."""
+        numbers = self._preprocessing(state)
         with self._method_errors("report"):
-            return dict(self._method.report(snapshot))
+            report = dict(self._method.report(snapshot))
+        return report if numbers is None else report | {PREPROCESSING: to_document(numbers)}
+
+    def _preprocessing(self, state: State) -> Tree | None:
+        """What is done with every value first, where the job does anything."""
+        return state.tree(PREPROCESSING) if PREPROCESSING in state.trees else None
 
     def is_last_of_round(self, position: int) -> bool:
         """Whether the exchange at this place completes its round."""
@@ -232,9 +266,9 @@ class Workflow:
 def _of_method(state: State) -> State:
     """The state without what the engine adds."""
     own = without_best(state)
-    if INITIAL not in own.trees:
+    if not any(name in own.trees for name in OF_JOB):
         return own
-    return State({name: tree for name, tree in own.trees.items() if name != INITIAL}, own.values)
+    return State({name: tree for name, tree in own.trees.items() if name not in OF_JOB}, own.values)
 
 
 def _require_finite_state(before: State, after: State) -> None:

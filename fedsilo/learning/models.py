@@ -17,6 +17,7 @@ from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
+from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
@@ -27,12 +28,15 @@ class Model(nn.Module):
     """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes).
 
     What methods call the feature is the encoder's output, the input of the last linear layer.
+
+    :ivar preprocessing: what is done with raw values first, where the job says so; no part of the model's state.
     """
 
     def __init__(self, encoder: nn.Module, classifier: nn.Linear) -> None:
         super().__init__()
         self.encoder = encoder
         self.classifier = classifier
+        self.preprocessing: Preprocessing | None = None
 
     @property
     def feature(self) -> int:
@@ -41,7 +45,7 @@ class Model(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> (n, feature)."""
-        features: Tensor = self.encoder(x)
+        features: Tensor = self.encoder(x if self.preprocessing is None else self.preprocessing(x))
         return features
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.job import DataSpec, ModelSpec
-from fedsilo.errors import ManifestInvalid
+from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.models import Model, build_model, load_tree
+from fedsilo.learning.preprocessing import Preprocessing, from_document
 from fedsilo.wire.blob import open_blob
 
 
@@ -34,6 +35,8 @@ def load_model(path: str | Path) -> Model:
     model = build_model(description["model"], description["data"], seed=0)
     with open_blob(tensors) as mapped:
         load_tree(model, mapped.tree())
+    if description["preprocessing"] is not None:
+        model.preprocessing = Preprocessing(description["preprocessing"])
     return model.eval()
 
 
@@ -41,10 +44,12 @@ def _description(path: Path) -> dict[str, Any]:
     try:
         text = json.loads(path.read_bytes())
         # The network does not depend on the dataset's name.
-        data = {"dataset": path.stem, **text["data"]}
+        data = DataSpec.model_validate({"dataset": path.stem, **text["data"]})
+        numbers = text.get("preprocessing")
         return {
             "model": ModelSpec.model_validate(text["model"]),
-            "data": DataSpec.model_validate(data),
+            "data": data,
+            "preprocessing": None if numbers is None else from_document(numbers, data.input_shape[0]),
             "sha256": str(text["sha256"]),
         }
     except FileNotFoundError:
@@ -55,7 +60,7 @@ def _description(path: Path) -> dict[str, Any]:
         raise ManifestInvalid(
             f"model {path}: {missing}: is missing; use the {path.name} that the job wrote"
         ) from None
-    except (ValueError, TypeError, ValidationError) as wrong:
+    except (ValueError, TypeError, ValidationError, DataInvalid) as wrong:
         reason = str(wrong).replace("\n", " ")
         raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedsilo.api.job import FederatedJobSpec
@@ -20,20 +21,28 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree
 from fedsilo.learning.parameters import freeze, parts_of
+from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.logs import start_logging
+from fedsilo.methods.pieces.feature_statistics import pool_examples
+from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.examples import load_examples
 
 
 def train_locally(
-    spec: FederatedJobSpec, silo: str, examples: Examples, initial: StoredTree | None = None
+    spec: FederatedJobSpec,
+    silo: str,
+    examples: Examples,
+    initial: StoredTree | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Model:
     """The job's model, trained on one silo's examples for as many rounds as the job has.
 
     :param initial: the job's initial weights, where it has a file of them.
+    :param preprocessing: of the raw values, where the job does anything.
     """
     model = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model"))
     parts = parts_of(spec.model.parameters, model)
@@ -41,6 +50,7 @@ def train_locally(
         load_tree(model, initial.load())
     if parts is not None:
         freeze(model, parts.frozen)
+    model.preprocessing = preprocessing
     model.to(pick_device(spec.training.device))
     for number in range(1, spec.training.rounds + 1):
         seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
@@ -61,15 +71,23 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
     else:
         tests = [validation for _, validation in loaded.values() if len(validation)]
+    preprocessing = _preprocessing(spec, [train for train, _ in loaded.values()])
     found: list[dict[str, object]] = []
     for silo in federation.silos:
         examples, _ = loaded[str(silo)]
-        model = train_locally(spec, str(silo), examples, initial)
+        model = train_locally(spec, str(silo), examples, initial, preprocessing)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
         counts = examples.labels.bincount(minlength=spec.data.class_count).tolist()
         found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})
     return found
+
+
+def _preprocessing(spec: FederatedJobSpec, train: Sequence[Examples]) -> Preprocessing | None:
+    """That of the job, by statistics of all silos, so that only the training is each silo's own."""
+    if spec.data.preprocessing is None:
+        return None
+    return Preprocessing(numbers_of(spec.data.preprocessing, pool_examples(train, spec.data)))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 EVALUATE = "evaluate"
 """The step that every method has: the silo scores the model on its validation examples and sends scalars."""
 
+PREPROCESSING = "preprocessing"
+"""The step before round 1 in which silos send statistics, and the tree that follows and goes with every task."""
+
 PERSONAL = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 

@@ -23,6 +23,7 @@ from fedsilo.methods.interface import (
     EVALUATE,
     NAMED_PERSONAL_ACCURACY,
     PERSONAL_ACCURACY,
+    PREPROCESSING,
     Exchange,
     Phase,
     ServerHalf,
@@ -30,6 +31,7 @@ from fedsilo.methods.interface import (
     Snapshot,
     Step,
 )
+from fedsilo.methods.pieces.preprocessing import preparation_step
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.state import Scalar
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, metrics_of
@@ -206,12 +208,18 @@ class Method(ABC):
 
         :raises MethodError: when the method does not declare it.
         """
-        steps = self.steps()
+        steps = self.all_steps()
         if name in steps:
             return steps[name]
         if name == EVALUATE:
             return self.evaluation()
         raise MethodError(f"method {self.name} declares no step {name!r}; it declares {sorted(steps)}")
+
+    def all_steps(self) -> Mapping[str, Step]:
+        """The method's steps, and that of the job's preprocessing."""
+        if not self.yields_model or self.spec.data.preprocessing is None:
+            return self.steps()
+        return {PREPROCESSING: preparation_step(self.spec.data), **self.steps()}
 
     def exchanges(self) -> list[Exchange]:
         """All exchanges of the job, in order."""

@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import EVALUATE, Exchange, Phase
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange, Phase
 
 
 def schedule(
@@ -18,13 +18,16 @@ def schedule(
 ) -> list[Exchange]:
     """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
 
+    Where the job preprocesses, round 1 begins with an exchange for it.
+
     :param personal: silos have models of their own, which nobody else can score.
     :param scored: there is a model to score.
     """
     by_silos = scored and (spec.evaluation.test_dataset is None or personal)
     training = [phase for phase in phases for _ in range(phase.rounds)]
     names = [phase.name for phase in training]
-    exchanges: list[Exchange] = []
+    prepared = scored and spec.data.preprocessing is not None
+    exchanges = [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1)] if prepared else []
     for number, phase in enumerate(training, start=1):
         exchanges.append(Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name)))
         if by_silos and is_evaluated(spec, number, len(training)):

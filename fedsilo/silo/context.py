@@ -23,6 +23,7 @@ from fedsilo.learning.own_training import (
     train_with,
 )
 from fedsilo.learning.parameters import Parts, freeze, parts_of
+from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
@@ -47,6 +48,7 @@ class LocalContext(SiloContext):
     """The silo half's view: its examples, the job, its own seeds.
 
     :param shuffle: draw a new order in each epoch, as every job does; tests of recorded batches turn it off.
+    :param preprocessing: what is done with raw values first, where the job does anything.
     :param kept: state of the optimiser from the silo's last round, where the job keeps it.
     :param parts: of the model; None where all of it is shared.
     :param initial: the initial weights, where the task hands them out.
@@ -54,6 +56,7 @@ class LocalContext(SiloContext):
     """
 
     shuffle: bool = True
+    preprocessing: Mapping[str, np.ndarray] | None = None
     kept: OptimizerState | None = None
     parts: Parts | None = None
     initial: Mapping[str, np.ndarray] | None = None
@@ -79,6 +82,7 @@ class LocalContext(SiloContext):
         load_tree(model, self.whole(tree))
         if self.parts is not None:
             freeze(model, self.parts.frozen)
+        model.preprocessing = None if self.preprocessing is None else Preprocessing(self.preprocessing)
         return model.to(pick_device(self.spec.training.device))
 
     def whole(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

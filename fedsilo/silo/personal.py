@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import link, make_directory, rename, require_content, sync_directory, unlink
 from fedsilo.errors import FedsiloError, FileDamaged
 from fedsilo.json_files import read_json, write_json
-from fedsilo.methods.interface import PERSONAL
+from fedsilo.methods.interface import PERSONAL, PREPROCESSING
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree
 from fedsilo.wire import write_tensors
@@ -48,30 +49,30 @@ class PersonalModel:
         if tree is None or not self.method.leaves_personal_models:
             return
         try:
-            self._write(tree)
+            self._write(tree, _preprocessing(private))
         except OSError as error:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
 
-    def _write(self, tree: Tree | StoredTree) -> None:
+    def _write(self, tree: Tree | StoredTree, described: Mapping[str, object]) -> None:
         make_directory(self.directory)
         path = self.directory / TENSORS
         if not isinstance(tree, StoredTree):
             digest = write_tensors(tree, path).digest
-        elif self._is_there(tree.ref.digest):
+        elif self._is_there(tree.ref.digest, described):
             return
         else:
             digest = tree.ref.digest
             self._link(tree.path, path)
-        write_json(self.directory / DESCRIPTION, self._description(digest))
+        write_json(self.directory / DESCRIPTION, self._description(digest, described))
         self._checked.add(digest)
 
-    def _is_there(self, digest: str) -> bool:
+    def _is_there(self, digest: str, described: Mapping[str, object]) -> bool:
         try:
             description = read_json(self.directory / DESCRIPTION)
         except FedsiloError as damage:
             log.warning("%s; writing it again", damage)
             return False
-        if not isinstance(description, dict) or description != self._description(digest):
+        if not isinstance(description, dict) or description != self._description(digest, described):
             return False
         if digest not in self._checked:
             try:
@@ -92,7 +93,7 @@ class PersonalModel:
             unlink(temporary, missing_ok=True)
         sync_directory(self.directory)
 
-    def _description(self, digest: str) -> dict[str, object]:
+    def _description(self, digest: str, described: Mapping[str, object]) -> dict[str, object]:
         spec = self.method.spec
         return {
             "model": spec.model.described(),
@@ -100,4 +101,14 @@ class PersonalModel:
             "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,
             "sha256": digest,
+            **described,
         }
+
+
+def _preprocessing(private: State) -> dict[str, object]:
+    """What the model does with raw values first, where the job does anything."""
+    if PREPROCESSING not in private.trees:
+        return {}
+    from fedsilo.learning.preprocessing import to_document
+
+    return {PREPROCESSING: to_document(private.tree(PREPROCESSING))}

@@ -20,6 +20,7 @@ from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
+from fedsilo.methods.pieces.feature_statistics import KIND
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -76,7 +77,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         return None
     method = registry.bind(spec)
     try:
-        steps = tuple(method.steps().values())
+        steps = tuple(method.all_steps().values())
         kinds = {payload.kind for step in steps for payload in step.payloads}
         sizes = [sum(_least(payload, spec.data.class_count) for payload in step.payloads) for step in steps]
     except FedsiloError:
@@ -211,7 +212,10 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
     forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
     if forbidden:
         remedy = "use a method that sends only what the policy allows, or ask the institution to allow it"
-        yield f"policy.payloadKinds does not allow {comma_separated(forbidden)}, which method {method} sends; {remedy}"
+        who = f"method {method} sends"
+        if forbidden == [KIND] and job.spec.data.preprocessing is not None:
+            who, remedy = "spec.data.preprocessing needs", "leave it out, or ask the institution to allow it"
+        yield f"policy.payloadKinds does not allow {comma_separated(forbidden)}, which {who}; {remedy}"
     limit = policy.max_bytes_per_round
     if limit is not None and departure.size > limit.value:
         remedy = "use a smaller model or fewer classes, or ask the institution for more"

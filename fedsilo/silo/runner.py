@@ -13,11 +13,13 @@ from fedsilo.methods.interface import (
     LOCAL,
     PERSONAL,
     PERSONAL_ACCURACY,
+    PREPROCESSING,
     BatchedStep,
     Reply,
     SiloTask,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.pieces.feature_statistics import disclose
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
@@ -52,13 +54,17 @@ class TaskRunner:
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
+        if task.step == PREPROCESSING and task.step not in self._steps:
+            return disclose(self.context, {})
         context = self.context_of(task, private)
-        task = replace(task, trees={name: tree for name, tree in task.trees.items() if name != INITIAL})
+        of_job = (INITIAL, PREPROCESSING)
+        task = replace(task, trees={name: tree for name, tree in task.trees.items() if name not in of_job})
         if context.parts is None:
-            return self._run(context, task, private)
+            return _with_preprocessing(self._run(context, task, private), context)
         reply = self._run(context, task, of_method(private))
         own = {PERSONAL: context.whole(task.trees["model"])} if self._makes_personal(task) else {}
-        return divided(reply, context.parts, context.initial or {}, private, own)
+        reply = divided(reply, context.parts, context.initial or {}, private, own)
+        return _with_preprocessing(reply, context)
 
     def _makes_personal(self, task: SiloTask) -> bool:
         """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
@@ -76,8 +82,10 @@ class TaskRunner:
         return self.completed(reply, task, private, context)
 
     def context_of(self, task: SiloTask, private: State) -> LocalContext:
-        """The context of one task: with the weights that it hands out, and what the job keeps in the silo."""
+        """The context of one task: with what it hands out, and what the job keeps in the silo."""
         context = self.context
+        if PREPROCESSING in task.trees:
+            context = replace(context, preprocessing=task.trees[PREPROCESSING])
         if INITIAL in task.trees:
             local = private.tree(LOCAL) if LOCAL in private.trees else {}
             context = replace(context, initial=task.trees[INITIAL], local=local)
@@ -103,3 +111,11 @@ class TaskRunner:
             own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
             metrics[PERSONAL_ACCURACY] = own.accuracy
         return Reply(samples=len(context.validation), metrics=metrics)
+
+
+def _with_preprocessing(reply: Reply, context: LocalContext) -> Reply:
+    """The reply, whose private state has what is done with raw values beside the silo's own model, which takes them."""
+    own = reply.private
+    if own is None or PERSONAL not in own.trees or context.preprocessing is None:
+        return reply
+    return replace(reply, private=own.with_trees(**{PREPROCESSING: dict(context.preprocessing)}))

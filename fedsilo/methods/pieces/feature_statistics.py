@@ -45,14 +45,8 @@ def payloads(data: DataSpec, edges: Edges) -> tuple[Payload, ...]:
 
 def disclose(silo: SiloContext, edges: Edges) -> Reply:
     """The statistics of the silo's training examples, as a model is given them, less what too few values say."""
-    shape = silo.spec.data.input_shape
-    minimum = silo.min_samples_per_feature * prod(shape[1:])
-    found = FeatureStatistics.none(shape[0])
-    parts = {feature: np.zeros(len(edges[feature]) + 1, np.int64) for feature in edges}
-    for piece in _pieces(silo.train, PIECE_NUMBERS // prod(shape)):
-        found = found.merge(FeatureStatistics.of(piece))
-        for feature in edges:
-            parts[feature] += histogram(piece[:, feature], edges[feature])
+    minimum = silo.min_samples_per_feature * prod(silo.spec.data.input_shape[1:])
+    found, parts = statistics_of(silo.train, silo.spec.data, edges)
     enough = found.count >= minimum
     tensors: Tree = {
         "count": np.where(enough, found.count, 0),
@@ -63,6 +57,24 @@ def disclose(silo: SiloContext, edges: Edges) -> Reply:
     for feature, counts in parts.items():
         tensors[f"histogram/{feature}"] = np.where(counts >= minimum, counts, 0)
     return Reply(tensors, samples=len(silo.train))
+
+
+def statistics_of(
+    examples: Examples, data: DataSpec, edges: Edges
+) -> tuple[FeatureStatistics, dict[int, np.ndarray]]:
+    """Statistics of examples as a model is given them, and the histograms of some features, by feature."""
+    found = FeatureStatistics.none(data.input_shape[0])
+    parts = {feature: np.zeros(len(edges[feature]) + 1, np.int64) for feature in edges}
+    for piece in _pieces(examples, PIECE_NUMBERS // prod(data.input_shape)):
+        found = found.merge(FeatureStatistics.of(piece))
+        for feature in edges:
+            parts[feature] += histogram(piece[:, feature], edges[feature])
+    return found, parts
+
+
+def pool_examples(parts: Sequence[Examples], data: DataSpec) -> FeatureStatistics:
+    """The statistics of all silos' examples together, where one process holds them."""
+    return merged((statistics_of(part, data, {})[0] for part in parts), data.input_shape[0])
 
 
 def pool(updates: Updates, data: DataSpec) -> FeatureStatistics:

@@ -155,3 +155,20 @@ def test_task_that_the_method_has_no_meaning_for(monkeypatch: pytest.MonkeyPatch
         f'{JOB}spec.task.name: "multilabel": has no meaning for method ccvr, because it is made for examples of '
         "exactly one class each; use classification, or another method such as fedavg"
     )
+
+
+def test_preprocessing_that_does_nothing_or_has_nothing_to_measure() -> None:
+    shape = "inputShape: [1, 8, 8]"
+    (line,) = lines((shape, f"{shape}, preprocessing: {{standardise: false}}"))
+    assert line == (
+        f"{JOB}spec.data.preprocessing.standardise: false: and impute together do nothing; set standardise: true or "
+        "impute: mean"
+    )
+    found = lines(
+        (shape, "inputShape: [64], preprocessing: {impute: mean}"),
+        ("  method:", "  task: {name: language}\n  method:"),
+    )
+    assert (
+        f'{JOB}spec.data.preprocessing: {{"standardise": false, "impute": "mean"}}: is of measured values, and the '
+        "learning task reads tokens; remove it"
+    ) in found

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.job import DataSpec, PreprocessingSpec
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.loaders import Arrays, load
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.data.sources import LazyFeatures
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_table
+from fedsilo.errors import DataInvalid
 from tests.unit.data.specs import data, dataset
 from tests.unit.data.test_bad_data import refusal
 
@@ -105,6 +106,20 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
     arrays = load(spec, data(4, classes=3), root=tmp_path)
     assert np.array_equal(arrays.features, csv(tmp_path).features)
     assert arrays.labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_missing_number_stays_missing_where_the_job_imputes(tmp_path: Path, in_memory: bool) -> None:
+    (tmp_path / "a.csv").write_text("age,income,default\n31,,0\nNA,800,1\n")
+    imputing = data(2, classes=2).model_copy(update={"preprocessing": PreprocessingSpec(impute="mean")})
+    settings: dict[str, Any] = {"path": "a.csv", "target": "default", "inMemory": in_memory}
+    features = np.asarray(load(dataset("csv", **settings), imputing, root=tmp_path).features)
+    np.testing.assert_array_equal(features, [[31, np.nan], [np.nan, 800]])
+    filled = np.asarray(load(dataset("csv", fill=-1, **settings), imputing, root=tmp_path).features)
+    assert filled.tolist() == [[31, -1], [-1, 800]]
+    (tmp_path / "a.csv").write_text("age,income,default\n31,,0\ninf,800,1\n")
+    with pytest.raises(DataInvalid, match="row 2, column 'age': inf is not a finite float32"):
+        load(dataset("csv", **settings), imputing, root=tmp_path)
 
 
 def test_targets_may_be_text_numbers_or_several_columns(tmp_path: Path) -> None:

@@ -81,6 +81,21 @@ def test_missing_files(saved: Path) -> None:
         ({"data": {"inputShape": [1, 8, 8]}}, ManifestInvalid, "classes"),
         ({"data": [1, 8, 8]}, ManifestInvalid, "use the model.json that the job wrote"),
         (
+            {"preprocessing": {"mean": [0.0]}},
+            ManifestInvalid,
+            "does not have fill, mean, scale and nothing else; use the model.json",
+        ),
+        (
+            {"preprocessing": {"fill": [0], "mean": [0.5], "scale": [0]}},
+            ManifestInvalid,
+            r"preprocessing: scale: \[0\] is not a list of 1 finite numbers above 0",
+        ),
+        (
+            {"preprocessing": {"fill": [0], "mean": [0.5, 1], "scale": [1]}},
+            ManifestInvalid,
+            r"preprocessing: mean: \[0.5, 1\] is not a list of 1 finite numbers;",
+        ),
+        (
             {"data": {"inputShape": [1, 8, 8], "classes": 9}},
             MethodError,
             r"'classifier.weight': shape \(10, 64\)",

@@ -92,6 +92,20 @@ def test_the_guard_knows_the_bytes() -> None:
     assert objections(rules, job, Departure(["model"], 239), NOW) == []
 
 
+def test_preprocessing_needs_a_permission_of_its_own() -> None:
+    spec = job_spec("fedavg", ["north"], 3, data={"preprocessing": {"standardise": True}})
+    assert (
+        objections(silo(payloadKinds=["model", "feature_statistics"]), frozen(spec), declared(spec), NOW)
+        == []
+    )
+    contract = registry.bind(spec).contract("preprocessing", SIGNATURE, {})
+    for departure in (declared(spec), Departure.of(contract, 1)):
+        assert objections(silo(), frozen(spec), departure, NOW) == [
+            "policy.payloadKinds does not allow feature_statistics, which spec.data.preprocessing needs; leave it out, "
+            "or ask the institution to allow it"
+        ]
+
+
 def test_the_stricter_minimum_holds() -> None:
     spec = job_spec("fedavg", ["north"], 3, privacy={"minSamplesPerClass": 7})
     assert policy.min_samples_per_class(spec, silo(minSamplesPerClass=5)) == 7

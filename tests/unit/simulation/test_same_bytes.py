@@ -96,5 +96,15 @@ def test_parts_of_a_model_that_begins_with_a_file(tmp_path: Path) -> None:
     )
 
 
+def test_so_does_what_is_done_with_raw_values(tmp_path: Path) -> None:
+    both(
+        tmp_path,
+        3,
+        method={"name": "fedphp"},
+        data={"preprocessing": {"standardise": True}},
+        participation={"fraction": 0.5},
+    )
+
+
 def test_a_network_with_batch_norm(tmp_path: Path) -> None:
     both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})

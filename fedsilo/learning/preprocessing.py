@@ -1,0 +1,69 @@
+"""Imputation and standardisation as the first layer of a model, so that whoever uses it feeds raw values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsilo.errors import DataInvalid
+
+NAMES: Final = ("fill", "mean", "scale")
+"""Of the numbers: what replaces missing values, what is taken off, and what is divided by."""
+
+
+class Preprocessing(nn.Module):
+    """(x - mean) / scale of each feature, missing values filled in first: (n, F, ...) -> the same.
+
+    It computes in double precision, for a feature far from zero has little left in single precision once its mean is
+    taken off. Its numbers are no part of the model's state: they are the job's, never trained or averaged.
+
+    :param numbers: `fill`, `mean` and `scale`, each (F,), float64.
+    """
+
+    fill: Tensor
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, numbers: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        for name in NAMES:
+            self.register_buffer(name, torch.tensor(numbers[name], dtype=torch.float64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, F, ...) -> (n, F, ...), of the same type."""
+        fill, mean, scale = (
+            numbers.reshape(-1, *[1] * (x.dim() - 2)) for numbers in (self.fill, self.mean, self.scale)
+        )
+        values = x.double()
+        values = torch.where(values.isnan(), fill, values)
+        return ((values - mean) / scale).to(x.dtype)
+
+
+def to_document(numbers: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+    """The numbers as JSON values, without loss; `from_document` reads them back."""
+    return {name: [float(value) for value in numbers[name]] for name in NAMES}
+
+
+def from_document(document: Any, features: int) -> dict[str, np.ndarray]:
+    """Read what `to_document` wrote.
+
+    :raises DataInvalid: naming what is wrong with it.
+    """
+    if not isinstance(document, dict) or document.keys() != set(NAMES):
+        raise DataInvalid(
+            f"preprocessing: {str(document)[:80]!r} does not have {', '.join(NAMES)} and nothing else"
+        )
+    return {name: _checked(name, document[name], features) for name in NAMES}
+
+
+def _checked(name: str, values: Any, features: int) -> np.ndarray:
+    are_numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    array = np.array(values if are_numbers else [], np.float64)
+    if len(array) != features or not np.isfinite(array).all() or (name == "scale" and (array <= 0).any()):
+        what = "finite numbers above 0" if name == "scale" else "finite numbers"
+        raise DataInvalid(f"preprocessing: {name}: {str(values)[:80]} is not a list of {features} {what}")
+    return array
