@@ -82,7 +82,7 @@ class DatasetSpec(Fields):
     input_shape: tuple[Dimension, ...] | None = Field(
         default=None,
         min_length=1,
-        max_length=3,
+        max_length=4,
         description="Shape of one example, for the offer; a job with another is refused.",
     )
     class_aliases: ClassAliases | None = Field(

@@ -107,8 +107,8 @@ class DataSpec(Fields):
     )
     input_shape: tuple[Dimension, ...] = Field(
         min_length=1,
-        max_length=3,
-        description="Shape of one example: [channels, height, width] or [features].",
+        max_length=4,
+        description="Shape of one example: [features], [channels, height, width] or [channels, depth, height, width].",
     )
     validation_fraction: Number = Field(
         default=0.1, ge=0, lt=1, description="Fraction of each silo's data that is kept out of training."

@@ -50,7 +50,7 @@ class OfferedDataset(Fields):
     name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
     classes: Integer | None = Field(default=None, description="Number of classes, where the silo states it.")
     input_shape: tuple[Dimension, ...] | None = Field(
-        default=None, max_length=3, description="Shape of one example, where the silo states it."
+        default=None, max_length=4, description="Shape of one example, where the silo states it."
     )
 
 

@@ -81,6 +81,9 @@ class ImageFolderConfig(Config):
     size: tuple[Pixels, Pixels] | None = Field(
         None, description="[height, width] in pixels to resize every image to"
     )
+    bits: Literal[8, 16] = Field(
+        8, description="8, or 16 for grey images with more than 8 bits, which become numbers from 0 to 1"
+    )
     in_memory: InMemory = IN_MEMORY
 
 

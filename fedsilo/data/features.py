@@ -26,16 +26,18 @@ def plain(what: str, values: object) -> np.ndarray:
 def checked_features(
     x: np.ndarray, input_shape: tuple[int, ...], items: np.ndarray | None = None, *, missing: bool = False
 ) -> np.ndarray:
-    """Features in the common form: (N, *input_shape), contiguous, uint8 or float32.
+    """Features in the common form: (N, *input_shape), contiguous, uint8 or float32; uint16 becomes float32 in [0, 1].
 
     :param x: images also with channels last, or without channels where there is one
     :param items: number of each item in the dataset, for errors; their position by default
     :param missing: whether NaN, a missing value, is admitted
     :raises DataInvalid: another shape or dtype, or a number that is not finite
     """
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
+    if x.dtype not in (np.uint8, np.uint16) and x.dtype.kind != "f":
         raise DataInvalid(f"features have dtype {x.dtype}; give uint8 (0 to 255) or float32")
     x = _channels_first(x, input_shape)
+    if x.dtype == np.uint16:
+        return scaled_16_bits(x)
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
@@ -50,14 +52,19 @@ def checked_features(
     return x
 
 
+def scaled_16_bits(x: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to 65535 as float32 from 0 to 1."""
+    return np.ascontiguousarray(x, dtype=np.float32) / np.float32(65535)
+
+
 def _channels_first(x: np.ndarray, input_shape: tuple[int, ...]) -> np.ndarray:
     if x.shape[1:] == input_shape:
         return x
-    if len(input_shape) == 3:
-        channels, height, width = input_shape
-        if x.shape[1:] == (height, width, channels):
+    if len(input_shape) >= 3:
+        channels, *sides = input_shape
+        if x.shape[1:] == (*sides, channels):
             return np.moveaxis(x, -1, 1)
-        if channels == 1 and x.shape[1:] == (height, width):
+        if channels == 1 and x.shape[1:] == tuple(sides):
             return x[:, np.newaxis]
     raise DataInvalid(
         f"items have shape {list(x.shape[1:])}, but data.inputShape of the job is {list(input_shape)};"

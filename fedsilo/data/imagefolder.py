@@ -15,6 +15,7 @@ from fedsilo.api.job import DataSpec
 from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded
 from fedsilo.data.catalogue import ImageFolderConfig
+from fedsilo.data.features import scaled_16_bits
 from fedsilo.data.sources import stays_in_files
 from fedsilo.errors import DataInvalid
 
@@ -50,7 +51,7 @@ def class_folders(path: Path, data: DataSpec) -> list[Path]:
 def read_imagefolder(
     path: Path, config: ImageFolderConfig, folders: Sequence[Path], input_shape: tuple[int, ...]
 ) -> Loaded:
-    """All images as uint8 (N, C, H, W), and the position of each one's folder as its class.
+    """All images (N, C, H, W), uint8 or, of 16 bits, float32, and the position of each one's folder as its class.
 
     Images that stay in their files are decoded when they are needed, and found damaged then.
 
@@ -70,10 +71,15 @@ def read_imagefolder(
             f"config.size: {list(config.size)} is not the height and width of data.inputShape of the job, which is"
             f" {list(input_shape)}; set it to {list(input_shape[1:])}, or correct the job"
         )
+    if config.bits == 16 and input_shape[0] != 1:
+        raise DataInvalid(
+            f"config.bits: 16 is for grey images, but data.inputShape of the job is {list(input_shape)}; Pillow reads"
+            " colours with 8 bits, so use a python: loader for more"
+        )
     files = _list_files(folders)
     images = ImageFiles(path, tuple(file for file, _ in files), config, tuple(input_shape))
     labels = np.array([label for _, label in files], dtype=np.int64)
-    stored = stays_in_files(config.in_memory, math.prod(images.shape))
+    stored = stays_in_files(config.in_memory, math.prod(images.shape) * images.dtype.itemsize)
     features = images if stored else images.read(np.arange(len(files)))
     return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
 
@@ -98,7 +104,7 @@ class ImageFiles:
     @property
     def dtype(self) -> np.dtype:
         """Of the pixels."""
-        return np.dtype(np.uint8)
+        return np.dtype(np.uint8 if self.config.bits == 8 else np.float32)
 
     def read(self, items: np.ndarray) -> np.ndarray:
         """See `FeatureSource`."""
@@ -133,14 +139,20 @@ def _decode(file: Path, path: Path, config: ImageFolderConfig, input_shape: tupl
     channels, height, width = input_shape
     try:
         with Image.open(file) as stored:
-            if deep := _deep_mode(stored):
+            deep = _deep_mode(stored)
+            if config.bits == 8 and deep is not None:
+                grey = channels == 1 and stored.mode.startswith("I")
+                remedy = "set config.bits to 16" if grey else "give float32 through an npz loader"
                 raise DataInvalid(
-                    f"{name!r} has more than 8 bits per pixel (mode {deep}), which would be clipped;"
-                    " convert it, or give float32 through an npz loader"
+                    f"{name!r} has more than 8 bits per pixel (mode {deep}), which would be clipped; convert it, or"
+                    f" {remedy}"
                 )
             if config.size is None and stored.width * stored.height > LARGE_PIXELS:
                 _require_size(name, stored.size, input_shape)
-            image = stored.convert(PILLOW_MODES[channels])
+            deep_grey = config.bits == 16
+            image = (
+                _grey_of_16_bits(stored, name, deep) if deep_grey else stored.convert(PILLOW_MODES[channels])
+            )
             if config.size is not None:
                 image = image.resize((width, height), Image.Resampling.BILINEAR)
             _require_size(name, image.size, input_shape)
@@ -152,6 +164,19 @@ def _decode(file: Path, path: Path, config: ImageFolderConfig, input_shape: tupl
             f"{name!r} cannot be decoded as an image ({first_line(error)}); repair or remove it"
         ) from error
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _grey_of_16_bits(stored: Image.Image, name: str, deep: str | None) -> Image.Image:
+    """Pixels from 0 to 1 in Pillow's mode of floating-point numbers, which it can resize."""
+    if deep is None or not stored.mode.startswith("I"):
+        raise DataInvalid(
+            f"{name!r} is not a grey image of 16 bits (mode {deep or stored.mode}), but config.bits is 16; convert it,"
+            " or keep images of one kind in a folder"
+        )
+    pixels = np.asarray(stored)
+    if pixels.min() < 0 or pixels.max() > 65535:
+        raise DataInvalid(f"{name!r} has pixels outside of 0 to 65535; convert it to 16 bits")
+    return Image.fromarray(scaled_16_bits(pixels))
 
 
 def _require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:

@@ -82,8 +82,8 @@ class LazyFeatures:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of what is read: bytes and integers stay what they are, other numbers become float32."""
-        return np.dtype(np.float32) if self.source.dtype.kind == "f" else self.source.dtype
+        """Of what is read: bytes stay what they are, other numbers become float32."""
+        return np.dtype(np.uint8 if self.source.dtype == np.uint8 else np.float32)
 
     @property
     def nbytes(self) -> int:

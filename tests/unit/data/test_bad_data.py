@@ -197,6 +197,16 @@ def test_sixteen_bit_images_are_not_clipped(folders: Path) -> None:
     )
 
 
+def test_images_of_8_bits_among_those_of_16(folders: Path) -> None:
+    deep = dataset("imagefolder", path=".", bits=16)
+    message = refusal(deep, data(1, 4, 4, classes=2), folders)
+    assert (
+        "'cat/1.png' is not a grey image of 16 bits (mode RGB), but config.bits is 16; convert it" in message
+    )
+    message = refusal(deep, data(3, 4, 4, classes=2), folders)
+    assert "config.bits: 16 is for grey images, but data.inputShape of the job is [3, 4, 4]" in message
+
+
 def test_images_for_a_job_on_vectors(folders: Path) -> None:
     message = refusal(IMAGES, data(48, classes=2), folders)
     assert "gives 1 or 3 channels, but data.inputShape of the job is [48]" in message

@@ -201,3 +201,34 @@ def test_python_function_that_does_not_work(
 ) -> None:
     with pytest.raises(DataInvalid, match=f"^dataset 'scans': loader: python:.*{message}"):
         load(dataset(f"python:{reference}", **config), data(2), root=tmp_path)
+
+
+def test_volumes_get_their_channels_first(tmp_path: Path) -> None:
+    scans = np.random.RandomState(0).rand(4, 6, 5, 3, 2).astype(np.float32)
+    save_images(tmp_path / "a.npz", scans, np.arange(4) % 2)
+    arrays = load(dataset("npz", path="a.npz"), data(2, 6, 5, 3, classes=2), root=tmp_path)
+    assert arrays.features.shape == (4, 2, 6, 5, 3)
+    assert np.array_equal(arrays.features[1, 1], scans[1, ..., 1])
+    save_images(tmp_path / "a.npz", scans[..., 0], np.arange(4) % 2)
+    grey = load(dataset("npz", path="a.npz"), data(1, 6, 5, 3, classes=2), root=tmp_path)
+    assert np.array_equal(grey.features[:, 0], scans[..., 0])
+
+
+def test_images_of_16_bits_become_numbers_from_0_to_1(tmp_path: Path) -> None:
+    pixels = np.random.RandomState(0).randint(0, 65536, (4, 6, 5)).astype(np.uint16)
+    save_images(tmp_path / "a.npz", pixels, np.arange(4) % 2)
+    for item, name in enumerate(("a/0.png", "b/1.png", "a/2.tif", "b/3.tif")):
+        (tmp_path / "scans" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels[item]).save(tmp_path / "scans" / name)
+    job, expected = data(1, 6, 5, classes=2), pixels[:, np.newaxis] / np.float32(65535)
+    for in_memory in (True, False):
+        archive = load(dataset("npz", path="a.npz", inMemory=in_memory), job, root=tmp_path)
+        assert archive.features.dtype == np.float32
+        assert np.array_equal(archive.features, expected)
+        folder = dataset("imagefolder", path="scans", bits=16, inMemory=in_memory)
+        assert np.array_equal(load(folder, job, root=tmp_path).features, expected[[0, 2, 1, 3]])
+    half = load(
+        dataset("imagefolder", path="scans", bits=16, size=[3, 3]), data(1, 3, 3, classes=2), root=tmp_path
+    )
+    assert half.features.shape == (4, 1, 3, 3)
+    assert np.asarray(half.features).max() <= 1
