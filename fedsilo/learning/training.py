@@ -264,24 +264,23 @@ def _backward(
     skip_single: bool,
 ) -> Tensor:
     """The loss of a batch and, in place of all other gradients, its gradients: those of its parts, by their sizes."""
-    parts, total = parts_of(len(labels), plan, skip_single), torch.zeros((), device=labels.device)
     bfloat16 = plan.precision == "bfloat16"
     mixed = torch.autocast(labels.device.type, torch.bfloat16) if bfloat16 else nullcontext()
-    for number, (x, y) in enumerate(
-        zip(features.tensor_split(parts), labels.tensor_split(parts), strict=True)
-    ):
+    parts = parts_of(len(labels), plan, skip_single)
+    if parts == 1:
         with mixed:
-            value = loss(model, x, y)
-        if parts == 1:
-            _clear_gradients(touched)
-            value.backward()  # type: ignore[no-untyped-call]
-            return value.detach()
-        if number == 0:
-            _clear_gradients(touched)
-        value = value * (len(y) / len(labels))
+            value = loss(model, features, labels)
+        _clear_gradients(touched)
         value.backward()  # type: ignore[no-untyped-call]
-        total = total + value.detach()
-    return total
+        return value.detach()
+    _clear_gradients(touched)
+    values = []
+    for x, y in zip(features.tensor_split(parts), labels.tensor_split(parts), strict=True):
+        with mixed:
+            value = loss(model, x, y) * (len(y) / len(labels))
+        value.backward()  # type: ignore[no-untyped-call]
+        values.append(value.detach())
+    return torch.stack(values).sum()
 
 
 def parts_of(n: int, plan: LocalTraining, skip_single: bool) -> int:

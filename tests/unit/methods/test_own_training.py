@@ -26,7 +26,7 @@ PLAIN = {"fedavg", "creff", "ccvr"}
 def of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The function of docs/training.md, installed."""
     (tmp_path / "code").mkdir()
-    [code] = [block for block in blocks("docs/training.md", "python") if "def train(" in block]
+    code, *_ = [block for block in blocks("docs/training.md", "python") if "def train(" in block]
     (tmp_path / "code" / "training_of_the_page.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield "python:training_of_the_page:train"
