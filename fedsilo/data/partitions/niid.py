@@ -101,8 +101,8 @@ def capped_dirichlet(
     :raises DataInvalid: `min_samples` is out of reach, or was missed in 10,000 attempts
     """
     for _ in range(MAX_DRAWS if min_samples * workers <= samples else 0):
-        parts = _attempt(rng, members_by_class(), samples / workers, workers, beta)
-        if parts is not None and min(map(len, parts)) >= min_samples:
+        parts = _attempt(rng, members_by_class(), samples / workers, workers, beta, min_samples)
+        if parts is not None:
             return parts
     raise DataInvalid(
         f"partition: {samples} samples cannot be drawn so that each of {workers} silos has {min_samples}"
@@ -111,9 +111,15 @@ def capped_dirichlet(
 
 
 def _attempt(
-    rng: np.random.RandomState, classes: Iterable[np.ndarray], capacity: float, workers: int, beta: float
+    rng: np.random.RandomState,
+    classes: Iterable[np.ndarray],
+    capacity: float,
+    workers: int,
+    beta: float,
+    min_samples: int,
 ) -> list[np.ndarray] | None:
-    shares: list[list[np.ndarray]] = [[] for _ in range(workers)]
+    """The samples of each worker; None where one has too few, which is found before anything is cut."""
+    divided: list[tuple[np.ndarray, np.ndarray]] = []
     sizes = np.zeros(workers, dtype=np.int64)
     for members in classes:
         proportions = rng.dirichlet(np.repeat(beta, workers)) * (sizes < capacity)
@@ -123,7 +129,9 @@ def _attempt(
         ):  # a tiny beta put all weight on full workers; the released code divides by zero here
             return None
         cuts = (np.cumsum(proportions / total) * len(members)).astype(int)[:-1]
-        for worker, share in enumerate(np.split(members, cuts)):
-            shares[worker].append(share)
-            sizes[worker] += len(share)
-    return [np.concatenate(share) for share in shares]
+        divided.append((members, cuts))
+        sizes += np.diff(cuts, prepend=0, append=len(members))
+    if sizes.min() < min_samples:
+        return None
+    shares = [np.split(members, cuts) for members, cuts in divided]
+    return [np.concatenate(share) for share in zip(*shares, strict=True)]
