@@ -5,12 +5,13 @@ Still free of torch, so that the command line, the operator and an admission che
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from fedsilo.api.documents import Contents, Document
+from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.api.messages import closest
@@ -23,24 +24,28 @@ from fedsilo.methods.method import Method
 from fedsilo.tasks.language import Language
 from fedsilo.tasks.registry import check_task, kind_of
 
+Source = Path | str | Sequence[Mapping[str, Any]]
+"""A file, or the documents of one as mappings."""
 
-def load_manifest(path: Path | str) -> JobManifest:
+
+def load_manifest(path: Source) -> JobManifest:
     """Read a manifest and check all of it.
 
+    :param path: a file, or its documents as mappings; relative paths of these start from the present directory.
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
     """
-    federation, faults = _checked(Path(path))
+    federation, faults = _checked(path)
     if faults or federation is None:
         raise ManifestFaults(faults)
     return federation
 
 
-def validate(path: Path | str) -> list[Fault]:
+def validate(path: Source) -> list[Fault]:
     """Everything that is wrong with a manifest; nothing when it can run."""
-    return _checked(Path(path))[1]
+    return _checked(path)[1]
 
 
-def as_manifest(manifest: JobManifest | Path | str) -> JobManifest:
+def as_manifest(manifest: JobManifest | Source) -> JobManifest:
     """A manifest that was loaded already, or is loaded now; errors as `load_manifest`."""
     return manifest if isinstance(manifest, JobManifest) else load_manifest(manifest)
 
@@ -70,8 +75,11 @@ def registry_faults(federation: JobManifest) -> list[Fault]:
     ]
 
 
-def _checked(path: Path) -> tuple[JobManifest | None, list[Fault]]:
-    federation, faults = read(path)
+def _checked(source: Source) -> tuple[JobManifest | None, list[Fault]]:
+    if isinstance(source, Path | str):
+        federation, faults = read(Path(source))
+    else:
+        federation, faults = understood(WRITTEN, documents_of(source))
     return federation, faults if federation is None else [*faults, *registry_faults(federation)]
 
 
@@ -148,7 +156,13 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
         for path, value, problem, remedy in check_dataset(dataset):
             where = f"spec.aggregator.datasets[{position}].{path}"
             yield federation.fault(job, where, value, problem, remedy)
+    seen: set[str] = set()
     for silo in federation.silos:
         for position, dataset in enumerate(silo.spec.datasets):
             for path, value, problem, remedy in check_dataset(dataset):
-                yield federation.fault(silo, f"spec.datasets[{position}].{path}", value, problem, remedy)
+                where = f"spec.datasets[{position}].{path}"
+                fault = federation.fault(silo, where, value, problem, remedy)
+                # Silos of one template have the faults that it has.
+                if fault.line() not in seen:
+                    yield fault
+                seen.add(fault.line())

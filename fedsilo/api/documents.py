@@ -7,7 +7,8 @@ fault instead of a silent loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from yaml.constructor import ConstructorError
 
 from fedsilo.api.faults import ABSENT, Fault
 from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, TooLarge, UnfitValue, expanded
+from fedsilo.api.text import first_line
+
+WRITTEN = "manifest"
+"""What stands for the file of documents that a program has written."""
 
 _MAX_BYTES = 2 * 1024 * 1024
 
@@ -86,6 +91,26 @@ def read_documents(path: Path) -> Contents:
         faults.append(_syntax_fault(file, f"document {number + 1}", error))
         return Contents(tuple(documents), tuple(faults), complete=False)
     return Contents(tuple(documents), tuple(faults))
+
+
+def documents_of(contents: Sequence[Mapping[str, Any]]) -> Contents:
+    """Documents that a program has written as mappings, as if they stood in a file called `manifest`."""
+    documents: list[Document] = []
+    faults: list[Fault] = []
+    for number, content in enumerate(contents, start=1):
+        try:
+            plain = json.loads(json.dumps(content))
+        except (TypeError, ValueError, RecursionError) as error:
+            place, problem = f"document {number}", f"has a value that JSON cannot hold ({first_line(error)})"
+            remedy = "write plain strings, numbers, lists and mappings"
+            faults.append(Fault(WRITTEN, place, "", ABSENT, problem, remedy))
+            continue
+        if isinstance(plain, dict):
+            documents.append(Document(WRITTEN, number, plain))
+        else:
+            remedy = "write a mapping with apiVersion, kind, metadata and spec"
+            faults.append(Fault(WRITTEN, f"document {number}", "", plain, "is not a mapping", remedy))
+    return Contents(tuple(documents), tuple(faults), complete=not faults)
 
 
 def _text_of(path: Path) -> tuple[str, Fault | None]:

@@ -7,7 +7,7 @@ loaders exist and like their settings is asked in `fedsilo.validation`, which kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,12 +20,13 @@ from fedsilo.api.faults import ABSENT, Fault, ManifestFaults, first_faults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.silo import Silo
+from fedsilo.api.silo_template import TEMPLATE, silos_of
 
 __all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_VERSIONS = {"FederatedJob": API_VERSION, "Silo": API_VERSION, "Namespace": "v1"}
+_VERSIONS = {"FederatedJob": API_VERSION, "Silo": API_VERSION, TEMPLATE: API_VERSION, "Namespace": "v1"}
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,19 @@ def understood(file: str, contents: Contents) -> tuple[JobManifest | None, list[
             jobs.append((document, job))
         elif document.kind == "Silo" and (silo := _parse(document, Silo, faults)):
             silos.append((document, silo))
+        elif document.kind == TEMPLATE:
+            silos += [(document, silo) for silo in _silos_of(document, faults)]
     faults += _count_faults(file, contents)
     faults += _repeated_silos(silos)
     if len(jobs) != 1:
         return None, first_faults(faults)
     where, job = jobs[0]
     chosen = _chosen(job, {str(silo): silo for _, silo in silos})
-    if contents.complete:
+    stated = {document.number for document in contents.documents if document.kind == TEMPLATE}
+    if contents.complete and stated <= {document.number for document, _ in silos}:
         # A Silo document that could not be understood is there all the same.
         named = {ref for document in contents.documents for ref in _silo_named(document)}
+        named |= {str(silo) for _, silo in silos}
         faults += _job_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
     return JobManifest(file, job, tuple(chosen), places, contents.documents), first_faults(faults)
@@ -130,6 +135,20 @@ def _parse(document: Document, model: type[Model], faults: list[Fault]) -> Model
     except ValidationError as error:
         faults += faults_of(error, model, file=document.file, document=str(document))
         return None
+
+
+def _silos_of(document: Document, faults: list[Fault]) -> list[Silo]:
+    """The silos of a template; where they have faults, those of the first, which all of them have."""
+    parts, own = silos_of(document)
+    faults += own
+    found: list[Silo] = []
+    for part in parts:
+        wrong: list[Fault] = []
+        if (silo := _parse(part, Silo, wrong)) is None:
+            faults += [replace(fault, document=str(document)) for fault in wrong]
+            break
+        found.append(silo)
+    return found
 
 
 def _count_faults(file: str, contents: Contents) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.text import comma_separated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def summary(federation: JobManifest) -> str:
         "job": str(federation.job),
         "method": spec.method.name,
         "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.data.class_count} classes)",
-        "silos": f"{silos}: {', '.join(silo.metadata.name for silo in federation.silos)}",
+        "silos": f"{silos}: {comma_separated([silo.metadata.name for silo in federation.silos], 20)}",
         "rounds": f"{spec.training.rounds}, {drawn} silos in each",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }

@@ -23,10 +23,10 @@ from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import Model
 from fedsilo.learning.saved import load_model
 from fedsilo.silo.examples import load_examples
-from fedsilo.validation import as_manifest
+from fedsilo.validation import Source, as_manifest
 
 
-def evaluate(model: Path | str, manifest: JobManifest | Path | str) -> dict[str, Evaluation | None]:
+def evaluate(model: Path | str, manifest: JobManifest | Source) -> dict[str, Evaluation | None]:
     """Scores of a model, by name of what it was scored on: the test set, or each silo's validation examples.
 
     :param model: `model.safetensors` of a job, or `personal.safetensors` of a silo, and its `.json` beside it.

@@ -24,7 +24,7 @@ from fedsilo.api.text import first_line
 from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.json_files import read_json
-from fedsilo.validation import as_manifest
+from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,7 +62,7 @@ class Exported:
 
 def export(
     model: Path | str,
-    manifest: JobManifest | Path | str,
+    manifest: JobManifest | Source,
     *,
     onnx: Path | str | None = None,
     torchscript: Path | str | None = None,

@@ -36,7 +36,7 @@ from fedsilo.local.sweep.results import SweepResult, require_plots, write_result
 from fedsilo.local.sweep.runs import SweepDirectory, run_grid
 from fedsilo.local.workdir import Workdir, default_directory
 from fedsilo.simulation.execution import Execution
-from fedsilo.validation import as_manifest
+from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:
     from fedsilo.learning.models import Model
@@ -88,7 +88,7 @@ class RunResult:
 
 
 def run(
-    manifest: JobManifest | Path | str,
+    manifest: JobManifest | Source,
     directory: Path | str | None = None,
     *,
     resume: bool = False,
@@ -112,7 +112,7 @@ def run(
 
 
 def simulate(
-    manifest: JobManifest | Path | str,
+    manifest: JobManifest | Source,
     directory: Path | str | None = None,
     *,
     workers: int = 0,
@@ -137,7 +137,7 @@ def simulate(
 
 
 def sweep(
-    manifest: JobManifest | Path | str,
+    manifest: JobManifest | Source,
     settings: Mapping[str, Sequence[Any]],
     directory: Path | str | None = None,
     *,
