@@ -39,6 +39,11 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
         "of each column of a table or channel of images: how many values there are and how many are missing, their "
         "mean and spread, and how many lie between the edges that the job names",
     ),
+    "confusion": KindDescription(
+        "counts of answers",
+        "of the validation examples of each class, how many the model takes for which class",
+        counts_samples=True,
+    ),
 }
 """Every kind of `fedsilo.api.silo_policy.PayloadKind`."""
 

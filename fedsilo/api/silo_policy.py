@@ -28,13 +28,15 @@ PayloadKind = Literal[
     "class_covariances",
     "averaged_gradients",
     "feature_statistics",
+    "confusion",
 ]
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
 Verdict = Literal["Approved", "Refused"]
 """What a person of the institution says about a job."""
 
 # A covariance matrix shows more of a small class than any other kind, and statistics of features are of the data
-# themselves and not of what a model makes of them: an institution permits these by name.
+# themselves and not of what a model makes of them. Counts of a model's errors are needed by few jobs. An institution
+# permits these by name.
 DEFAULT_KINDS: tuple[PayloadKind, ...] = ("model", "class_counts", "class_means", "averaged_gradients")
 
 ImageByDigest = Annotated[str, StringConstraints(pattern=IMAGE_BY_DIGEST, max_length=512)]

@@ -26,7 +26,9 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     except (FedsiloError, ValidationError):
         name = (spec.get("method") or {}).get("name", "of this job")
         return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
-    received = {name: list(_payloads(step, job, parameters)) for name, step in steps.items()}
+    evaluation = method.evaluation()
+    declared = {**steps, EVALUATE: evaluation}
+    received = {name: list(_payloads(step, job, parameters)) for name, step in declared.items()}
     rows = [
         {
             "phase": phase.name,
@@ -43,17 +45,18 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
                 "phase": EVALUATE,
                 "rounds": -(-sum(phase.rounds for phase in phases) // job.evaluation.every),
                 "silos": "all silos",
-                "receives": [],
-                "figures": list(method.evaluation().metrics),
+                "receives": received[EVALUATE],
+                "figures": list(evaluation.metrics),
             }
         )
-    kinds = dict.fromkeys(text for phase in [*_preparation(steps), *phases] for text in received[phase.step])
+    asked = [*(phase.step for phase in (*_preparation(steps), *phases)), EVALUATE]
+    kinds = dict.fromkeys(text for step in asked for text in received[step])
     return {
         "title": method.title,
         "citation": method.citation,
         "sentence": f"This job receives: {'; '.join(kinds) or 'figures only'}.",
         "phases": rows,
-        "notes": list(_notes([*steps.values()], job)),
+        "notes": list(_notes([*declared.values()], job)),
     }
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.fold import mean_metrics, personal_accuracy, public_metrics
+from fedsilo.engine.federated_evaluation import evaluation_record
+from fedsilo.engine.fold import mean_metrics, public_metrics
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
@@ -31,6 +32,7 @@ from fedsilo.engine.selection import (
     without_best,
 )
 from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.learning.preprocessing import to_document
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -69,6 +71,9 @@ class Workflow:
         self._half = method.server()
         self._context = context
         self._evaluation = evaluation
+        self._metrics = ChosenMetrics.of(context.spec.evaluation.metrics)
+        if context.spec.evaluation.test_dataset is not None:
+            self._metrics = ChosenMetrics.of(None)  # those of the aggregator, not of the silos
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
         self.exchanges = method.exchanges()
         self.rounds = self.exchanges[-1].round
@@ -143,9 +148,7 @@ class Workflow:
     def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
         """State after the exchange, and the figures of its updates for the record of the round."""
         if exchange.phase.step == EVALUATE:
-            metrics, by_silo = personal_accuracy(updates)
-            scored: dict[str, Any] = {"metrics": mean_metrics(updates) | metrics}
-            return state, scored | ({"personal": by_silo} if by_silo else {})
+            return state, evaluation_record(updates, self._metrics, self._context.signature.classes)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
         found = {

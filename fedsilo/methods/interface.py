@@ -100,6 +100,9 @@ class Step:
         return self.ranges.get(metric, RANGES.get(metric, METRIC_RANGE))
 
 
+CONFUSION = "confusion"
+"""Payload kind, and name of the blocks, of the answers that a model gives for each class's examples."""
+
 EVALUATION = Step(metrics=("accuracy", "loss"))
 """What a silo may say of a model that it scores, in every method."""
 

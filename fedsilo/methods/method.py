@@ -18,13 +18,16 @@ from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import MethodError
+from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.methods.contract import contract_of
 from fedsilo.methods.interface import (
+    CONFUSION,
     EVALUATE,
     NAMED_PERSONAL_ACCURACY,
     PERSONAL_ACCURACY,
     PREPROCESSING,
     Exchange,
+    Payload,
     Phase,
     ServerHalf,
     SiloStep,
@@ -201,7 +204,12 @@ class Method(ABC):
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
         own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY) if self.personalises else ()
-        return Step(metrics=(*metrics_of(self.spec.task), *own))
+        metrics = (*metrics_of(self.spec.task), *own)
+        if not self.yields_model or self.spec.evaluation.test_dataset is not None:
+            return Step(metrics=metrics)
+        chosen = ChosenMetrics.of(self.spec.evaluation.metrics)
+        rows = Payload(CONFUSION, CONFUSION, ("classes",), dtype="int64", per_class=True)
+        return Step((rows,) if chosen.confusion else (), (*metrics, *chosen.by_silo), chosen.ranges)
 
     def step(self, name: str) -> Step:
         """The declared step of that name, or the evaluation.

@@ -77,7 +77,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         return None
     method = registry.bind(spec)
     try:
-        steps = tuple(method.all_steps().values())
+        steps = (*method.all_steps().values(), method.evaluation())
         kinds = {payload.kind for step in steps for payload in step.payloads}
         sizes = [sum(_least(payload, spec.data.class_count) for payload in step.payloads) for step in steps]
     except FedsiloError:

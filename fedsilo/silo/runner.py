@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -24,13 +26,15 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
+from fedsilo.silo.scoring import scored
 
 
 class TaskRunner:
     """Runs tasks of one job in one silo.
 
     :param method: bound to the job.
-    :raises ManifestInvalid: when the method cannot train as the job says, or the job's own training is not installed.
+    :raises ManifestInvalid: when the method cannot train as the job says, or the job's own training or what computes
+        its metrics is not installed.
     :raises MethodError: when that does not load.
     """
 
@@ -42,6 +46,9 @@ class TaskRunner:
         self.method = method
         self.context = context
         self._steps = method.silo()
+        self._chosen = ChosenMetrics.of(method.spec.evaluation.metrics)
+        if method.spec.evaluation.test_dataset is None:
+            require_metrics(self._chosen)
 
     def batched_step(self, step: str) -> BatchedStep | None:
         """The step, where the method can do it for several silos at once."""
@@ -105,12 +112,20 @@ class TaskRunner:
             return Reply()
         if "model" in task.trees:
             architecture = self.method.architecture(task.settings)
-            scored = evaluate(context.model(task.trees["model"], architecture), context.validation)
-            metrics = {"accuracy": scored.accuracy, "loss": scored.loss}
-        if self.method.personalises and PERSONAL in private.trees:
-            own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
-            metrics[PERSONAL_ACCURACY] = own.accuracy
-        return Reply(samples=len(context.validation), metrics=metrics)
+            model = context.model(task.trees["model"], architecture)
+            if self._chosen.any:
+                reply = scored(context, model, self._chosen)
+                return replace(reply, metrics={**reply.metrics, **self._personal(context, private)})
+            found = evaluate(model, context.validation)
+            metrics = {"accuracy": found.accuracy, "loss": found.loss}
+        return Reply(samples=len(context.validation), metrics={**metrics, **self._personal(context, private)})
+
+    def _personal(self, context: LocalContext, private: State) -> dict[str, float]:
+        """The score of the silo's own model, where it has one."""
+        if not self.method.personalises or PERSONAL not in private.trees:
+            return {}
+        own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
+        return {PERSONAL_ACCURACY: own.accuracy}
 
 
 def _with_preprocessing(reply: Reply, context: LocalContext) -> Reply:

@@ -23,6 +23,7 @@ KINDS = (
     "class_covariances",
     "averaged_gradients",
     "feature_statistics",
+    "confusion",
 )
 """What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
 

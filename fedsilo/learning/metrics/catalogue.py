@@ -21,6 +21,9 @@ Source = Literal["always", "confusion", "predictions"]
 
 ACCURACY, LOSS = "accuracy", "loss"
 
+PERSONAL = ("personal_accuracy", "named_personal_accuracy")
+"""Names of what silos say of models of their own."""
+
 CONFUSION_MATRIX = "confusion_matrix"
 
 MAX_CONFUSION_CLASSES = 100
@@ -104,14 +107,28 @@ class ChosenMetrics:
         """Names of the scalars that each silo computes for itself where silos score the model."""
         return (*self.predictions, *self.own)
 
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Smallest and largest value of those of `by_silo` that have one."""
+        return {name: (0.0, 1.0) for name in self.predictions if METRICS[name].unit_range}
+
 
 def reported(spec: FederatedJobSpec) -> tuple[str, ...] | None:
     """Names of the figures that evaluations of a job report; None where only the job's own task knows them."""
     task = TASKS.get((spec.task or DEFAULT).name)
     if task is None:
         return None
-    names = [reported_name(name) for name in spec.evaluation.metrics or () if name != CONFUSION_MATRIX]
-    return tuple(dict.fromkeys((*task.metrics, LOSS, *names)))
+    chosen = ChosenMetrics.of(spec.evaluation.metrics)
+    counted = [name for name in chosen.confusion if name != CONFUSION_MATRIX]
+    computed: Sequence[str] = chosen.by_silo
+    if spec.evaluation.test_dataset is None:
+        computed = [name for metric in chosen.by_silo for name in over_silos(metric)]
+    return tuple(dict.fromkeys((*task.metrics, LOSS, *counted, *computed)))
+
+
+def over_silos(metric: str) -> tuple[str, str]:
+    """Names of mean and spread of a metric that each silo has computed for itself."""
+    return f"{metric}_mean", f"{metric}_spread"
 
 
 def reported_name(metric: str) -> str:
@@ -134,7 +151,7 @@ def _name_faults(names: Sequence[str]) -> Iterator[Finding]:
                 remedy = "write python:package.module:factory, for example python:hospital.metrics:Kappa"
                 yield path, name, "does not name a Python factory", remedy
                 continue
-            if reported_name(name) in METRICS:
+            if reported_name(name) in (*METRICS, *PERSONAL):
                 yield path, name, "is reported by the name of a built-in metric", "rename the factory"
         elif name not in METRICS:
             remedy = closest(name, [*METRICS, "python:package.module:factory"])
@@ -146,9 +163,11 @@ def _name_faults(names: Sequence[str]) -> Iterator[Finding]:
 
 
 def _place_faults(spec: FederatedJobSpec, names: Sequence[str]) -> Iterator[Finding]:
-    if names and spec.evaluation.test_dataset is None:
-        problem = "are computed at the aggregator, which holds no test set"
-        yield "spec.evaluation.metrics", list(names), problem, "name one in spec.evaluation.testDataset"
+    by_silos, classes = spec.evaluation.test_dataset is None, spec.data.class_count
+    if by_silos and ChosenMetrics.of(names).confusion and classes > MAX_PER_CLASS:
+        problem = f"need a row of counts for each of {classes} classes, of which a silo sends at most {MAX_PER_CLASS}"
+        remedy = "leave out those that follow from counts, or name a test set in spec.evaluation.testDataset"
+        yield "spec.evaluation.metrics", list(names), problem, remedy
     if names and spec.task is not None and spec.task.name != Classification.name:
         problem = f"are of classifications, and the job's learning task is {spec.task.name}"
         yield "spec.evaluation.metrics", list(names), problem, "remove them: the task has metrics of its own"

@@ -171,7 +171,7 @@ def test_status_model() -> None:
 
 def test_payload_kinds_are_those_of_the_wire() -> None:
     assert get_args(PayloadKind) == tuple(KINDS)
-    assert set(KINDS) - set(DEFAULT_KINDS) == {"class_covariances", "feature_statistics"}
+    assert set(KINDS) - set(DEFAULT_KINDS) == {"class_covariances", "feature_statistics", "confusion"}
 
 
 def test_models_are_frozen() -> None:
