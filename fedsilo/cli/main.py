@@ -20,6 +20,7 @@ from fedsilo.process import version
 
 COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
+    "check": "check whether the data of a manifest's silos fit its job, before anything is trained",
     "run": "run a manifest on this machine, without a cluster",
     "sweep": "run a manifest with many settings and seeds, and compare them",
     "evaluate": "score a trained model on a dataset",

@@ -1,0 +1,105 @@
+"""Whether the data of a manifest's silos fit its job, where one machine holds them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.api.datasets import DatasetSpec
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
+from fedsilo.data.arrays import Arrays
+from fedsilo.data.comparison import compare
+from fedsilo.data.loaders import load
+from fedsilo.data.numbering import SchemaMismatch
+from fedsilo.data.schema import Schema
+from fedsilo.errors import DataInvalid
+from fedsilo.readiness.examine import SiloData, absent_classes, examine
+from fedsilo.readiness.finding import ReadinessFinding, ordered
+from fedsilo.silo.examples import dataset_of, split
+from fedsilo.silo.policy import ReplyLimits
+from fedsilo.validation import as_manifest
+
+AGGREGATOR = "aggregator"
+
+
+def check(manifest: JobManifest | Path | str) -> list[ReadinessFinding]:
+    """Everything that is worth knowing about the data of all silos, and of the aggregator's test set.
+
+    :param manifest: relative paths start from its directory.
+    :returns: the gravest findings first; the job can run where none is an error.
+    :raises ManifestInvalid: when the manifest cannot be used.
+    """
+    federation = as_manifest(manifest)
+    return ordered(_Check(federation.job.spec, Path(federation.file).resolve().parent).run(federation.silos))
+
+
+class _Check:
+    """The data of one job, dataset by dataset: only what is announced of one outlives the next."""
+
+    def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
+        self._spec = spec
+        self._root = root
+        self._schemata: dict[str, Schema] = {}
+        self._labels: list[np.ndarray] = []
+
+    def run(self, silos: tuple[Silo, ...]) -> list[ReadinessFinding]:
+        found = [finding for silo in silos for finding in self._silo(silo)]
+        spec = self._spec
+        for dataset in spec.aggregator.datasets:
+            if dataset.name == spec.evaluation.test_dataset:
+                found += self._loaded(AGGREGATOR, dataset)[1]
+        found += self._differences()
+        if len(self._labels) == len(silos):
+            found += absent_classes(spec, self._labels)
+        return found
+
+    def _silo(self, silo: Silo) -> Iterator[ReadinessFinding]:
+        name, spec = silo.metadata.name, self._spec
+        arrays, faults = self._loaded(name, dataset_of(spec, silo))
+        yield from faults
+        if arrays is None:
+            return
+        train, validation = split(spec, silo, arrays.labels)
+        limits = ReplyLimits.of(spec, silo)
+        data = SiloData(
+            name,
+            arrays,
+            train,
+            validation,
+            limits.min_samples_per_class,
+            limits.min_values_per_feature,
+            tells_counts="class_counts" in silo.spec.policy.payload_kinds,
+        )
+        self._labels.append(arrays.labels)
+        try:
+            yield from examine(spec, data)
+        except DataInvalid as error:  # of features that stay in their files until they are looked at
+            yield self._unreadable(name, error)
+
+    def _loaded(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
+        """What a dataset holds, or why that is not known."""
+        try:
+            arrays = load(dataset, self._spec.data, root=self._root)
+        except SchemaMismatch as mismatch:
+            self._schemata[owner] = mismatch.schema
+            return None, []  # the comparison names each difference
+        except DataInvalid as error:
+            return None, [self._unreadable(owner, error)]
+        self._schemata[owner] = arrays.schema
+        return arrays, []
+
+    def _unreadable(self, owner: str, error: DataInvalid) -> ReadinessFinding:
+        place, _, text = str(error).partition(": ")
+        value, _, remedy = text.partition("; ")
+        return ReadinessFinding("Unreadable", "error", owner, place, value, remedy)
+
+    def _differences(self) -> Iterator[ReadinessFinding]:
+        for owner, faults in compare(self._spec.data, self._schemata).items():
+            for fault in faults:
+                yield ReadinessFinding(
+                    "SchemaDiffers", "error", owner, fault.place, fault.problem, fault.remedy
+                )

@@ -1,0 +1,52 @@
+"""What a readiness check says: one finding for each thing that a person should know or mend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Severity = Literal["error", "warning", "note"]
+"""error: the job cannot run so; warning: it can, and the model will suffer; note: worth knowing."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+
+CODES: Final = {
+    "Unreadable": "the dataset cannot be read, or is not what the job says",
+    "SchemaDiffers": "names or types are not those of the job or of the other silos",
+    "NoTrainingExamples": "too few examples are left to train on",
+    "NoValidationExamples": "no example is left to score the model on, and nobody else scores it",
+    "ClassAbsent": "a class of the job that the silo, or none of the silos, has",
+    "ClassSmall": "a class with fewer examples than the minimum of job and silo",
+    "ValuesMissing": "values that are missing, which the job imputes",
+    "FeatureEmpty": "a feature without enough values for the statistics that the job needs",
+    "FeatureConstant": "a feature that has one value in all examples of the silo",
+    "FeatureUnscaled": "features of very different size, and the job does not standardise them",
+    "RangeUnusual": "an image's values lie in none of the usual ranges",
+    "Duplicates": "examples that are there more than once",
+    "ValidationLeaks": "examples on which the model is trained and scored",
+}
+"""Every code and its meaning."""
+
+
+@dataclass(frozen=True)
+class ReadinessFinding:
+    """One finding.
+
+    :param code: one of `CODES`.
+    :param silo: whose data it is about, or `aggregator`, or `all silos`.
+    :param place: where in the data, such as `class 'plane'` or `feature age`.
+    :param value: what was found there.
+    """
+
+    code: str
+    severity: Severity
+    silo: str
+    place: str
+    value: str
+    remedy: str
+
+
+def ordered(findings: Sequence[ReadinessFinding]) -> list[ReadinessFinding]:
+    """The gravest first, otherwise in the order given."""
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
