@@ -137,6 +137,10 @@ class DataSpec(Fields):
         """Their names in the order of the labels; None where the job gives their number only."""
         return None if isinstance(self.classes, int) else self.classes
 
+    def class_label(self, label: int) -> str:
+        """What people read of a class: its name, or its number where it has none."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
 
 class AggregationSpec(Fields):
     """How silos are weighted."""

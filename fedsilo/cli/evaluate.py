@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.job import DataSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.columns import columns
 from fedsilo.json_files import read_json
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         sha256 = read_json(args.model.with_suffix(".json"))["sha256"]
         print(json.dumps(_document(args.model, sha256, federation, scores, total)))
     else:
-        print("\n\n".join(_tables(scores, total)))
+        print("\n\n".join(_tables(federation.job.spec.data, scores, total)))
     return 0
 
 
@@ -77,7 +78,7 @@ def _figures(score: Evaluation) -> dict[str, Any]:
     return found if score.scores is None else {**found, **score.figures.record()}
 
 
-def _tables(scores: Mapping[str, Evaluation | None], total: Evaluation) -> Iterator[str]:
+def _tables(data: DataSpec, scores: Mapping[str, Evaluation | None], total: Evaluation) -> Iterator[str]:
     names = tuple(total.metrics)
     rows: list[Sequence[str]] = [("", "samples", *names)]
     for name, score in scores.items():
@@ -87,11 +88,13 @@ def _tables(scores: Mapping[str, Evaluation | None], total: Evaluation) -> Itera
     yield columns(rows, right=range(1, len(names) + 2))
     if per_class := total.figures.per_class:
         values = zip(*per_class.values(), strict=True)
-        by_class = [(str(label), *map(_share, found)) for label, found in enumerate(values)]
+        by_class = [(data.class_label(label), *map(_share, found)) for label, found in enumerate(values)]
         yield columns([("class", *per_class), *by_class], right=range(1, len(per_class) + 1))
     if (confusion := total.figures.confusion) is not None:
-        counts = [(str(label), *(f"{count:,}" for count in row)) for label, row in enumerate(confusion)]
-        head = ("class \\ answer", *map(str, range(len(confusion))))
+        counts = [
+            (data.class_label(label), *(f"{count:,}" for count in row)) for label, row in enumerate(confusion)
+        ]
+        head = ("class \\ answer", *map(data.class_label, range(len(confusion))))
         yield columns([head, *counts], right=range(1, len(confusion) + 1))
 
 

@@ -183,7 +183,7 @@ def _run_one(
             flush=True,
         )
     else:
-        show_result(outcome.document, baseline)
+        show_result(outcome.document, baseline, federation.job.spec.data)
     return outcome
 
 

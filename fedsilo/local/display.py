@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
+from fedsilo.api.job import DataSpec
 from fedsilo.api.text import counted, size
 from fedsilo.local.progress import RunOutcome, RunProgress
 
@@ -115,7 +116,7 @@ class LiveDisplay:
         return Group(*lines)
 
 
-def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]]) -> None:
+def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> None:
     """The table at the end, with each silo's accuracy in the local baseline where that was computed."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     if outcome["phase"] != "Succeeded":
@@ -125,7 +126,7 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         return
     head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
     console.print(head, style="bold", soft_wrap=True)
-    console.print(_result_table(outcome, baseline))
+    console.print(_result_table(outcome, baseline, data))
     if best := outcome.get("best"):
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
@@ -152,7 +153,7 @@ def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
     console.print(table)
 
 
-def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]]) -> Table:
+def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> Table:
     table = Table("trained on", Column("samples", justify="right"))
     if baseline:
         table.add_column("classes", overflow="fold")
@@ -160,7 +161,7 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
     scores = {score["name"]: score for score in baseline}
     for silo in outcome["silos"]:
         score = scores.get(silo["name"])
-        cells = [] if score is None else [_classes(score["classes"]), f"{score['accuracy']:.1%}"]
+        cells = [] if score is None else [_classes(score["classes"], data), f"{score['accuracy']:.1%}"]
         table.add_row(
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
@@ -212,8 +213,10 @@ def _isolation(isolation: Mapping[str, Sequence[str]]) -> str:
     return "trainers: " + "; ".join(f"{', '.join(silos)}: {text}" for text, silos in isolation.items())
 
 
-def _classes(counts: Sequence[int]) -> str:
-    return " ".join(str(label) for label, count in enumerate(counts) if count)
+def _classes(counts: Sequence[int], data: DataSpec) -> str:
+    return (" " if data.class_names is None else ", ").join(
+        data.class_label(label) for label, count in enumerate(counts) if count
+    )
 
 
 def _count(value: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedsilo.api.job import DataSpec
 from fedsilo.api.loading import load
 from fedsilo.engine.status import failed_status
 from fedsilo.local.display import LiveDisplay, show_result
@@ -109,5 +110,6 @@ def test_the_table_says_what_a_person_should_know(tmp_path: Path) -> None:
 
 def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     message = "set config.size to [height, width] in 'digits'; " + "a long line is not cut " * 10
-    show_result({"phase": "Failed", "reason": "DataInvalid", "message": message}, [])
+    failed = {"phase": "Failed", "reason": "DataInvalid", "message": message}
+    show_result(failed, [], DataSpec(dataset="digits", classes=10, input_shape=(1, 8, 8)))
     assert capsys.readouterr().out == f"Failed: DataInvalid: {message}\n"
