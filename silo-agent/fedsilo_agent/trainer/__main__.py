@@ -139,11 +139,17 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
 
 
 def _limit(runner: TaskRunner) -> float | None:
-    """Seconds of a task with the job's own training: its own limit, and time in which to be interrupted."""
+    """Seconds of a task with the job's own training: its own limit, and time in which to be interrupted.
+
+    Both are over before the round's deadline, so that the round says why it failed.
+    """
     from fedsilo.silo.context import seconds_of_trainer
 
     spec = runner.context.spec
-    return None if spec.training.trainer is None else seconds_of_trainer(spec) + SECONDS_TO_INTERRUPT
+    if spec.training.trainer is None:
+        return None
+    own, deadline = seconds_of_trainer(spec), spec.participation.round_deadline.seconds
+    return own + min(SECONDS_TO_INTERRUPT, (deadline - own) / 2)
 
 
 def _sizes(runner: TaskRunner) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import write_blob
+from fedsilo_agent.trainer import __main__ as trainer_module
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
+from tests.federate import job_spec
 
 TASK = "r00001-train-north"
 
@@ -28,6 +31,17 @@ class Deaf:
     def run(self, task: SiloTask, private: State) -> Reply:
         while True:
             threading.Event().wait()
+
+
+def test_the_limit_is_within_the_rounds_deadline() -> None:
+    def limit(deadline: str, trainer: str | None) -> float | None:
+        job = job_spec("fedavg", 1, participation={"roundDeadline": deadline}, training={"trainer": trainer})
+        runner: Any = SimpleNamespace(context=SimpleNamespace(spec=job))
+        return trainer_module._limit(runner)
+
+    assert limit("10m", None) is None
+    assert limit("10m", "python:own:train") == 540 + 10
+    assert limit("20s", "python:own:train") == 18 + 1
 
 
 def test_it_ends_itself_with_the_reason_in_the_drop(tmp_path: Path) -> None:
