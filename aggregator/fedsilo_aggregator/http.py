@@ -21,6 +21,8 @@ from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.request_fields import (
     MAX_FAILURE_BYTES,
+    SCHEMA_PATH,
+    announced_schema,
     failure_report,
     is_satisfiable,
     query,
@@ -46,7 +48,11 @@ REPEAT_SECONDS = 5.0
 ABANDONED_SECONDS = 1.0
 """Longest time for which a request is held whose connection has ended: it keeps some 70 KB."""
 
+HEARD_SECONDS = 60.0
+"""Longest silence of a silo that counts as being there."""
+
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
+BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("headers", dict[str, str])
 """Headers of a refusal besides `Problem`."""
 
@@ -73,6 +79,7 @@ class AggregatorService:
         self.refused: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
         self._keys = keys
+        self._announced: dict[str, float] = {}  # silo -> when it announced its schema first
         self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
         self._repeated: dict[str, str] = {}  # silo -> one that it has from before, until it sends its answer
         self._changed = asyncio.Event()
@@ -87,6 +94,7 @@ class AggregatorService:
         app.router.add_head(f"{job}/updates/{{task}}", self._offset)
         app.router.add_patch(f"{job}/updates/{{task}}", self._update)
         app.router.add_post(f"{job}/failures/{{task}}", self._failure)
+        app.router.add_post(f"{job}{SCHEMA_PATH}", self._schema)
         return app
 
     def announce_change(self) -> None:
@@ -142,6 +150,7 @@ class AggregatorService:
             raise Problem("wrong-job", f"{request.raw_path} is not of job {self.engine.identity.uid}")
         require_each_once(request)
         body = await small_body(request) if request.method == "POST" else None
+        request[BODY] = body or b""
         require_plain(request)
         request[SILO] = verify_request(
             request.headers.get("Authorization", ""),
@@ -242,6 +251,27 @@ class AggregatorService:
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.announce_change()
         return web.Response(status=204)
+
+    async def _schema(self, request: web.Request) -> web.Response:
+        """Take a silo's schema, and answer when it is known whether it agrees with the others'."""
+        silo, asked = request[SILO], query(request, "wait")
+        wait = min(seconds(asked.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
+        self.engine.announce(silo, announced_schema(request[BODY]))
+        self.announce_change()
+        since = self._announced.setdefault(silo, time.monotonic())
+        until = time.monotonic() + wait
+        while True:
+            now = time.monotonic()
+            heard = {other for other, seen in self.last_seen.items() if now - seen < HEARD_SECONDS}
+            try:
+                if self.engine.schemata_agree(heard, now - since):
+                    return web.Response(status=204)
+            except Problem:
+                self.announce_change()
+                raise
+            if now >= until or request.transport is None:
+                return web.Response(status=202)
+            await self.wait_for_change(min(until - now, ABANDONED_SECONDS))
 
     def _own_task(self, request: web.Request) -> str:
         """The task that the path names. Of another silo's, nothing is said but that it is one.

@@ -8,7 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from fedsilo.errors import Problem
+from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
+from fedsilo.errors import DataInvalid, Problem
 from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.uploads import UploadRange
 
@@ -30,15 +31,41 @@ REPORT = "a failure report is a JSON object with reason and message, each once, 
 CONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range")
 
 
+SCHEMA_PATH = "/schema"
+"""End of the path to which a silo announces the schema of its data."""
+
+
 async def small_body(request: web.Request) -> bytes:
-    """The body of a report.
+    """The body of a report, or of a schema.
 
     :raises Problem: `too-long`.
     """
+    if request.path.endswith(SCHEMA_PATH):
+        return await _schema_body(request)
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
+
+
+async def _schema_body(request: web.Request) -> bytes:
+    content = bytearray()
+    async for piece in request.content.iter_any():
+        content += piece
+        if len(content) > MAX_SCHEMA_BYTES:
+            raise Problem("too-long", f"a schema is at most {MAX_SCHEMA_BYTES} bytes")
+    return bytes(content)
+
+
+def announced_schema(body: bytes) -> Schema:
+    """The schema of a silo's data.
+
+    :raises Problem: `malformed`.
+    """
+    try:
+        return Schema.from_json(body)
+    except DataInvalid as error:
+        raise Problem("malformed", one_line(error)) from error
 
 
 def require_each_once(request: web.Request) -> None:

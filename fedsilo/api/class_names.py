@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Annotated, Any, Final
 
@@ -11,11 +12,17 @@ from pydantic_core import PydanticKnownError
 from fedsilo.api.common import wrong
 from fedsilo.api.text import counted
 
+_NO_CHARACTER: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of a pair of UTF-16."""
+
 MIN_CLASSES: Final = 2
 MAX_CLASSES: Final = 100_000
 
 MAX_NAME_CHARACTERS: Final = 100
 """Longest name of a class, a category or a column."""
+
+MAX_NAMES_BYTES: Final = 500_000
+"""Longest list of names, in UTF-8 and with three bytes for each."""
 
 SCHEMA: Final = {
     "x-type": f"integer {MIN_CLASSES} to {MAX_CLASSES}, or list of {MIN_CLASSES} to {MAX_CLASSES} names",
@@ -35,7 +42,7 @@ def name_problem(name: str) -> tuple[str, str] | None:
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         problem = "is empty" if not name else f"has more than {MAX_NAME_CHARACTERS} characters"
         return problem, "give a name" if not name else "shorten it"
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+    if _NO_CHARACTER.search(name):
         return "has a control character, or one that is no character", "remove it"
     if not unicodedata.is_normalized("NFC", name):
         return "is not in the composed form of Unicode (NFC)", "write it in that form"
@@ -81,6 +88,9 @@ def _checked_names(given: list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
             problem = f"is also entry {seen[name]}"
             raise wrong(problem, "give each class a name of its own", position, value=name)
         seen[name] = position
+    size = sum(len(name.encode()) + 3 for name in given)
+    if size > MAX_NAMES_BYTES:
+        raise wrong(f"has names of {size} bytes together", f"shorten them, {MAX_NAMES_BYTES} is the most")
     return tuple(given)
 
 

@@ -169,6 +169,8 @@ def list_faults(
         if near is not None:
             lacking.remove(near)
         advice = "remove it" if near is None else f"did you mean {near!r}? rename it"
+        if near is not None and noun == "class":
+            advice += f", or set classAliases {{{name}: {near}}} in the dataset"
         faults.append(SchemaFault(f"{noun} {name!r}", "is in these data alone", advice))
     faults += _further(noun, unknown)
     faults += [SchemaFault(f"{noun} {name!r}", "is lacking", remedy) for name in lacking[:MAX_UNKNOWN]]

@@ -24,7 +24,7 @@ ValueRange = Literal["0 to 1", "-1 to 1", "0 to 255"]
 
 MAX_COLUMNS: Final = 65_536
 
-MAX_SCHEMA_BYTES: Final = 1 << 20
+MAX_SCHEMA_BYTES: Final = 512 << 10
 """Largest schema in canonical JSON."""
 
 _FIELDS: Final = ("classes", "columns", "target", "channels", "valueRange")

@@ -7,11 +7,12 @@ opened again over the same directory it gives the same silos the same tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedsilo.api.job import EvaluationSpec
+from fedsilo.data.schema import Schema
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
@@ -26,6 +27,7 @@ from fedsilo.engine.provenance import (
 from fedsilo.engine.record import Record, round_record, with_figures
 from fedsilo.engine.result import Result, write_checkpoint, write_result
 from fedsilo.engine.round import RoundOutcome
+from fedsilo.engine.schemata import AnnouncedSchemata
 from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
@@ -67,6 +69,9 @@ class RoundEngine:
         self.rounds = workflow.rounds
         self._exchange_ids = frozenset(map(exchange_id, workflow.exchanges))
         store.claim(identity.uid, identity.spec_digest)
+        self._schemata = AnnouncedSchemata(
+            store.directory / "schemata.json", workflow.spec.data, workflow.test_schema
+        )
         self._progress = store.load() or store.commit(JobProgress(0, self._workflow.start()), None)
         records = [*store.history(), self._progress.record]
         self._past = {
@@ -96,6 +101,11 @@ class RoundEngine:
     def evaluation(self) -> EvaluationSpec:
         """How the job's model is scored."""
         return self._workflow.spec.evaluation
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes, where they are known."""
+        return self._schemata.classes
 
     @property
     def awaits_answers(self) -> bool:
@@ -180,6 +190,29 @@ class RoundEngine:
         exchange.fail(silo, reason, message)
         return True
 
+    def announce(self, silo: str, schema: Schema) -> None:
+        """Take what a silo says of its data's names and types; it outlives a crash from now on."""
+        self._schemata.announce(silo, schema)
+
+    def schemata_agree(self, heard: Collection[str], waited: float) -> bool:
+        """Whether a silo that has announced its schema may begin; False while others are waited for.
+
+        :param heard: silos that are there.
+        :param waited: seconds that the silo has waited so far.
+        :raises Problem: `schema-mismatch` when they differ, with which the job has failed, or `job-finished`.
+        """
+        current, mismatch = self._current, self._schemata.failure()
+        if self.ended and (mismatch is None or self._lost is not mismatch):
+            raise Problem("job-finished", "the job has ended; no schema is awaited any more")
+        if current is not None and not self.ended:
+            others = set(current.round.awaited) - set(self._schemata.silos)
+            if self._schemata.waits(others, heard, current.round.deadline, waited):
+                return False
+        if mismatch is not None:
+            self._lost = mismatch
+            raise Problem("schema-mismatch", str(mismatch))
+        return True
+
     def wait(self, seconds: float) -> None:
         """Serving time went by: time in which silos could answer."""
         current = self._current
@@ -188,6 +221,7 @@ class RoundEngine:
 
     def forget_failures(self) -> None:
         """Give the failed silos another try, and the open round its full time, when the job is resumed."""
+        self._schemata.forget()
         current = self._current
         if current is not None:
             current.forget_failures()

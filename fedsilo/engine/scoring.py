@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.data.arrays import Arrays
 from fedsilo.data.loaders import load
+from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
@@ -25,6 +27,7 @@ class GlobalEvaluation:
     """The job's test set, loaded once and kept on the device.
 
     :param root: directory that relative dataset paths start from.
+    :ivar schema: names and types of the test set, to be compared with those of the silos.
     :raises DataInvalid: when the test set cannot be read.
     :raises ManifestInvalid: when what computes the job's metrics is not installed.
     """
@@ -34,7 +37,14 @@ class GlobalEvaluation:
         self._metrics = ChosenMetrics.of(spec.evaluation.metrics)
         require_metrics(self._metrics)
         self._device = pick_device(spec.training.device)
-        self._examples = load_test_set(spec, root, self._device)
+        self._mismatch: SchemaMismatch | None = None
+        try:
+            arrays = _test_arrays(spec, root)
+            self.schema = arrays.schema
+            self._examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
+        except SchemaMismatch as mismatch:
+            # The job fails with the first silo's announcement, and then names the faults of all.
+            self._mismatch, self.schema = mismatch, mismatch.schema
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, root: Path) -> GlobalEvaluation | None:
@@ -51,6 +61,8 @@ class GlobalEvaluation:
 
         :param preprocessing: what is done with the raw values of the test set, where the job does anything.
         """
+        if self._mismatch is not None:
+            raise self._mismatch
         model = build_model(architecture, self._spec.data, seed=0)
         load_tree(model, ReadOnce(tree))
         model.preprocessing = None if preprocessing is None else Preprocessing(preprocessing)
@@ -93,7 +105,11 @@ def _mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
 
 def load_test_set(spec: FederatedJobSpec, root: Path, device: torch.device) -> Examples:
     """The dataset of `spec.evaluation.testDataset`, as the aggregator's datasets define it."""
+    arrays = _test_arrays(spec, root)
+    return Examples.from_arrays(arrays.features, arrays.labels, device)
+
+
+def _test_arrays(spec: FederatedJobSpec, root: Path) -> Arrays:
     name = spec.evaluation.test_dataset
     dataset = next(dataset for dataset in spec.aggregator.datasets if dataset.name == name)
-    arrays = load(dataset, spec.data, root=root)
-    return Examples.from_arrays(arrays.features, arrays.labels, device)
+    return load(dataset, spec.data, root=root)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.data.schema import Schema
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.engine.fold import mean_metrics, public_metrics
@@ -82,6 +83,11 @@ class Workflow:
     def spec(self) -> FederatedJobSpec:
         """The job's specification."""
         return self._context.spec
+
+    @property
+    def test_schema(self) -> Schema | None:
+        """Names and types of the test set, where the aggregator holds one."""
+        return None if self._evaluation is None else self._evaluation.schema
 
     @property
     def parameters(self) -> int:

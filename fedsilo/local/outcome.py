@@ -14,10 +14,12 @@ from fedsilo.wire import FINISH
 def clear_outcome(volume: Volume) -> None:
     """Remove what says that an earlier run is over: failures are tried again, and its `finish` task no longer holds.
 
-    Otherwise guard or trainer, whichever starts first, would take it for current.
+    Otherwise guard or trainer, whichever starts first, would take it for current, and so would the guard what the
+    trainer has announced of data that were mended since.
     """
-    if os.path.lexists(volume.task):
-        remove(volume.task)
+    for path in (volume.task, volume.drop / "signature.json"):
+        if os.path.lexists(path):
+            remove(path)
     clear_failures(volume)
 
 

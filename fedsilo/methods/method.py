@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.methods.contract import contract_of
@@ -242,4 +244,7 @@ class Method(ABC):
         :raises MethodError: when the method does not declare the step.
         """
         dimensions = self.dimensions(signature, settings)
-        return contract_of(self.step(step), signature, dimensions)
+        contract = contract_of(self.step(step), signature, dimensions)
+        if self.spec.data.class_names is None:
+            return contract
+        return replace(contract, schema=declared_schema(self.spec.data).digest())

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
+from fedsilo.data.schema import Schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
@@ -28,7 +29,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
-from fedsilo.silo.examples import load_examples
+from fedsilo.silo.examples import read_examples
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
 
 OWN_METRICS = ("loss",)
@@ -53,6 +54,7 @@ class LocalContext(SiloContext):
     :param parts: of the model; None where all of it is shared.
     :param initial: the initial weights, where the task hands them out.
     :param local: the silo's own tensors; none before its first training.
+    :param schema: names and types of the silo's data, which it announces.
     """
 
     shuffle: bool = True
@@ -61,6 +63,7 @@ class LocalContext(SiloContext):
     parts: Parts | None = None
     initial: Mapping[str, np.ndarray] | None = None
     local: Mapping[str, np.ndarray] = field(default_factory=dict)
+    schema: Schema = field(default_factory=Schema, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -132,15 +135,16 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
     :raises ManifestInvalid: when the parts of the model are not as the job describes them.
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
-    train, validation = load_examples(spec, silo, root)
+    examples = read_examples(spec, silo, root)
     model = build_model(spec.model, spec.data, seed=0)
     whole, parts = signature(model), parts_of(spec.model.parameters, model)
     return LocalContext(
         spec=spec,
         signature=parts.signature(whole) if parts else whole,
         silo=str(silo),
-        train=train,
-        validation=validation,
+        train=examples.train,
+        validation=examples.validation,
+        schema=examples.schema,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
         parts=parts,

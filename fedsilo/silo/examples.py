@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,20 @@ from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.loaders import load
+from fedsilo.data.schema import Schema
 from fedsilo.data.split import split_validation
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class SiloExamples:
+    """A silo's examples on the device, and what it announces of them."""
+
+    train: Examples
+    validation: Examples
+    schema: Schema
 
 
 def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
@@ -22,13 +33,22 @@ def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examp
     :param root: directory that relative dataset paths start from.
     :raises DataInvalid: naming dataset and item.
     """
+    found = read_examples(spec, silo, root)
+    return found.train, found.validation
+
+
+def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExamples:
+    """The same with their schema.
+
+    :raises SchemaMismatch: with what the silo announces all the same.
+    """
     arrays = load(dataset_of(spec, silo), spec.data, root=root)
     device = pick_device(spec.training.device)
     train, validation = (
         Examples.from_arrays(part.features, part.labels, device)
         for part in map(arrays.take, split(spec, silo, arrays.labels))
     )
-    return train, validation
+    return SiloExamples(train, validation, arrays.schema)
 
 
 def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:

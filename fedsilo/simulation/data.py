@@ -12,6 +12,7 @@ from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.loaders import all_parts, load_whole, own_part
+from fedsilo.data.schema import Schema
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.silo.examples import dataset_of, split
@@ -27,7 +28,7 @@ class SharedData:
         self._spec = spec
         self._root = root
         self._device = pick_device(spec.training.device)
-        self._full: dict[Hashable, tuple[Examples, np.ndarray]] = {}
+        self._full: dict[Hashable, tuple[Examples, np.ndarray, Schema]] = {}
         self._parts: dict[Hashable, list[np.ndarray]] = {}
 
     def examples(self, silo: Silo) -> tuple[Examples, Examples]:
@@ -36,17 +37,21 @@ class SharedData:
         :raises DataInvalid: naming dataset and item.
         """
         dataset = dataset_of(self._spec, silo)
-        whole, labels = self._load(dataset)
+        whole, labels, _ = self._load(dataset)
         own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
         train, validation = split(self._spec, silo, labels[own])
         return whole.take(own[train]), whole.take(own[validation])
 
-    def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray]:
+    def schema(self, silo: Silo) -> Schema:
+        """What the silo announces of its data; errors as `examples`."""
+        return self._load(dataset_of(self._spec, silo))[2]
+
+    def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray, Schema]:
         source = _source(dataset)
         if source not in self._full:
             arrays = load_whole(dataset, self._spec.data, root=self._root)
             examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
-            self._full[source] = examples, arrays.labels
+            self._full[source] = examples, arrays.labels, arrays.schema
         return self._full[source]
 
     def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
+from fedsilo.data.numbering import SchemaMismatch
+from fedsilo.data.schema import Schema
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import Model, signature
 from fedsilo.learning.parameters import parts_of
@@ -67,10 +69,14 @@ class SimulatedUpdate:
 
 @dataclass(frozen=True)
 class SimulatedFailure:
-    """Why there is no update, as a guard would report it."""
+    """Why there is no update, as a guard would report it.
+
+    :param schema: of data that are not named as in the job.
+    """
 
     reason: str
     message: str
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,12 @@ class SimulatedSilo:
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
         self._is_settled = passing == (None,) * len(passing)
+
+    @property
+    def schema(self) -> Schema | None:
+        """What it announces of its data; None where they could not be read."""
+        found = self.runner
+        return found.schema if isinstance(found, SimulatedFailure) else found.context.schema
 
     @property
     def samples(self) -> int:
@@ -173,12 +185,22 @@ def open_silos(
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
         try:
             train, validation = data.examples(silo)
+            schema = data.schema(silo)
         except (Exception, SystemExit) as error:
             return failure_of(error, f"of {silo}")
         minimum = policy.min_samples_per_class(job.spec, silo)
         values = policy.min_samples_per_feature(job.spec, silo)
         context = SharedContext(
-            job.spec, model, str(silo), train, validation, minimum, values, parts=parts, networks=networks
+            job.spec,
+            model,
+            str(silo),
+            train,
+            validation,
+            minimum,
+            values,
+            parts=parts,
+            networks=networks,
+            schema=schema,
         )
         return TaskRunner(method, context)
 
@@ -187,6 +209,8 @@ def open_silos(
 
 def failure_of(error: BaseException, task: str) -> SimulatedFailure:
     """What a trainer or guard would report; an error that is not fedsilo's is logged with its traceback."""
+    if isinstance(error, SchemaMismatch):
+        return SimulatedFailure(error.reason, str(error), error.schema)
     if isinstance(error, FedsiloError):
         return SimulatedFailure(error.reason, str(error))
     log.error("task %s", task, exc_info=error)

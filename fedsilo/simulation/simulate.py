@@ -12,8 +12,10 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest
+from fedsilo.data.schema import Schema
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
+from fedsilo.engine.schemata import mismatch_failure, schema_faults
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
@@ -85,8 +87,21 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
+    _require_same_schemata(spec, silos, workflow.test_schema)
     backend = _backend(method, silos, execution)
     return Simulation(workflow, identity, directory, backend, writing)
+
+
+def _require_same_schemata(
+    spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], test_set: Schema | None
+) -> None:
+    """Compare what the silos' data are called, before any of them trains, as an aggregator does.
+
+    :raises SiloFailed: naming all faults of all silos.
+    """
+    announced = {name: silo.schema for name, silo in silos.items() if silo.schema is not None}
+    if faults := schema_faults(spec.data, announced, test_set):
+        raise mismatch_failure(faults)
 
 
 def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:

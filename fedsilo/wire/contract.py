@@ -84,6 +84,7 @@ class Contract:
 
     :param blocks: in the order in which they must come.
     :param metrics: names of the scalar metrics allowed; none of them is required.
+    :param schema: digest of the schema that the job itself gives its data, in hexadecimal; None where it gives none.
     :param ranges: name -> smallest and largest value of a metric whose range is not `METRIC_RANGE`. It is no part of
         the digest: it says what a figure means, not which figures leave.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
@@ -92,6 +93,7 @@ class Contract:
     blocks: tuple[ExpectedBlock, ...]
     metrics: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    schema: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
@@ -107,7 +109,8 @@ class Contract:
         blocks = [
             [b.kind, b.name, list(b.shape), b.dtype, -1 if b.label is None else b.label] for b in self.blocks
         ]
-        packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)})
+        schema = {} if self.schema is None else {"schema": bytes.fromhex(self.schema)}
+        packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)} | schema)
         return hashlib.sha256(packed).hexdigest()
 
     def max_bytes(self) -> int:

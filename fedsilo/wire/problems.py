@@ -40,6 +40,7 @@ STATUS: dict[str, int] = {
     "offset-mismatch": 409,
     "round-closed": 410,
     "job-finished": 410,
+    "schema-mismatch": 409,
     # what is in it
     "digest-mismatch": 422,
     "unexpected-block": 422,

@@ -44,7 +44,7 @@ from fedsilo.wire import (
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo_agent.guard.audit import AuditLog, verify
-from fedsilo_agent.guard.inspection import read_failure, read_signature
+from fedsilo_agent.guard.inspection import read_announcement, read_failure
 from fedsilo_aggregator.request_fields import failure_report
 from tests.fuzz import provenance
 from tests.fuzz.directories import recipe
@@ -176,7 +176,7 @@ def _sealed_proof() -> bytes:
 
 
 def _model_signature(path: Path) -> object:
-    document, _ = read_signature(path)
+    document = read_announcement(path).signature
     return ModelSignature.from_dict(document)
 
 

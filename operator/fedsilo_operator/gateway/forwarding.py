@@ -21,10 +21,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from fedsilo.data.schema import MAX_SCHEMA_BYTES
 from fedsilo.errors import Problem
 from fedsilo.listener import Connections
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
-from fedsilo_operator.gateway.bodies import small_body
+from fedsilo_operator.gateway.bodies import MAX_SMALL_BODY_BYTES, small_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
 from fedsilo_operator.gateway.relay import relay_answer
 from fedsilo_operator.gateway.upload import Upload
@@ -96,7 +97,8 @@ class Forwarding:
         # The path goes on as it came, so nothing but a path may have come: a request can name a whole URL.
         if not request.raw_path.startswith(f"/v1/jobs/{job}/"):
             raise Problem("malformed", f"{request.raw_path[:200]}: send the path of the job, and no more")
-        body = await small_body(request) if request.method == "POST" else None
+        limit = MAX_SCHEMA_BYTES if request.path.endswith("/schema") else MAX_SMALL_BODY_BYTES
+        body = await small_body(request, limit) if request.method == "POST" else None
         proof = request.headers.get("Authorization", "")
         silo = claimed_sender(proof)
         route = self._routes(job, silo)

@@ -60,6 +60,7 @@ class AuditRecord:
 
     :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it.
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
+    :ivar schema: digest of the schema of the data that it announced with it, if it did.
     :ivar departures: task -> digest of its update.
     :ivar answered: round and phase -> what departed in this exchange.
     :ivar finished: whether its last line says that the job is over.
@@ -67,6 +68,7 @@ class AuditRecord:
 
     acknowledged: tuple[str, ...] = ()
     signature: str | None = None
+    schema: str | None = None
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
     finished: bool = False
@@ -79,7 +81,7 @@ class AuditRecord:
                 task = line.get("task", "")
                 self.acknowledged = (*(other for other in self.acknowledged if other != task), task)[-2:]
             case "signature":
-                self.signature = line.get("digest")
+                self.signature, self.schema = line.get("digest"), line.get("schema")
             case "departure":
                 task, digest = line.get("task", ""), line.get("digest", "")
                 self.departures[task] = digest

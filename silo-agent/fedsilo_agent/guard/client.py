@@ -32,6 +32,9 @@ T = TypeVar("T")
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 """Pauses between tries, doubling from the first to the last, with jitter."""
 
+SCHEMA_WAIT_SECONDS = 20.0
+"""Longest time that the aggregator may hold the announcement of a schema."""
+
 REMINDER_SECONDS = 60.0
 """Interval at which a reason that keeps coming back is logged again: an aggregator may be down for long."""
 
@@ -124,6 +127,21 @@ class AggregatorClient:
         :raises Problem: when it is refused for good: it is not awaited any more, or was refused as a whole.
         """
         await self._retry(f"update of {task}", lambda: self._upload_rest(task, path, digest))
+
+    async def announce_schema(self, content: bytes) -> None:
+        """Say what the silo's data are called, and wait until the aggregator has compared that with the others'.
+
+        :param content: a schema in canonical JSON.
+        :raises Problem: `schema-mismatch` when they differ, with which the job has failed.
+        """
+        path, agreed = f"{self._base}/schema?wait={SCHEMA_WAIT_SECONDS:g}", False
+
+        async def once() -> bool:
+            async with self._request("POST", path, data=content, proven=content) as response:
+                return response.status == 204
+
+        while not agreed:
+            agreed = await self._retry("the schema", once)
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         """Report why there will be no update for a task."""

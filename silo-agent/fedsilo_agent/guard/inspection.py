@@ -55,8 +55,21 @@ def read_failure(path: Path) -> tuple[str, str]:
     return reason, message
 
 
-def read_signature(path: Path) -> tuple[Any, str]:
-    """Model signature (as plain values) and description of the isolation from `signature.json`.
+@dataclass(frozen=True)
+class Announcement:
+    """What a trainer says before round 1, as plain values that nobody has checked.
+
+    :param signature: of the model; None where the data are not named as in the job, and nothing will be trained.
+    :param schema: of the data; None of a trainer that announces none.
+    """
+
+    signature: Any
+    isolation: str
+    schema: Any
+
+
+def read_announcement(path: Path) -> Announcement:
+    """The content of `signature.json`.
 
     :raises FileDamaged: when it has a digest and is not what the trainer wrote.
     """
@@ -64,7 +77,7 @@ def read_signature(path: Path) -> tuple[Any, str]:
     if b'"sha256": ' in content and not holds_digest(content):
         raise FileDamaged(f"{path}: damaged, it is not what the trainer wrote; start the trainer again")
     document = as_object(path, content)
-    return document.get("signature"), str(document.get("isolation", ""))
+    return Announcement(document.get("signature"), str(document.get("isolation", "")), document.get("schema"))
 
 
 def sign_reply(

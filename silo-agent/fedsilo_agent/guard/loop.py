@@ -17,6 +17,7 @@ from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
+from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line
@@ -24,7 +25,13 @@ from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, sent_before
 from fedsilo_agent.guard.inbox import Inbox
-from fedsilo_agent.guard.inspection import read_failure, read_signature, require_undamaged, sign_reply
+from fedsilo_agent.guard.inspection import (
+    Announcement,
+    read_announcement,
+    read_failure,
+    require_undamaged,
+    sign_reply,
+)
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -72,6 +79,8 @@ class Guard:
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
+        self._client = client
+        self._agreed: Schema | None = None  # the schema that this process has announced
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
@@ -153,28 +162,67 @@ class Guard:
         self._check.schedule.require_due(task, verified.digest.hex(), answered)
 
     async def _contract(self, task: Task) -> Contract:
-        document, isolation = await self._announced()
+        announcement = await self._announced()
+        schema = announced_schema(announcement.schema)
+        if announcement.signature is None and schema is not None:
+            await self._agree(schema)  # which names this silo's faults beside those of the others
+            self._raise_failure(self._volume.drop / "failed.json")
         try:
-            signature = ModelSignature.from_dict(document)
+            signature = ModelSignature.from_dict(announcement.signature)
         except Problem as problem:
             raise PolicyRefused(f"signature.json: {problem}") from problem
-        digest, known = _digest(signature), self._audit.record.signature
-        if known is None:
-            tensors = len(signature.tensors)
-            self._audit.write("signature", tensors=tensors, digest=digest, isolation=isolation[:200])
-        elif digest != known:
+        self._require_as_before(signature, announcement, schema)
+        contract = self._check.contract(task, signature, schema)
+        if schema is not None:
+            await self._agree(schema)
+        return contract
+
+    def _require_as_before(
+        self, signature: ModelSignature, announcement: Announcement, schema: Schema | None
+    ) -> None:
+        """Record what the trainer announces first, and hold it to that; names can be mended until something has left.
+
+        :raises PolicyRefused: when it is another model, or data of other names.
+        """
+        record, digest = self._audit.record, _digest(signature)
+        named = {} if schema is None else {"schema": schema.digest()}
+        renamed = record.schema not in (None, named.get("schema"))
+        if digest == record.signature and renamed and record.answered:
+            raise PolicyRefused(
+                "signature.json: the trainer's data are not named as they were before round 1"
+            )
+        if record.signature is None or (digest == record.signature and renamed):
+            tensors, isolation = len(signature.tensors), announcement.isolation[:200]
+            self._audit.write("signature", tensors=tensors, digest=digest, isolation=isolation, **named)
+        elif digest != record.signature:
             raise PolicyRefused(
                 "signature.json: the trainer's model is not the one that it had before round 1"
             )
-        return self._check.contract(task, signature)
 
-    async def _announced(self) -> tuple[Any, str]:
-        """What the trainer says of its model, once it does; one that is damaged is replaced when a trainer starts."""
+    async def _agree(self, schema: Schema) -> None:
+        """Announce the schema, once in this process: the trainer is given no task before all agree.
+
+        :raises Problem: `schema-mismatch`.
+        """
+        if self._agreed != schema:
+            try:
+                await self._client.announce_schema(schema.to_json())
+            except Problem as problem:
+                if (
+                    problem.code != "malformed"
+                    or self._check.agent.spec.job.spec.data.class_names is not None
+                ):
+                    raise
+                log.warning("the aggregator compares no schemata: %s", problem)  # an earlier release
+            self._agreed = schema
+
+    async def _announced(self) -> Announcement:
+        """What the trainer says before round 1, once it does; what is damaged is replaced when a trainer starts."""
         path, pause, repair = self._volume.drop / "signature.json", pauses(), _Repair()
         while True:
             try:
                 if path.exists():
-                    return read_signature(path)
+                    return read_announcement(path)
             except FileDamaged as damage:
                 repair.await_or_raise(damage)
             self._raise_failure(self._volume.drop / "failed.json")

@@ -20,6 +20,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import INITIAL
 from fedsilo.methods.method import Method
 from fedsilo.silo import policy
+from fedsilo.silo.announcement import Schema, require_declared
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 from fedsilo_agent.guard.exchanges import Schedule
 from fedsilo_agent.guard.present_policy import PresentPolicy
@@ -112,11 +113,13 @@ class TaskCheck:
                 )
         return task
 
-    def contract(self, task: Task, signature: ModelSignature) -> Contract:
+    def contract(self, task: Task, signature: ModelSignature, schema: Schema | None = None) -> Contract:
         """What may leave in answer to the task, as far as the method is concerned.
 
+        :param schema: of the trainer's data, as it announced it.
         :raises PolicyRefused: when it is not what the task asks for.
         """
+        require_declared(self.agent.spec.job.spec.data, schema)
         _check_signature(signature, self.agent.spec.job.spec.data.class_count)
         method = self._method
         try:

@@ -75,11 +75,11 @@ def _run(args: argparse.Namespace) -> None:
         exit_with_parent()
     if args.require_isolation and isolation != ISOLATED:
         raise _not_isolated(volume, isolation)
-    mailbox, runner = _mailbox_and_runner(args, volume)
+    mailbox, runner = _mailbox_and_runner(args, volume, isolation)
     from fedsilo.silo.personal import PersonalModel
     from fedsilo_agent.trainer.loop import Trainer
 
-    mailbox.announce(runner.context.signature, isolation)
+    mailbox.announce(runner.context.signature, isolation, runner.context.schema)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     personal = PersonalModel(volume.state, runner.method, runner.context.silo)
     try:
@@ -101,7 +101,9 @@ def _not_isolated(volume: Volume, found: str) -> PolicyRefused:
     return refusal
 
 
-def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailbox, TaskRunner]:
+def _mailbox_and_runner(
+    args: argparse.Namespace, volume: Volume, isolation: str
+) -> tuple[Mailbox, TaskRunner]:
     """Read job and data; their faults are reported to the guard, so that no round waits for this silo.
 
     No code of the job runs before its method is bound.
@@ -109,6 +111,7 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document
     from fedsilo.api.silo import Silo
+    from fedsilo.data.numbering import SchemaMismatch
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
     from fedsilo.silo.context import open_context
@@ -127,6 +130,8 @@ def _mailbox_and_runner(args: argparse.Namespace, volume: Volume) -> tuple[Mailb
         context = open_context(spec, silo, args.data_root)
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
+        if isinstance(error, SchemaMismatch):
+            mailbox.announce(None, isolation, error.schema)
         mailbox.give_up(error.reason, str(error))
         raise
     except SystemExit as left:

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedsilo.data.schema import Schema
 from fedsilo.durable import make_directory, remove, unlink, write_durably
 from fedsilo.errors import MethodError
 from fedsilo.full_disk import when_there_is_space
@@ -56,9 +58,16 @@ class Mailbox:
         for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
             unlink(path, missing_ok=True)
 
-    def announce(self, signature: ModelSignature, isolation: str) -> None:
-        """Publish the model's signature, before round 1."""
-        document = {"signature": signature.to_dict(), "isolation": isolation}
+    def announce(
+        self, signature: ModelSignature | None, isolation: str, schema: Schema | None = None
+    ) -> None:
+        """Publish the model's signature and the schema of the data, before round 1.
+
+        :param signature: None where the schema is not the job's, and nothing will be trained.
+        """
+        document: dict[str, Any] = {"isolation": isolation}
+        document |= {} if signature is None else {"signature": signature.to_dict()}
+        document |= {} if schema is None else {"schema": schema.to_dict()}
         when_there_is_space(lambda: write_with_digest(self._volume.drop / "signature.json", document))
 
     def is_finished(self) -> bool:

@@ -20,13 +20,15 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import load_document
 from fedsilo.api.parameters import InitialWeightsSpec
 from fedsilo.api.silo import Silo
-from fedsilo.errors import Problem
+from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.json_files import read_json, write_with_digest
 from fedsilo.local.outcome import clear_outcome, is_dismissed
+from fedsilo.silo.announcement import Schema, require_declared
 from fedsilo.silo.drop import write_digests
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors
 from fedsilo_agent.guard import audit, inbox, loop
+from fedsilo_agent.guard.inspection import Announcement
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
 from tests.integration.service.client import contract_of, signature_of
@@ -40,6 +42,7 @@ class Aggregator:
     """The guard's client in memory.
 
     :ivar uploads: the updates that arrived, by task.
+    :ivar ended: whether the job is over, whatever was answered.
     :ivar refusals: what the next uploads are refused with.
     """
 
@@ -51,6 +54,7 @@ class Aggregator:
         self.refusals: list[Problem] = []
         self.failures: dict[str, tuple[str, str]] = {}
         self.fetched = 0
+        self.ended = False
         self.repeats = 0
 
     async def task(self, after: str, wait: float) -> bytes | None:
@@ -61,9 +65,12 @@ class Aggregator:
         if self.repeats > 0 and position > 0:
             self.repeats -= 1
             return seal_task(self.tasks[position - 1], self.key)
-        while position > 0 and names[position - 1] not in self.uploads.keys() | self.failures.keys():
+        while position > 0 and not self.is_settled(names[position - 1]):
             await asyncio.sleep(0.001)
         return seal_task(self.tasks[position], self.key)
+
+    def is_settled(self, task: str) -> bool:
+        return self.ended or task in self.uploads or task in self.failures
 
     async def download(self, link: BlobLink, path: Path) -> None:
         self.fetched += 1
@@ -366,7 +373,7 @@ async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_
 
     with monkeypatch.context() as waiting:
         waiting.setattr(asyncio, "sleep", replaced)
-        assert await guard_of(scene)._announced() == (document["signature"], document["isolation"])
+        assert await guard_of(scene)._announced() == Announcement(document["signature"], "none", None)
     assert f"{path}: damaged" in caplog.text
 
 
@@ -402,3 +409,112 @@ async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_
         await guard_of(scene)._check_found(drop, scene.contract)
     assert not drop.exists()
     assert f"{TASK}/reply.json: damaged" in caplog.text
+
+
+def announce(scene: Scene, schema: object, signature: bool = True) -> None:
+    """Have the trainer announce a schema beside its model's signature, or in its place."""
+    path = scene.volume.drop / "signature.json"
+    document = json.loads(path.read_text()) | {"schema": schema}
+    if not signature:
+        del document["signature"]
+        failure = {"reason": "DataInvalid", "message": "class 'plane' is not a class of the job"}
+        (scene.volume.drop / "failed.json").write_text(json.dumps(failure))
+    path.write_text(json.dumps(document))
+
+
+class Comparing:
+    """What the aggregator does with announced schemata; it is put into the client's place for them.
+
+    :ivar announced: what arrived, and whether the trainer had been given a task by then.
+    """
+
+    def __init__(self, scene: Scene, refusal: Problem | None = None) -> None:
+        self.announced: list[tuple[bytes, bool]] = []
+        self._scene = scene
+        self._refusal = refusal
+        scene.aggregator.announce_schema = self  # type: ignore[attr-defined]
+
+    async def __call__(self, content: bytes) -> None:
+        self.announced.append((content, self._scene.volume.task.exists()))
+        if self._refusal is not None:
+            self._scene.aggregator.ended = self._refusal.code == "schema-mismatch"
+            raise self._refusal
+
+
+async def test_a_schema_is_announced_before_the_trainer_has_a_task(scene: Scene) -> None:
+    announce(scene, {"classes": ["cat", "dog", "parrot"]})
+    comparing = Comparing(scene)
+    await scene.run()
+    assert comparing.announced == [(b'{"classes":["cat","dog","parrot"]}', False)]
+    assert list(scene.aggregator.uploads) == [TASK]
+    line = json.loads((scene.volume.audit / "log.jsonl").read_text().splitlines()[0])
+    assert line["schema"] == hashlib.sha256(comparing.announced[0][0]).hexdigest()
+
+
+async def test_where_schemata_differ_the_trainer_gets_no_task_and_nothing_leaves(scene: Scene) -> None:
+    announce(scene, {"classes": ["cat", "dog", "parrot"]})
+    comparing = Comparing(scene, Problem("schema-mismatch", "silo b: class 'prrot'"))
+    await scene.run()
+    assert (len(comparing.announced), scene.aggregator.uploads, scene.aggregator.failures) == (1, {}, {})
+    assert scene.events() == ["signature", "not-accepted", "finished"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_trainer_with_other_names_than_the_job_s_is_announced_too(scene: Scene, told: bool) -> None:
+    announce(scene, {"classes": ["plane"]}, signature=False)
+    comparing = Comparing(scene, Problem("schema-mismatch", "class 'plane'") if told else None)
+    await scene.run()
+    assert comparing.announced == [(b'{"classes":["plane"]}', False)]
+    assert scene.aggregator.uploads == {}
+    failure = ("DataInvalid", "class 'plane' is not a class of the job")
+    assert scene.aggregator.failures == ({} if told else {TASK: failure})
+
+
+async def test_an_aggregator_of_an_earlier_release_compares_nothing(scene: Scene) -> None:
+    announce(scene, {"classes": ["cat", "dog", "parrot"]})
+    Comparing(scene, Problem("malformed", "POST /v1/jobs/j/schema: Not Found"))
+    await scene.run()
+    assert list(scene.aggregator.uploads) == [TASK]
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"classes": "cat"}, "signature.json: schema: classes: 'cat' is not a list of at most 100000 names"),
+        (
+            {"rows": 7},
+            "signature.json: schema: \"{'rows': 7}\" is not an object with any of classes, columns",
+        ),
+    ],
+)
+async def test_what_is_no_schema_is_not_announced(scene: Scene, schema: object, problem: str) -> None:
+    announce(scene, schema)
+    comparing = Comparing(scene)
+    await scene.run()
+    assert (comparing.announced, scene.aggregator.uploads) == ([], {})
+    reason, message = scene.aggregator.failures[TASK]
+    assert (reason, problem in message) == ("PolicyRefused", True), message
+
+
+async def test_names_do_not_change_once_they_were_announced(scene: Scene) -> None:
+    announce(scene, {"classes": ["cat", "dog", "parrot"]})
+    Comparing(scene)
+    scene.aggregator.refusals = []
+    await scene.run()
+    scene.volume.task.unlink()
+    announce(scene, {"classes": ["dog", "cat", "parrot"]})
+    guard = guard_of(scene)
+    with pytest.raises(PolicyRefused, match="the trainer's data are not named as they were before round 1"):
+        await guard._contract(Task(**scene.honest))
+
+
+def test_a_guard_derives_the_names_of_the_job_itself(scene: Scene) -> None:
+    spec = scene.check.agent.spec.job.spec
+    named = spec.model_copy(
+        update={"data": spec.data.model_copy(update={"classes": ("cat", "dog", "parrot")})}
+    )
+    require_declared(named.data, Schema(classes=("cat", "dog", "parrot")))
+    for schema in (None, Schema(), Schema(classes=("dog", "cat", "parrot")), Schema(classes=("cat", "dog"))):
+        with pytest.raises(PolicyRefused):
+            require_declared(named.data, schema)
+    require_declared(spec.data, None)

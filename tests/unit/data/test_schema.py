@@ -162,7 +162,8 @@ def test_where_the_job_has_a_number_names_must_agree() -> None:
     three, other = Schema(classes=("cat", "dog", "parrot")), Schema(classes=("cat", "dog", "parot"))
     assert text(data(3), a=three, b=Schema(), c=three) == ""
     assert text(data(3), a=other, b=three, c=three) == (
-        "a: class 'parot' is in these data alone; did you mean 'parrot'? rename it"
+        "a: class 'parot' is in these data alone; did you mean 'parrot'? rename it, or set classAliases "
+        "{parot: parrot} in the dataset"
     )
     less, turned = Schema(classes=("cat", "dog")), Schema(classes=("dog", "cat", "parrot"))
     found = text(data(3), a=three, b=less, c=three, d=turned)

@@ -1,0 +1,101 @@
+"""A silo announces what its data are called, and is answered when it is known whether all agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
+from fedsilo.errors import Problem
+from fedsilo_aggregator import http
+from fedsilo_aggregator.http import BODY, SILO, AggregatorService
+from fedsilo_aggregator.request_fields import small_body
+
+GOOD = Schema(classes=("cat", "dog"))
+HELD_SECONDS = 60
+
+
+class Engine:
+    """A job of two silos, whose schemata agree where they are equal."""
+
+    identity = SimpleNamespace(uid="job")
+
+    def __init__(self) -> None:
+        self.announced: dict[str, Schema] = {}
+        self.heard: set[str] = set()
+
+    def announce(self, silo: str, schema: Schema) -> None:
+        self.announced[silo] = schema
+
+    def schemata_agree(self, heard: Collection[str], waited: float) -> bool:
+        self.heard = set(heard)
+        if len(set(self.announced.values())) > 1:
+            raise Problem("schema-mismatch", "they differ")
+        return len(self.announced) == 2
+
+
+def announcing(
+    service: AggregatorService, silo: str, schema: Schema, wait: int = HELD_SECONDS
+) -> asyncio.Task[web.Response]:
+    request = make_mocked_request("POST", f"/v1/jobs/job/schema?wait={wait}")
+    request[SILO], request[BODY] = silo, schema.to_json()
+    request.protocol.transport = asyncio.Transport()
+    return asyncio.create_task(service._schema(request))
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> AggregatorService:
+    monkeypatch.setattr(http, "ABANDONED_SECONDS", 0.01)
+    return AggregatorService(Engine(), {})  # type: ignore[arg-type]
+
+
+async def test_the_first_waits_for_the_others(service: AggregatorService) -> None:
+    service.last_seen["a/a"] = service.last_seen["a/b"] = float("inf")
+    first = announcing(service, "a/a", GOOD)
+    done, _ = await asyncio.wait({first}, timeout=0.05)
+    assert not done
+    assert (await announcing(service, "a/b", GOOD)).status == 204
+    assert (await first).status == 204
+    engine: Any = service.engine
+    assert (engine.announced, engine.heard) == ({"a/a": GOOD, "a/b": GOOD}, {"a/a", "a/b"})
+
+
+async def test_it_is_asked_again_after_its_time(service: AggregatorService) -> None:
+    assert (await announcing(service, "a/a", GOOD, wait=0)).status == 202
+
+
+async def test_both_are_told_that_they_differ(service: AggregatorService) -> None:
+    first = announcing(service, "a/a", GOOD)
+    await asyncio.sleep(0)
+    second = announcing(service, "a/b", Schema(classes=("dog", "cat")))
+    for answer in (first, second):
+        with pytest.raises(Problem, match="schema-mismatch: they differ"):
+            await answer
+
+
+async def test_what_is_no_schema_is_refused(service: AggregatorService) -> None:
+    request = make_mocked_request("POST", "/v1/jobs/job/schema")
+    for body in (b"", b"[]", b'{"classes": 3}', b'{"rows": 5}'):
+        request[SILO], request[BODY] = "a/a", body
+        with pytest.raises(Problem, match="malformed: schema"):
+            await service._schema(request)
+    engine: Any = service.engine
+    assert engine.announced == {}
+
+
+async def test_its_length_is_bounded() -> None:
+    class Content:
+        async def iter_any(self) -> Any:
+            for _ in range(2 * MAX_SCHEMA_BYTES >> 16):
+                yield b"x" * (1 << 16)
+
+    payload: Any = Content()
+    request = make_mocked_request("POST", "/v1/jobs/job/schema", payload=payload)
+    with pytest.raises(Problem, match=f"too-long: a schema is at most {MAX_SCHEMA_BYTES} bytes"):
+        await small_body(request)
