@@ -123,7 +123,8 @@ def _features(spec: FederatedJobSpec, data: SiloData, found: FeatureStatistics) 
     names, silo = feature_names(data.arrays.schema, len(found.count)), data.silo
     missing = np.flatnonzero(found.missing > 0)
     if len(missing):
-        value = f"{int(found.missing.sum())} of {int((found.missing + found.count).sum())} values"
+        values = (found.missing + found.count)[missing].sum()
+        value = f"{int(found.missing.sum())} of {int(values)} values"
         place = _named("feature", [names[place] for place in missing])
         yield _finding("ValuesMissing", "note", silo, place, value, "nothing: the job imputes them")
     if spec.data.preprocessing is not None:

@@ -14,11 +14,12 @@ def test_tables(terminal: Terminal) -> None:
     examples = terminal.folder / "examples"
     examples.unlink()
     shutil.copytree(ROOT / "examples" / "tables", examples / "tables", ignore=shutil.ignore_patterns("data"))
-    make, validate, run, evaluate, export = terminal.commands
+    make, validate, check, run, evaluate, export = terminal.commands
     terminal.type(make)
     assert "2 classes" in terminal.type(validate)
+    findings, shown, by_class = blocks("docs/guides/tables.md", "text")
+    assert terminal.type(check) == findings
     said = terminal.type(run)
-    shown, by_class = blocks("docs/guides/tables.md", "text")
     for line in shown.splitlines()[1:]:
         assert " ".join(line.split()) in " ".join(said.split()), said
     assert by_class in terminal.type(evaluate)
