@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
@@ -19,7 +22,9 @@ from fedsilo.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.models import Model, build_model, load_tree
+from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.optimizers import OptimizerState
+from fedsilo.learning.own_training import ExampleSet, TrainingData
 from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
@@ -29,18 +34,20 @@ from fedsilo.methods.pieces.feature_statistics import pool_examples
 from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
+from fedsilo.silo.context import trained_by_the_job
 from fedsilo.silo.examples import load_examples
 
 
 def train_locally(
     spec: FederatedJobSpec,
     silo: str,
-    examples: Examples,
+    data: tuple[Examples, Examples],
     initial: StoredTree | None = None,
     preprocessing: Preprocessing | None = None,
 ) -> Model:
     """The job's model, trained on one silo's examples for as many rounds as the job has.
 
+    :param data: examples to train on, and those that are held out.
     :param initial: the job's initial weights, where it has a file of them.
     :param preprocessing: of the raw values, where the job does anything.
     """
@@ -52,13 +59,19 @@ def train_locally(
         freeze(model, parts.frozen)
     model.preprocessing = preprocessing
     model.to(pick_device(spec.training.device))
-    for number in range(1, spec.training.rounds + 1):
+    training = spec.training
+    kept = OptimizerState() if training.optimizer.state == "keep" else None
+    state: Mapping[str, np.ndarray] = {}
+    for number in range(1, training.rounds + 1):
         seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
-        fit(
-            model,
-            examples,
-            LocalTraining.of(spec.training, round=number, rounds=spec.training.rounds, seed=seed),
-        )
+        plan = LocalTraining.of(training, round=number, rounds=training.rounds, seed=seed)
+        if training.trainer is None:
+            fit(model, data[0], replace(plan, kept=kept))
+            continue
+        sets = TrainingData(*map(ExampleSet, data))
+        outcome = trained_by_the_job(spec, model, sets, plan, (number, training.rounds), state)
+        load_tree(model, to_tree(outcome.model))
+        state = outcome.state
     return model
 
 
@@ -74,11 +87,11 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     preprocessing = _preprocessing(spec, [train for train, _ in loaded.values()])
     found: list[dict[str, object]] = []
     for silo in federation.silos:
-        examples, _ = loaded[str(silo)]
-        model = train_locally(spec, str(silo), examples, initial, preprocessing)
+        data = loaded[str(silo)]
+        model = train_locally(spec, str(silo), data, initial, preprocessing)
         scored = [evaluate(model, test) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
-        counts = examples.labels.bincount(minlength=spec.data.class_count).tolist()
+        counts = data[0].labels.bincount(minlength=spec.data.class_count).tolist()
         found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})
     return found
 

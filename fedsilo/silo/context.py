@@ -44,6 +44,28 @@ def seconds_of_trainer(spec: FederatedJobSpec) -> float:
     return PART_OF_DEADLINE * spec.participation.round_deadline.seconds
 
 
+def trained_by_the_job(
+    spec: FederatedJobSpec,
+    model: Model,
+    data: TrainingData,
+    plan: LocalTraining,
+    place: tuple[int, int],
+    state: Mapping[str, np.ndarray],
+) -> TrainingOutcome:
+    """What `spec.training.trainer` makes of a model; it is checked.
+
+    :param plan: of the round, for its rate and seed.
+    :param place: number of the round, and how many there are.
+    :param state: what the function kept in the last round.
+    """
+    name = spec.training.trainer
+    assert name is not None, "asked for only where the job names one"
+    budget = TrainingBudget(plan.epochs, spec.training.batch_size, plan.lr, seconds_of_trainer(spec))
+    kept = {key: np.array(array) for key, array in state.items()}
+    context = TrainingContext(pick_device(spec.training.device), plan.seed, *place, budget, kept)
+    return train_with(name, model, data, context, OWN_METRICS)
+
+
 @dataclass(frozen=True)
 class LocalContext(SiloContext):
     """The silo half's view: its examples, the job, its own seeds.
@@ -106,22 +128,9 @@ class LocalContext(SiloContext):
 
     def own_training(self, task: SiloTask, model: Model, state: Mapping[str, np.ndarray]) -> TrainingOutcome:
         """What the job's own function, `spec.training.trainer`, makes of the model; it is checked."""
-        name = self.spec.training.trainer
-        assert name is not None, "asked for only where the job names one"
-        plan = self.local_training(task)
         data = TrainingData(ExampleSet(self.train), ExampleSet(self.validation))
-        budget = TrainingBudget(
-            plan.epochs, self.spec.training.batch_size, plan.lr, seconds_of_trainer(self.spec)
-        )
-        context = TrainingContext(
-            pick_device(self.spec.training.device),
-            plan.seed,
-            task.phase_round,
-            task.phase_rounds,
-            budget,
-            {key: np.array(array) for key, array in state.items()},
-        )
-        return train_with(name, model, data, context, OWN_METRICS)
+        plan = self.local_training(task)
+        return trained_by_the_job(self.spec, model, data, plan, (task.phase_round, task.phase_rounds), state)
 
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""

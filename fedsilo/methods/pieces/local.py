@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedsilo.errors import MethodError
@@ -13,6 +13,8 @@ OWN_STATE = "trainer"
 """Tree of private state with what the job's own training keeps."""
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedsilo.learning.training import LocalTraining, Loss
 
 
@@ -62,8 +64,14 @@ def _trained_by_the_job(silo: SiloContext, task: SiloTask, private: State) -> Re
         {name: tree[name] for name in names},
         samples=outcome.samples,
         metrics={name: float(value) for name, value in outcome.metrics.items()},
-        private=private.with_trees(**{OWN_STATE: dict(outcome.state)}) if outcome.state else None,
+        private=_with_own_state(private, outcome.state),
     )
+
+
+def _with_own_state(private: State, kept: Mapping[str, np.ndarray]) -> State:
+    """The private state with what the function keeps, which may be nothing any more."""
+    others = {name: tree for name, tree in private.trees.items() if name != OWN_STATE}
+    return State({**others, OWN_STATE: dict(kept)} if kept else others, private.values)
 
 
 class PlainTraining:

@@ -26,6 +26,12 @@ def counting(model: Model, data: TrainingData, context: TrainingContext) -> Made
     return TrainingOutcome(model, len(data.train), {"loss": float(rounds)}, {"rounds": np.array([rounds])})
 
 
+def remembering_once(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """The first and the third round find nothing."""
+    state = {} if context.state else {"seen": np.ones(1)}
+    return TrainingOutcome(model, 1, {"loss": float(len(context.state))}, state)
+
+
 def drawing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     """Adds what all three global generators give, and changes PyTorch's settings."""
     import random

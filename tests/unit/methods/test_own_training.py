@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedsilo.errors import ManifestInvalid, SiloFailed
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import initial_model, to_tree
+from fedsilo.local.baseline import train_locally
 from fedsilo.methods import registry
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import simulate
@@ -64,6 +68,27 @@ def test_in_memory_it_keeps_the_same(tmp_path: Path) -> None:
     done = simulate(manifest, tmp_path, tmp_path / "run")
     assert {float(state.tree("trainer")["rounds"][0]) for state in done.private.values()} == {3}
     assert [line["training"]["loss"] for line in done.history()] == [1, 2, 3]
+
+
+def test_what_it_does_not_give_back_is_forgotten(tmp_path: Path) -> None:
+    manifest = manifest_of(sharing(2), training={"rounds": 4, "trainer": f"{TRAINERS}remembering_once"})
+    done = simulate(manifest, tmp_path, tmp_path / "run")
+    assert [line["training"]["loss"] for line in done.history()] == [0, 1, 0, 1]
+
+
+def test_each_silo_alone_is_trained_by_it_too() -> None:
+    """Counting gives 1 + 2 + 3 in each of both places; what the optimiser keeps is kept there too."""
+    spec = job_spec("fedavg", 1, 3, training={"trainer": f"{TRAINERS}counting", "rounds": 3, "device": "cpu"})
+    rows = Examples(torch.rand(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 4)
+    data = (rows, rows.take(np.array([], np.int64)))
+    trained = to_tree(train_locally(spec, "silos/a", data))
+    for name, array in initial_model(spec).items():
+        np.testing.assert_allclose(trained[name], array + 6, rtol=1e-6)
+    weights = []
+    for state in ("keep", "reset"):
+        training = {"optimizer": {"name": "adam", "state": state}, "rounds": 3, "device": "cpu"}
+        weights.append(to_tree(train_locally(job_spec("fedavg", 1, 3, training=training), "silos/a", data)))
+    assert any(not np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_function_that_diverges_ends_the_job_and_sends_nothing(tmp_path: Path) -> None:
