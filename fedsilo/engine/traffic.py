@@ -16,7 +16,7 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import Assignment, Exchange
+from fedsilo.methods.interface import INITIAL, Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Tree
 from fedsilo.wire import BlobRef, Contract, ModelSignature
@@ -65,7 +65,7 @@ def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0
     with tempfile.TemporaryDirectory() as blobs:
-        rounds = _SyntheticRounds(workflow, context, Path(blobs))
+        rounds = _SyntheticRounds(workflow, context, Path(blobs), method.hands_out_initial)
         before: PhaseTraffic | None = None
         for exchange, representative in zip(workflow.exchanges, _representatives(workflow), strict=True):
             phase = exchange.phase
@@ -74,7 +74,10 @@ def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
             if representative:
                 rounds.run(exchange, traffic)
             up += traffic.up
-            down += traffic.again if traffic is before else traffic.down
+            if traffic is before:
+                down += traffic.again
+            else:  # what every task hands out is kept, whatever the phase
+                down += traffic.down - (rounds.initial_bytes if before else 0)
             before = traffic
     return TrafficEstimate(context.signature, tuple(phases.values()), up, down)
 
@@ -92,12 +95,15 @@ class _SyntheticRounds:
     """The method's state between exchanges with synthetic updates, in which every silo takes part.
 
     :param blobs: directory for the state's trees.
+    :ivar initial_bytes: of the initial weights, where every task hands them out.
     """
 
-    def __init__(self, workflow: Workflow, context: JobContext, blobs: Path) -> None:
+    def __init__(self, workflow: Workflow, context: JobContext, blobs: Path, hands_out_initial: bool) -> None:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._initial = context.initial_model()
         self._state = workflow.start().store(blobs)
+        initial = self._state.refs().get(INITIAL) if hands_out_initial else None
+        self.initial_bytes = 0 if initial is None else initial.length
         self._fetched: dict[str, Mapping[str, set[str]]] = {}
 
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
