@@ -73,7 +73,7 @@ FIELDS: dict[str, Edit] = {
     "nothing left to train on": ("validationFraction: 0.1", "validationFraction: 1.0"),
     "fraction above one": ("fraction: 1.0", "fraction: 1.5"),
     "empty shape": ("inputShape: [1, 8, 8]", "inputShape: []"),
-    "shape with a batch": ("inputShape: [1, 8, 8]", "inputShape: [32, 1, 8, 8]"),
+    "shape with a batch": ("inputShape: [1, 8, 8]", "inputShape: [32, 1, 8, 8, 8]"),
     "augmentation of what is no image": (
         f"{DATA}\n  training:\n",
         f"{DATA.replace('1, 8, 8', '64')}\n  training:\n    augmentation: {{flip: true}}\n",
