@@ -30,7 +30,7 @@ def test_tables_have_types_bounds_and_defaults() -> None:
         "| `rounds` | integer 1 to 10000 | required | Number of rounds. |",
         "| `momentum` | number at least 0 below 1 | `0.9` | Heavy-ball momentum. |",
         '| `roundDeadline` | duration such as `1h30m` | `"10m"` |',
-        "| `inputShape` | list of 1 to 3: integer 1 to 65536 | required |",
+        "| `inputShape` | list of 1 to 4: integer 1 to 65536 | required |",
         '| `schedule` | `constant`, `cosine`, `exponential` | `"constant"` |',
         "| `payloadKinds` | list of at most 16: `model`,",
     ):
