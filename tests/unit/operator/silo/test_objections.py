@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Edit, ...]] = {
     "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
     "shape of an example": (dataset(inputShape=[1, 64, 64]),),
     "fewer classes than the dataset has": (dataset(classes=12),),
-    "loader": (dataset(loader="parquet"),),
+    "loader": (dataset(loader="orc"),),
     "loader's settings": (dataset(config={"path": "a.npz", "images": "x"}),),
     "loader's missing setting": (dataset(config={}),),
     "partition": (
