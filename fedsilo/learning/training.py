@@ -225,14 +225,13 @@ def fit(
         skip_single=skip_single,
         device=device,
     )
-    losses: list[Tensor] = []
-    sizes: list[int] = []
+    losses, sizes = torch.empty(0), list[int]()
     # Both: trained parameters may lie outside the model, and parts of the model may be frozen.
     touched = list(dict.fromkeys([*model.parameters(), *trained]))
     model.train()
     view = plan.views()
     with _seeded(plan.seed, device), closing(examples.stream(islice(order, steps))) as stream:
-        for index, features, labels in stream:
+        for step, (index, features, labels) in enumerate(stream):
             features = view(features)
             value = _backward(model, loss, features, labels, plan, touched, skip_single)
             if correct is not None:
@@ -242,16 +241,20 @@ def fit(
             optimizer.step()
             if after_step is not None:
                 after_step(model)
-            losses.append(value)
+            if step == 0:
+                # One tensor for all: the small ones of each step would keep apart what is free between them, and
+                # memory would grow with every batch.
+                losses = value.new_empty(steps)
+            losses[step] = value
             sizes.append(len(index))
-            if len(losses) % per_epoch == 0 or len(losses) == steps:
+            if len(sizes) % per_epoch == 0 or len(sizes) == steps:
                 # Once per pass and not per step: reading a value makes the CPU wait for the GPU.
-                require_finite(torch.stack(losses), model, plan.lr)
+                require_finite(losses[: len(sizes)], model, plan.lr)
     _clear_gradients(touched)
     if plan.kept is not None:
         plan.kept.replace(optimizer.state())
     last = (steps - 1) // per_epoch * per_epoch
-    return TrainingReport(steps, _weighted_mean(torch.stack(losses[last:]), sizes[last:]), len(examples))
+    return TrainingReport(steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
 
 
 def _backward(

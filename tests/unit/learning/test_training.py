@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 from itertools import islice
@@ -296,3 +297,19 @@ class TestFit:
         images[labels == 1, :, 4:] = 255
         report = fit(model, Examples.from_arrays(images, labels, "cpu"), replace(PLAN, epochs=20))
         assert report.loss < 0.1
+
+
+def test_no_tensor_is_kept_for_each_step() -> None:
+    """Small ones that live as long as a pass would keep apart the memory of the batches between them."""
+    alive: list[int] = []
+    steps: list[int] = []
+
+    def count(model: nn.Module) -> None:
+        steps.append(1)
+        if len(steps) in (10, 45):
+            gc.collect()
+            alive.append(sum(type(found) is Tensor for found in gc.get_objects()))
+
+    fit(make_model(), make_examples(400), PLAN, after_step=count)
+    assert len(steps) == 50
+    assert alive[1] <= alive[0]
