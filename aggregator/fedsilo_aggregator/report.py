@@ -67,6 +67,10 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
     bounded = status.model_copy(
         update={
             "metrics": _rounded(status.metrics),
+            "classes": tuple(
+                found.model_copy(update={"figures": _rounded(found.figures, MAX_CURVES)})
+                for found in status.classes
+            ),
             "best": status.best and status.best.model_copy(update={"value": _round(status.best.value)}),
             "training": _rounded(status.training),
             "curve": tuple(_point(point) for point in status.curve),

@@ -29,6 +29,21 @@ class BestStatus(Fields):
     value: Number = Field(description="Its value.")
 
 
+class ClassStatus(Fields):
+    """What the last evaluation found of one class."""
+
+    figures: dict[str, Number] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Its metrics by name; one that is undefined is left out.",
+    )
+    answers: tuple[Integer, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Its examples by the model's answer, where the job asks for counts.",
+    )
+
+
 class CurvePoint(Fields):
     """The figures of a completed round."""
 
@@ -88,6 +103,9 @@ class FederatedJobStatus(Fields):
     )
     metrics: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest scores by name."
+    )
+    classes: tuple[ClassStatus, ...] = Field(
+        default=(), max_length=50, description="The latest figures of each class, of at most 50 classes."
     )
     best: BestStatus | None = Field(
         default=None, description="The best model so far, where the job ends with that."

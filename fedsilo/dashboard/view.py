@@ -105,6 +105,8 @@ def _page(found: JobsSnapshot) -> Document:
         "parameters": status.get("parameters"),
         "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
         "curves": _curves(status.get("curve") or ()),
+        "classes": _classes(job),
+        "best": status.get("best"),
         "members": _members(job, found.agents),
         "contract": contract(job["spec"], status.get("parameters")),
         "refusals": [{"code": code, "count": count} for code, count in sorted(_refused(job).items())],
@@ -164,6 +166,20 @@ def _curves(points: Iterable[Object]) -> list[Document]:
             for name, value in finite(figures or {}).items():
                 found[group, name].append((point["round"], value))
     return [{"name": name, "group": group, "points": found[group, name]} for group, name in sorted(found)]
+
+
+def _classes(job: Object) -> list[Document]:
+    """Name and figures of each class, in the last evaluation."""
+    names = (job["spec"].get("data") or {}).get("classes")
+    found = status_of(job).get("classes") or ()
+    return [
+        {
+            "name": names[label] if isinstance(names, list) and label < len(names) else str(label),
+            "figures": finite(entry.get("figures") or {}),
+            "answers": entry.get("answers") or [],
+        }
+        for label, entry in enumerate(found)
+    ]
 
 
 def _entries(job: Object) -> Sequence[Mapping[str, Any]]:

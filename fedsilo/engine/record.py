@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsilo.api.figures import finite
-from fedsilo.api.status import CurvePoint
+from fedsilo.api.status import ClassStatus, CurvePoint
 from fedsilo.api.text import counted
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
 
 MAX_POINTS = 100
 """Points of a curve: as many as a screen shows, and few enough for a job's status."""
+
+MAX_CLASSES = 50
+"""Classes whose figures are in a job's status: more than a picture can show."""
 
 Record = Mapping[str, Any]
 """A line of the history."""
@@ -39,6 +42,21 @@ def curve(history: Sequence[Record]) -> tuple[CurvePoint, ...]:
             )
             metrics = {}
     return tuple(points)
+
+
+def class_figures(line: Record) -> tuple[ClassStatus, ...]:
+    """The figures of each class in a record; none where it has none, or of too many for a job's status."""
+    per_class, confusion = line.get("perClass", {}), line.get("confusion")
+    count = max(map(len, (*per_class.values(), confusion or ())), default=0)
+    if count > MAX_CLASSES:
+        return ()
+    return tuple(
+        ClassStatus.model_construct(
+            figures={name: values[label] for name, values in per_class.items() if values[label] is not None},
+            answers=() if confusion is None else tuple(confusion[label]),
+        )
+        for label in range(count)
+    )
 
 
 def receipts(line: Record) -> list[tuple[str, str, str]]:

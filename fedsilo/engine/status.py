@@ -16,6 +16,7 @@ from fedsilo.api.figures import finite
 from fedsilo.api.job import EvaluationSpec
 from fedsilo.api.status import (
     BestStatus,
+    ClassStatus,
     CurvePoint,
     FederatedJobStatus,
     ModelStatus,
@@ -24,7 +25,7 @@ from fedsilo.api.status import (
 )
 from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
-from fedsilo.engine.record import curve, receipts
+from fedsilo.engine.record import class_figures, curve, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.selection import best_round
@@ -152,6 +153,7 @@ class StatusSource:
         self._seen = 0
         self._metrics: dict[str, float] = {}
         self._training: dict[str, float] = {}
+        self._classes: tuple[ClassStatus, ...] = ()
         self._curve: tuple[CurvePoint, ...] = ()
 
     def status(self, message: str) -> EngineStatus:
@@ -175,6 +177,7 @@ class StatusSource:
             round_start_time=start,
             round_deadline=deadline,
             metrics=self._metrics,
+            classes=self._classes,
             best=self._best(),
             training=self._training,
             curve=self._curve,
@@ -214,6 +217,7 @@ class StatusSource:
             if "metrics" in line:
                 for silo, account in self._accounts.items():
                     account.personal_accuracy = line.get("personal", {}).get(silo)
+                self._classes = class_figures(line)
             self._metrics = line.get("metrics", self._metrics)
             self._training = line["training"] or self._training
         if len(history) > self._seen:

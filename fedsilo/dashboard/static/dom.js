@@ -2,7 +2,7 @@
 // ever read as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-const SHAPES = new Set(["svg", "g", "path", "line", "polyline", "circle", "rect", "text"]);
+const SHAPES = new Set(["svg", "g", "path", "line", "polyline", "circle", "rect", "text", "title"]);
 
 /** An element with attributes and children; null and false are left out. */
 export function h(tag, attributes, ...children) {

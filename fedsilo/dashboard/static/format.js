@@ -31,7 +31,8 @@ export function figure(name, value) {
   return isShare(name, value) ? `${(value * 100).toFixed(1)}%` : String(Number(value.toPrecision(4)));
 }
 
-export const isShare = (name, value) => /accuracy/.test(name) && value >= 0 && value <= 1;
+export const isShare = (name, value) =>
+  /accuracy|^(recall|precision|f1|auroc|average_precision|calibration_error)(_|$)/.test(name) && value >= 0 && value <= 1;
 
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 

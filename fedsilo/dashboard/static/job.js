@@ -1,6 +1,7 @@
 // One job: curves, silos, contract, receipts.
 
 import { chart } from "./chart.js";
+import { classes } from "./classes.js";
 import { h, table } from "./dom.js";
 import { badge, events, marks, rounds, section, waitingFor } from "./parts.js";
 import { between, count, figure, plural, size, time } from "./format.js";
@@ -16,6 +17,7 @@ export function jobPage(view) {
         view.waiting.reason && view.waiting.reason !== view.state && [h("b", null, view.waiting.reason), " "], view.waiting.message)),
     h("div", { class: "facts" }, rounds(view), marks(view), facts(view)),
     curves(view),
+    view.classes.length > 0 && section("Classes", classes(view.classes)),
     section("Silos", members(view.members)),
     events(view.events),
     section("Contract", contract(view.contract)),
@@ -32,6 +34,7 @@ function facts(view) {
     ["model", view.parameters ? `${view.model}, ${count(view.parameters)} parameters` : view.model],
     ...Object.entries(view.metrics).map(([name, value]) => [name, figure(name, value)]),
     ...Object.entries(view.training).map(([name, value]) => [`${name} in training`, figure(name, value)]),
+    ["best model", view.best && `round ${view.best.round}, ${view.best.metric} ${figure(view.best.metric, view.best.value)}`],
     ["received", size(view.bytes)],
     ["quorum", view.quorum ? `at least ${plural(view.quorum, "silo")}` : "all silos"],
     ["created", time(view.created)],

@@ -60,6 +60,22 @@ async def test_the_page_of_a_job_has_curves_silos_contract_and_receipts(page: Pa
     )
 
 
+async def test_what_a_model_makes_of_each_class_is_a_picture(page: Page, site: Site) -> None:
+    await page.show(f"{site.address}#/jobs/research/night-shift")
+    images = [node["name"] for node in await page.tree() if node["role"] == "image"]
+    for picture in (
+        "recall by class: adipose 96.9%, debris 83.9%, lymphocytes undefined, mucus 57.8%",
+        "precision by class: adipose 95.0%",
+        "Correct answers by class: adipose: 814 of 840, debris: 512 of 610, lymphocytes: 0 of 0",
+    ):
+        assert any(name.startswith(picture) for name in images), (picture, images)
+    assert await page.value("document.querySelectorAll('.cell').length") == 64
+    await page.value(
+        "document.querySelector('[data-key=\"class recall\"]').closest('section').querySelector('summary').click()"
+    )
+    assert "adipose (136)" in await page.text()
+
+
 async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_reported(
     page: Page, site: Site, times: Calendar
 ) -> None:

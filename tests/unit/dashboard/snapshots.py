@@ -184,7 +184,10 @@ def failed(times: Calendar) -> Any:
         "parameters": 62_006,
         "silos": silos,
     }
-    return job("night-shift", "uid-night", times.ago(hours=4), content)
+    content["classes"] = classes()
+    content["best"] = {"round": 2, "metric": "recall", "value": 0.5141}
+    data = {"data": SPEC["data"] | {"classes": list(TISSUES)}}
+    return job("night-shift", "uid-night", times.ago(hours=4), content, data)
 
 
 def admitting(times: Calendar) -> Any:
@@ -209,6 +212,30 @@ def admitting(times: Calendar) -> Any:
         "silos": silos,
     }
     return job("rare-classes", "uid-rare", times.ago(minutes=12), content, {"method": {"name": "creff"}})
+
+
+TISSUES = (
+    "adipose",
+    "debris",
+    "lymphocytes",
+    "mucus",
+    "muscle",
+    "normal mucosa of the colon",
+    "stroma",
+    "tumour",
+)
+
+
+def classes() -> list[dict[str, Any]]:
+    """Figures of a model that takes its rarest classes for others; one class has no example."""
+    found = []
+    for label, examples in enumerate((840, 610, 0, 322, 411, 120, 37, 12)):
+        correct = int(examples * (0.97 - 0.13 * label))
+        answers = [0] * len(TISSUES)
+        answers[label], answers[0 if label else 1] = correct, examples - correct
+        recall = {"recall": round(correct / examples, 4)} if examples else {}
+        found.append({"figures": recall | {"precision": round(0.95 - 0.03 * label, 4)}, "answers": answers})
+    return found
 
 
 def agent(uid: str, silo: str, *conditions: Mapping[str, Any]) -> Any:

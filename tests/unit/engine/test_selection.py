@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedsilo.api.job import EvaluationSpec
+from fedsilo.engine.record import class_figures
 from fedsilo.engine.selection import BestRound, best_round, stops_early
 
 
@@ -54,6 +55,16 @@ def test_patience_counts_evaluations_and_not_rounds() -> None:
 def test_an_evaluation_without_the_metric_is_no_improvement() -> None:
     history = [{"round": 1, "metrics": {"loss": 2.0}}, {"round": 2, "metrics": {}}]
     assert best_round(asked(), history) == BestRound("score", None, None, 2)
+
+
+def test_figures_by_class_go_into_the_status_unless_there_are_too_many() -> None:
+    record: dict[str, Any] = {"perClass": {"recall": [0.5, None]}, "confusion": [[1, 1], [0, 0]]}
+    assert [found.model_dump() for found in class_figures(record)] == [
+        {"figures": {"recall": 0.5}, "answers": (1, 1)},
+        {"figures": {}, "answers": (0, 0)},
+    ]
+    assert class_figures({"metrics": {"accuracy": 0.5}}) == ()
+    assert class_figures({"perClass": {"recall": [0.5] * 51}}) == ()
 
 
 def test_without_a_question_there_is_no_answer() -> None:
