@@ -19,7 +19,7 @@ import torch
 
 import fedsilo
 from fedsilo.cli.main import main
-from tests.integration.local.manifest import silos, write
+from tests.integration.local.manifest import silo, silos, write
 from tests.unit.learning.test_devices import restored
 
 __all__ = ["restored"]
@@ -91,6 +91,37 @@ def test_the_files_give_the_models_outputs_and_need_nothing_of_it(job: Job, tmp_
     del told["updates"]
     assert json.loads(done.stdout) == json.loads(extra["fedsilo.json"]) == told
     assert told["sha256"] == hashlib.sha256(job.model.read_bytes()).hexdigest()
+
+
+def test_preprocessing_and_names_of_classes_are_in_the_file(tmp_path: Path, restored: Iterator[None]) -> None:
+    random = np.random.default_rng(0)
+    raw = random.normal(1000, 50, (60, 6)).astype(np.float32)
+    labels = (raw[:, 0] > 1000).astype(np.int64)
+    raw[::7, 1] = np.nan
+    np.savez(tmp_path / "table.npz", images=raw, labels=labels, classes=np.array(["low", "high"]))
+    dataset = {"loader": "npz", "config": {"path": "table.npz"}}
+    manifest = write(
+        tmp_path / "table.yaml",
+        [silo("north", dataset, payloadKinds=["model", "feature_statistics"])],
+        data={
+            "classes": ["low", "high"],
+            "inputShape": [6],
+            "preprocessing": {"standardise": True, "impute": "mean"},
+        },
+        training={"rounds": 1},
+        evaluation={"testDataset": None},
+        aggregator={},
+    )
+    model = fedsilo.simulate(manifest, tmp_path / "run", display=False).model_path
+    file = tmp_path / "model.pt"
+    fedsilo.export(model, manifest, torchscript=file)
+    extra = {"fedsilo.json": ""}
+    with pytest.warns(DeprecationWarning):
+        load: Callable[..., Callable[[torch.Tensor], torch.Tensor]] = torch.jit.load
+        outputs = load(file, _extra_files=extra)(torch.from_numpy(raw))
+    assert torch.isfinite(outputs).all()
+    assert torch.equal(outputs, fedsilo.load_model(model)(torch.from_numpy(raw)))
+    assert json.loads(extra["fedsilo.json"])["data"]["classes"] == ["low", "high"]
 
 
 @pytest.mark.parametrize("job", ["by_batch_size"], indirect=True)
