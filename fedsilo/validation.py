@@ -21,6 +21,7 @@ from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.catalogue import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
+from fedsilo.methods.selection import check_selection
 from fedsilo.tasks.language import Language
 from fedsilo.tasks.registry import check_task, kind_of
 
@@ -101,6 +102,7 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
         return
     checks = [method.check_task(), method.check_training(), _parameter_findings(method), method.check()]
+    checks.append(list(check_selection(method)))
     for fault in chain.from_iterable(checks):
         yield federation.fault(job, *fault)
 

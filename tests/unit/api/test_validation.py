@@ -105,6 +105,11 @@ def test_metrics(metrics: str, said: str) -> None:
     assert line.startswith(f"{JOB}spec.evaluation.metrics{said}")
 
 
+def test_a_best_model_by_a_score_that_nobody_reports() -> None:
+    (line,) = lines(("testDataset: digits-test", "testDataset: digits-test, best: {metric: recall}"))
+    assert line.startswith(f'{JOB}spec.evaluation.best.metric: "recall": is no figure that this job')
+
+
 def test_no_picture_of_a_confusion_matrix_that_nobody_can_look_at() -> None:
     (line,) = lines(
         ("testDataset: digits-test", "testDataset: digits-test, metrics: [confusion_matrix]"),
