@@ -21,8 +21,10 @@ def check_selection(method: Method) -> Iterator[Finding]:
             problem = "is no figure that this job's evaluations report"
             remedy = f"{closest(metric, known)} spec.evaluation.metrics adds others"
             yield "spec.evaluation.best.metric", metric, problem, remedy
+    if evaluation.patience is None:
+        return
     phases = dict.fromkeys(phase.name for phase in method.phases())
-    if evaluation.patience is not None and len(phases) > 1:
+    if len(phases) > 1:
         problem = (
             f"would end a job of {method.name}, whose phases {', '.join(phases)} need one another, too early"
         )
