@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from fedsilo.methods.method import Method
     from fedsilo.methods.pieces.local import train_model
     from fedsilo.methods.state import State, Tree
+    from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "History",
     "JobFailed",
     "JobManifest",
+    "LearningTask",
     "ManifestInvalid",
     "Method",
     "MethodConfig",
@@ -169,6 +171,7 @@ _MODULES = {
     "fedsilo.methods.method": ("Method",),
     "fedsilo.methods.pieces.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
+    "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),
 }
 """Module -> the public names that it holds."""

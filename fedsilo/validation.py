@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
-from fedsilo.api.faults import Finding
+from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.api.messages import closest
 from fedsilo.data.catalogue import check_dataset
@@ -22,8 +22,10 @@ from fedsilo.learning.metrics.catalogue import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.methods.selection import check_selection
+from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.language import Language
-from fedsilo.tasks.registry import check_task, kind_of
+from fedsilo.tasks.registry import bind, check_task, kind_of
+from fedsilo.tasks.segmentation import Segmentation
 
 Source = Path | str | Sequence[Mapping[str, Any]]
 """A file, or the documents of one as mappings."""
@@ -108,8 +110,28 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
 
 
 def _task_faults(federation: JobManifest) -> Iterator[Fault]:
-    for fault in check_task(federation.job.spec.task, federation.job.spec.data):
-        yield federation.fault(federation.job, *fault)
+    job, spec = federation.job, federation.job.spec
+    faults = check_task(spec.task, spec.data)
+    for fault in faults:
+        yield federation.fault(job, *fault)
+    if kind_of(spec.task) == Segmentation.name and spec.training.augmentation is not None:
+        problem, remedy = "would change images and leave their masks", "remove it"
+        yield federation.fault(job, "spec.training.augmentation", ABSENT, problem, remedy)
+    if faults or kind_of(spec.task) == OWN or bind(spec.task, spec.data).single_label:
+        return
+    for silo in federation.silos:
+        for position, dataset in enumerate(silo.spec.datasets):
+            if (
+                dataset.name != spec.data.dataset
+                or dataset.partition is None
+                or dataset.partition.scheme == "iid"
+            ):
+                continue
+            problem = (
+                f"divides examples by their class, and an example of {kind_of(spec.task)} has no single one"
+            )
+            where = f"spec.datasets[{position}].partition.scheme"
+            yield federation.fault(silo, where, dataset.partition.scheme, problem, "use iid")
 
 
 def _parameter_findings(method: Method) -> Iterator[Finding]:
@@ -143,7 +165,8 @@ def _preprocessing_faults(federation: JobManifest) -> Iterator[Fault]:
 
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:
-    for fault in check_model(federation.job.spec.model, federation.job.spec.data):
+    spec = federation.job.spec
+    for fault in check_model(spec.model, spec.data, spec.task):
         yield federation.fault(federation.job, *fault)
 
 

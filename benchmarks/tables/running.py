@@ -169,11 +169,15 @@ def _scored(
     from fedsilo.engine.scoring import load_test_set
     from fedsilo.learning.devices import pick_device
     from fedsilo.learning.evaluation import evaluate
+    from fedsilo.learning.models import as_model
     from fedsilo.learning.saved import load_model
 
     spec = manifest.job.spec
     device = pick_device(spec.training.device)
-    network, test = load_model(model).to(device), load_test_set(spec, Path.cwd(), device)
+    network, test = (
+        as_model(load_model(model), f"{model}: is").to(device),
+        load_test_set(spec, Path.cwd(), device),
+    )
     if "iid" in cell.settings:
         reference.calibrate(network, manifest, IIDCalibration.model_validate(cell.settings["iid"]))
         accuracy = evaluate(network, test).accuracy

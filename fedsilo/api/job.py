@@ -31,6 +31,7 @@ from fedsilo.api.common import (
     wrong,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.faults import ABSENT
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
@@ -102,8 +103,10 @@ class DataSpec(Fields):
     """What the aggregator must know about the data to build the model without seeing them."""
 
     dataset: DatasetName = Field(description="Name of the dataset that each silo must offer.")
-    classes: Classes = Field(
-        description="Names of the classes in the order of their labels, or their number where the data have none."
+    classes: Classes | None = Field(
+        default=None,
+        description="Names of the classes in the order of their labels, or their number where the data have none; "
+        "null where the learning task has no classes.",
     )
     input_shape: tuple[Dimension, ...] = Field(
         min_length=1,
@@ -124,8 +127,8 @@ class DataSpec(Fields):
 
     @property
     def class_count(self) -> int:
-        """How many classes there are; labels are 0 to `class_count` - 1."""
-        return self.classes if isinstance(self.classes, int) else len(self.classes)
+        """How many classes there are; labels are 0 to `class_count` - 1. 0 where the task has none."""
+        return self.classes if isinstance(self.classes, int) else len(self.classes or ())
 
     @property
     def imputes(self) -> bool:
@@ -135,7 +138,7 @@ class DataSpec(Fields):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Their names in the order of the labels; None where the job gives their number only."""
-        return None if isinstance(self.classes, int) else self.classes
+        return self.classes if isinstance(self.classes, tuple) else None
 
     def class_label(self, label: int) -> str:
         """What people read of a class: its name, or its number where it has none."""
@@ -362,6 +365,19 @@ class FederatedJobSpec(Fields):
         le=2**31 - 1,
         description="Seconds after which a finished job is deleted; never its model.",
     )
+
+    @property
+    def learned(self) -> str:
+        """What the model learns, in few words: `10 classes`, `regression`, `multilabel, 5 classes`."""
+        task = [] if self.task is None else [self.task.name]
+        classes = [] if self.data.classes is None else [f"{self.data.class_count} classes"]
+        return ", ".join([*task, *classes])
+
+    @model_validator(mode="after")
+    def _classes_are_said(self) -> Self:
+        if self.task is None and self.data.classes is None:
+            raise wrong("is missing", "add it", "data", "classes", value=ABSENT)
+        return self
 
     @model_validator(mode="after")
     def _augmentation_fits_the_data(self) -> Self:

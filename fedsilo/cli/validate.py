@@ -35,7 +35,7 @@ def summary(federation: JobManifest) -> str:
     rows = {
         "job": str(federation.job),
         "method": spec.method.name,
-        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.data.class_count} classes)",
+        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.learned})",
         "silos": f"{silos}: {comma_separated([silo.metadata.name for silo in federation.silos], 20)}",
         "rounds": f"{spec.training.rounds}, {drawn} silos in each",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",

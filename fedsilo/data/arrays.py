@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsilo.data.features import checked_features, plain
+from fedsilo.data.features import checked_features, checked_tokens, plain
 from fedsilo.data.schema import Schema, ValueRange
 from fedsilo.data.sources import FeatureSource, LazyFeatures
 from fedsilo.errors import DataInvalid
+from fedsilo.tasks.classification import class_labels
+from fedsilo.tasks.interface import LearningTask
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,11 @@ def distinct_names(names: Sequence[str], what: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Samples and their classes.
+    """Samples and their targets.
 
     :param features: images (N, C, H, W) or vectors (N, F); uint8 as stored (0 to 255, training scales by
-        1/255) or finite float32; those that stay in their files are read by batch
-    :param labels: class of every sample, shape (N,), int64
+        1/255) or finite float32; those that stay in their files are read by batch; tokens in int64
+    :param labels: class of every sample, shape (N,), int64; another target where the learning task has another
     :param schema: of the whole dataset that they are from, as the silo announces it
     """
 
@@ -71,31 +73,42 @@ class Arrays:
 def checked(
     features: object,
     labels: object,
-    classes: int,
-    input_shape: tuple[int, ...],
+    task: LearningTask,
+    classes: int | None = None,
     dataset: str = "",
     missing: bool = False,
 ) -> Arrays:
     """What a loader found in the common form; of a `FeatureSource` what its header says, and the rest when it is read.
 
     :param features: (N, *input_shape), images also with channels last, or without channels where there is one
+    :param classes: how many the data have, where that is not what the job says
     :param dataset: name that errors of a later reading begin with
     :param missing: whether NaN, a missing value, is admitted
     :raises DataInvalid: anything else, naming the first offending item
     """
     x = features if isinstance(features, FeatureSource) else plain("features", features)
     y = plain("labels", labels)
-    if not x.shape or y.ndim != 1 or x.shape[0] != len(y):
+    if not x.shape or not y.shape or x.shape[0] != len(y) or (task.single_label and y.ndim != 1):
+        wanted = "label per sample, labels in one dimension" if task.single_label else "target per sample"
         raise DataInvalid(
-            f"features of shape {x.shape} and labels of shape {y.shape} do not pair up;"
-            " give one label per sample, labels in one dimension"
+            f"features of shape {x.shape} and labels of shape {y.shape} do not pair up; give one {wanted}"
         )
     if not len(y):
         raise DataInvalid("there is not a single sample; give at least one")
+    if not isinstance(x, np.ndarray) and task.vocabulary is not None:
+        x = x.read(np.arange(x.shape[0]))  # tokens are few bytes
+    shape = tuple(task.data.input_shape)
     if isinstance(x, np.ndarray):
-        return Arrays(checked_features(x, input_shape, missing=missing), _checked_labels(y, classes))
-    checked_features(np.empty((0, *x.shape[1:]), x.dtype), input_shape)
-    return Arrays(LazyFeatures(x, input_shape, dataset, missing=missing), _checked_labels(y, classes))
+        x, y = task.pairs(x, y)
+        if task.vocabulary is not None:
+            return Arrays(checked_tokens(x, shape, task.vocabulary), _checked_targets(y, task, classes))
+        return Arrays(checked_features(x, shape, missing=missing), _checked_targets(y, task, classes))
+    checked_features(np.empty((0, *x.shape[1:]), x.dtype), shape)
+    return Arrays(LazyFeatures(x, shape, dataset, missing=missing), _checked_targets(y, task, classes))
+
+
+def _checked_targets(y: np.ndarray, task: LearningTask, classes: int | None) -> np.ndarray:
+    return task.targets(y) if classes is None else class_labels(y, classes)
 
 
 def image_schema(features: np.ndarray | LazyFeatures) -> Schema:
@@ -120,21 +133,3 @@ def _value_range(features: np.ndarray | LazyFeatures) -> ValueRange | None:
     if least >= 0:
         return "0 to 1" if most <= 1 else "0 to 255" if most <= 255 else None
     return "-1 to 1" if least >= -1 and most <= 1 else None
-
-
-def _checked_labels(y: np.ndarray, classes: int) -> np.ndarray:
-    if y.dtype.kind == "f":
-        whole = np.isfinite(y) & (y == np.floor(y))
-        if not whole.all():
-            item = int(np.argmin(whole))
-            raise DataInvalid(
-                f"item {item}: label {y[item]} is not an integer; number classes from 0 to {classes - 1}"
-            )
-    within = (y >= 0) & (y < classes)
-    if not within.all():
-        item = int(np.argmin(within))
-        raise DataInvalid(
-            f"item {item}: label {y[item]} is not a class of the job (data.classes is {classes});"
-            f" number classes from 0 to {classes - 1}"
-        )
-    return y.astype(np.int64)

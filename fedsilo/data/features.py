@@ -6,6 +6,7 @@ import numpy as np
 
 from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid
+from fedsilo.tasks.interface import first
 
 
 def plain(what: str, values: object) -> np.ndarray:
@@ -70,3 +71,25 @@ def _channels_first(x: np.ndarray, input_shape: tuple[int, ...]) -> np.ndarray:
         f"items have shape {list(x.shape[1:])}, but data.inputShape of the job is {list(input_shape)};"
         " convert the data or correct the job"
     )
+
+
+def checked_tokens(x: np.ndarray, input_shape: tuple[int, ...], vocabulary: int) -> np.ndarray:
+    """Tokens in the common form: (N, length), int64.
+
+    :raises DataInvalid: another shape or dtype, or a number that is no token
+    """
+    if x.dtype.kind == "f":
+        raise DataInvalid(f"tokens have dtype {x.dtype}; give integers")
+    if x.shape[1:] != input_shape:
+        raise DataInvalid(
+            f"sequences have shape {list(x.shape[1:])}, but data.inputShape of the job is {list(input_shape)};"
+            " cut or pad them, or correct the job"
+        )
+    outside = (x < 0) | (x >= vocabulary)
+    if outside.any():
+        item, place = first(outside)
+        raise DataInvalid(
+            f"item {item}: token {x[item, place]} at {place} is none of the {vocabulary} of"
+            f" spec.task.config.vocabulary; number tokens from 0 to {vocabulary - 1}"
+        )
+    return np.ascontiguousarray(x, dtype=np.int64)

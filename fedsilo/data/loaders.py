@@ -35,32 +35,38 @@ from fedsilo.data.sources import naming
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_labelled_table
 from fedsilo.errors import DataInvalid
+from fedsilo.tasks.interface import LearningTask
+from fedsilo.tasks.registry import bind
 
 if TYPE_CHECKING:
     from fedsilo.api.datasets import DatasetSpec
-    from fedsilo.api.job import DataSpec
+    from fedsilo.api.job import DataSpec, LearningTaskSpec
 
 __all__ = ["Arrays", "all_parts", "load", "load_whole", "own_part"]
 
 
-def load(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
+def load(dataset: DatasetSpec, data: DataSpec, *, root: Path, task: LearningTaskSpec | None = None) -> Arrays:
     """A silo's samples: the whole dataset, or the part that its partition assigns.
 
     :param dataset: what the silo offers
     :param data: what the job expects: number of classes and shape of an item
     :param root: folder against which relative paths in `dataset.config` are resolved
+    :param task: what the job learns; classes by default
     :raises ManifestInvalid: the loader, the scheme or a configuration is unknown
     :raises DataInvalid: the data are not there or not what the job says; names dataset, item and remedy
     """
-    whole = load_whole(dataset, data, root=root)
+    whole = load_whole(dataset, data, root=root, task=task)
     if dataset.partition is None:
         return whole
-    return whole.take(own_part(dataset, all_parts(dataset, whole.labels)))
+    parts = all_parts(dataset, bind(task, data).strata(whole.labels))
+    return whole.take(own_part(dataset, parts))
 
 
-def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
+def load_whole(
+    dataset: DatasetSpec, data: DataSpec, *, root: Path, task: LearningTaskSpec | None = None
+) -> Arrays:
     """All samples that the loader finds, whatever the partition; errors as `load`."""
-    config = loader_config(dataset)
+    config, learning_task = loader_config(dataset), bind(task, data)
     with naming(dataset.name):
         match config:
             case DigitsConfig():
@@ -72,6 +78,7 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
             case CsvConfig() | ParquetConfig():
                 raw = read_labelled_table(root, config, data)
             case ImageFolderConfig():
+                _require_single_label(learning_task)
                 folders = class_folders(root / config.path, data)
                 # Names that are not the job's are found before any image is decoded.
                 _numbering([folder.name for folder in folders], dataset, data, ordered=False)
@@ -84,21 +91,35 @@ def load_whole(dataset: DatasetSpec, data: DataSpec, *, root: Path) -> Arrays:
                 raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
             case _:
                 assert_never(config)
-        return _in_the_jobs_labels(raw, dataset, data)
+        return _in_the_jobs_labels(raw, dataset, learning_task)
 
 
-def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, data: DataSpec) -> Arrays:
+def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+    data = task.data
+    if data.classes is None:
+        found = checked(raw.features, raw.labels, task, dataset=dataset.name, missing=data.imputes)
+        return replace(found, schema=image_schema(found.features) if raw.schema is None else raw.schema)
     numbering = _numbering(raw.classes, dataset, data, raw.ordered)
     by_name = numbering is not None and not (data.class_names is None and raw.ordered)
-    count = len(numbering.labels) if numbering is not None and by_name else data.class_count
-    found = checked(
-        raw.features, raw.labels, count, tuple(data.input_shape), dataset.name, missing=data.imputes
-    )
+    if numbering is not None and by_name and not task.single_label:
+        _require_the_jobs_order(numbering, data)
+        by_name = False
+    count = len(numbering.labels) if numbering is not None and by_name else None
+    found = checked(raw.features, raw.labels, task, count, dataset.name, missing=data.imputes)
     schema = image_schema(found.features) if raw.schema is None else raw.schema
     if numbering is None:
         return replace(found, schema=schema)
     labels = numbering.labels[found.labels] if by_name else found.labels
     return replace(found, labels=labels, schema=replace(schema, classes=numbering.classes))
+
+
+def _require_the_jobs_order(numbering: Numbering, data: DataSpec) -> None:
+    """Masks and lists of labels hold classes by number, which are not renumbered here."""
+    if list(numbering.labels) != list(range(data.class_count)):
+        raise DataInvalid(
+            f"classes: these data number the classes otherwise than the job; number them as spec.data.classes lists "
+            f"them: {', '.join(data.class_names or ())}"
+        )
 
 
 def _numbering(
@@ -113,8 +134,19 @@ def _numbering(
     return None
 
 
+def _require_single_label(task: LearningTask) -> None:
+    if not task.single_label:
+        raise DataInvalid(
+            f"loader: imagefolder gives one class for each image, and task {task.name} learns "
+            f"{task.summary}; use npz or a python: loader"
+        )
+
+
 def all_parts(dataset: DatasetSpec, labels: np.ndarray) -> list[np.ndarray]:
-    """The indices of every silo's samples, as the dataset's partition divides them; errors as `load`."""
+    """The indices of every silo's samples, as the dataset's partition divides them; errors as `load`.
+
+    :param labels: class of each example, `LearningTask.strata` of the targets
+    """
     assert dataset.partition is not None
     with naming(dataset.name):
         return partition(labels, dataset.partition)
@@ -138,7 +170,7 @@ def read_digits(config: DigitsConfig) -> Loaded:
 
     Train and test are not stratified: one seeded permutation, of which the first `testFraction` is test.
     """
-    images, labels = _shipped_digits()
+    images, labels = shipped_digits()
     images = (images / 16).astype(np.float32).reshape(-1, 8, 8)
     order = np.random.RandomState(config.seed).permutation(len(labels))
     test = int(config.test_fraction * len(labels))
@@ -146,15 +178,18 @@ def read_digits(config: DigitsConfig) -> Loaded:
     return Loaded(images[chosen], labels[chosen], [str(digit) for digit in range(10)])
 
 
-def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
-    """What `sklearn.datasets.load_digits` returns, from its file: importing scikit-learn takes over a second."""
+def shipped_digits() -> tuple[np.ndarray, np.ndarray]:
+    """What `sklearn.datasets.load_digits` returns, (1797, 64) and (1797,)."""
+    table = np.loadtxt(shipped_file("datasets", "data", "digits.csv.gz"), delimiter=",")
+    return table[:, :-1], table[:, -1].astype(int)
+
+
+def shipped_file(*parts: str) -> Path:
+    """A file of scikit-learn's package, without importing it, which takes over a second."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
-    table = np.loadtxt(
-        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), delimiter=","
-    )
-    return table[:, :-1], table[:, -1].astype(int)
+    return Path(package.submodule_search_locations[0], *parts)
 
 
 def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Loaded:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from fedsilo.engine.fold import mean_weights
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.errors import MethodError
-from fedsilo.learning.models import build_model, initial_model, signature
+from fedsilo.learning.models import build_module, initial_model, signature
 from fedsilo.learning.parameters import Parts, parts_of
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
+from fedsilo.tasks.registry import bind
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,21 @@ class JobContext(ServerContext):
         :param initial: the file of `spec.model.initialWeights`, see `initial_weights`, or what takes its place.
         :raises DataInvalid: when that file is not of this model.
         :raises ManifestInvalid: when the parts of the model are not as the job describes them.
+        :raises MethodError: when the model has not the parts that the method works on.
         """
         spec = method.spec
         if spec.model.initial_weights is not None and initial is None:
             raise MethodError("spec.model.initialWeights: the file was not opened before the job's context")
-        model = build_model(spec.model, spec.data, seed=0)
-        whole = signature(model)
+        module = build_module(spec.model, spec.data, 0, spec.task)
+        whole = signature(module, bind(spec.task, spec.data))
+        if method.needs_features and not whole.feature:
+            raise MethodError(
+                f"spec.model.name: {spec.model.name!r}: has no .encoder and .classifier, on whose feature method "
+                f"{method.name} works; give it those, or use another method such as fedavg"
+            )
         if isinstance(initial, StoredTree):
             require_tensors_of(whole, initial)
-        parts = parts_of(spec.model.parameters, model)
+        parts = parts_of(spec.model.parameters, module)
         shared = parts.signature(whole) if parts else whole
         return cls(spec, shared, tuple(silos), method.averaging, parts, initial)
 

@@ -65,9 +65,11 @@ def write_checkpoint(
 def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity) -> Result:
     ref = write_tensors(released.tree, path)
     metrics = finite(_record(released).get("metrics", {}))
+    task = {} if spec.task is None else {"task": spec.task.model_dump(by_alias=True, mode="json")}
     description = {
         "model": released.architecture.described(),
         "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
+        **task,
         "method": spec.method.model_dump(by_alias=True, mode="json"),
         "job": {"name": identity.name, "uid": identity.uid, "specDigest": identity.spec_digest},
         "sha256": ref.digest,

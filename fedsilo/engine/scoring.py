@@ -19,8 +19,9 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures
 from fedsilo.learning.metrics.scores import Scores, require_metrics
-from fedsilo.learning.models import build_model, load_tree
+from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing
+from fedsilo.tasks.registry import bind
 
 
 class GlobalEvaluation:
@@ -41,7 +42,9 @@ class GlobalEvaluation:
         try:
             arrays = _test_arrays(spec, root)
             self.schema = arrays.schema
-            self._examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
+            self._examples = Examples.from_arrays(
+                arrays.features, arrays.labels, self._device, bind(spec.task, spec.data)
+            )
         except SchemaMismatch as mismatch:
             # The job fails with the first silo's announcement, and then names the faults of all.
             self._mismatch, self.schema = mismatch, mismatch.schema
@@ -57,17 +60,19 @@ class GlobalEvaluation:
         architecture: ModelSpec,
         preprocessing: Mapping[str, np.ndarray] | None = None,
     ) -> Figures:
-        """Accuracy, mean cross-entropy and the job's metrics of these weights on the test set.
+        """The learning task's metrics and loss, and the job's metrics, of these weights on the test set.
 
         :param preprocessing: what is done with the raw values of the test set, where the job does anything.
         """
         if self._mismatch is not None:
             raise self._mismatch
-        model = build_model(architecture, self._spec.data, seed=0)
+        spec = self._spec
+        model, task = build_module(architecture, spec.data, 0, spec.task), bind(spec.task, spec.data)
         load_tree(model, ReadOnce(tree))
-        model.preprocessing = None if preprocessing is None else Preprocessing(preprocessing)
-        scores = Scores(self._metrics, self._spec.data.class_count)
-        return evaluate(model.to(self._device), self._examples, scores=scores).figures
+        if preprocessing is not None:
+            with_preprocessing(model, Preprocessing(preprocessing))
+        scores = Scores(self._metrics, task.outputs)
+        return evaluate(model.to(self._device), self._examples, scores=scores, task=task).figures
 
 
 class ReadOnce(Mapping[str, np.ndarray]):
@@ -106,10 +111,10 @@ def _mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
 def load_test_set(spec: FederatedJobSpec, root: Path, device: torch.device) -> Examples:
     """The dataset of `spec.evaluation.testDataset`, as the aggregator's datasets define it."""
     arrays = _test_arrays(spec, root)
-    return Examples.from_arrays(arrays.features, arrays.labels, device)
+    return Examples.from_arrays(arrays.features, arrays.labels, device, bind(spec.task, spec.data))
 
 
 def _test_arrays(spec: FederatedJobSpec, root: Path) -> Arrays:
     name = spec.evaluation.test_dataset
     dataset = next(dataset for dataset in spec.aggregator.datasets if dataset.name == name)
-    return load(dataset, spec.data, root=root)
+    return load(dataset, spec.data, root=root, task=spec.task)

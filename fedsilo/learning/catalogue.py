@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.common import wrong
+from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.registry import kind_of
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""
@@ -65,6 +68,35 @@ class ResNet8Config(ArchitectureConfig):
     )
 
 
+class UNetConfig(BaseModel):
+    """Configuration of `unet`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    width: int = Field(
+        16, ge=1, le=1024, description="channels at full resolution; each level below has twice"
+    )
+    levels: int = Field(2, ge=1, le=5, description="times that the sides are halved")
+
+
+class TransformerConfig(BaseModel):
+    """Configuration of `transformer`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    width: int = Field(64, ge=2, le=65536, description="numbers for each token, a multiple of heads")
+    layers: int = Field(2, ge=1, le=128, description="blocks of attention and perceptron")
+    heads: int = Field(2, ge=1, le=1024, description="attention heads")
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise wrong(
+                "is no multiple of heads", f"use a multiple of {self.heads}", "width", value=self.width
+            )
+        return self
+
+
 class TorchvisionConfig(ArchitectureConfig):
     """Configuration of the torchvision ResNets."""
 
@@ -79,12 +111,14 @@ class Architecture:
 
     :param smallest_side: for networks over images of shape [channels, height, width], the least height and
         width for a configuration; None where any shape will do.
+    :param tasks: learning tasks that its outputs fit; those of one's own may use any.
     """
 
     name: str
     summary: str
-    config: type[ArchitectureConfig]
+    config: type[BaseModel]
     smallest_side: Callable[[Any], int] | None = None
+    tasks: frozenset[str] = frozenset(("classification", "multilabel", "regression"))
 
 
 def _lenet_side(config: LeNetConfig) -> int:
@@ -150,6 +184,19 @@ ARCHITECTURES: dict[str, Architecture] = {
             ArchitectureConfig,
             lambda _: 4,
         ),
+        Architecture(
+            "unet",
+            "U-Net with GroupNorm: classes of pixels, from the features of several resolutions",
+            UNetConfig,
+            lambda config: 2**config.levels,
+            frozenset({"segmentation"}),
+        ),
+        Architecture(
+            "transformer",
+            "transformer over tokens: causal for the next token, averaged over the sequence for a class",
+            TransformerConfig,
+            tasks=frozenset({"language"}),
+        ),
         *(
             Architecture(
                 TORCHVISION + name,
@@ -163,7 +210,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
+def check_model(model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None = None) -> list[Finding]:
     """Faults of the job's model: unknown name, wrong configuration, inputs that the architecture cannot take.
 
     A factory in Python is checked by form only; its package need not be installed where a job is written.
@@ -182,7 +229,20 @@ def check_model(model: ModelSpec, data: DataSpec) -> list[Finding]:
             (fault.path, fault.value, fault.problem, fault.remedy)
             for fault in faults_of(invalid, architecture.config, file="", document="", under=where)
         ]
-    return _check_shape(architecture, config, data.input_shape)
+    return _check_task(architecture, task) or _check_shape(architecture, config, data.input_shape)
+
+
+def _check_task(architecture: Architecture, task: LearningTaskSpec | None) -> list[Finding]:
+    kind = kind_of(task)
+    if kind == OWN or kind in architecture.tasks:
+        return []
+    able = [entry.name for entry in ARCHITECTURES.values() if kind in entry.tasks]
+    remedy = (
+        f"use {' or '.join(able)}, or a python: factory"
+        if len(able) < 3
+        else f"use another, such as {able[0]}"
+    )
+    return [("spec.model.name", architecture.name, f"does not give what {kind} learns", remedy)]
 
 
 def _check_factory(name: str) -> list[Finding]:
@@ -192,9 +252,7 @@ def _check_factory(name: str) -> list[Finding]:
     return [("spec.model.name", name, "does not name a Python factory", remedy)]
 
 
-def _check_shape(
-    architecture: Architecture, config: ArchitectureConfig, shape: tuple[int, ...]
-) -> list[Finding]:
+def _check_shape(architecture: Architecture, config: BaseModel, shape: tuple[int, ...]) -> list[Finding]:
     if architecture.smallest_side is None:
         return []
     path, value = "spec.data.inputShape", list(shape)
@@ -208,7 +266,7 @@ def _check_shape(
     return [(path, value, problem, _smaller(architecture, config, min(shape[1:])))]
 
 
-def _smaller(architecture: Architecture, config: ArchitectureConfig, side: int) -> str:
+def _smaller(architecture: Architecture, config: BaseModel, side: int) -> str:
     """The change of configuration with which the images would do, if there is one."""
     options: dict[str, object] = {"padding": 2, "stem": "cifar"}
     for field, setting in options.items():

@@ -11,34 +11,54 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.metrics.confusion import Figures
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.training import Examples
+from fedsilo.tasks.classification import Classification, label_scores
+from fedsilo.tasks.interface import LearningTask
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Score over all examples.
 
-    :param accuracy: correct / samples.
-    :param loss: cross-entropy, mean over samples, in nats.
+    :param sums: default metrics of the learning task, the chief one first, and its loss, each summed over examples.
     :param scores: what the job's metrics are computed from, where it names any.
     """
 
-    accuracy: float
-    loss: float
     samples: int
-    correct: int
+    sums: Mapping[str, float]
     scores: Scores | None = None
+
+    @property
+    def loss(self) -> float:
+        """Mean over the examples; of classification the cross-entropy in nats."""
+        return self.sums["loss"] / self.samples
+
+    @property
+    def accuracy(self) -> float:
+        """Correct / samples; the mean over examples where an example has several parts.
+
+        :raises MethodError: the learning task has none.
+        """
+        if "accuracy" not in self.sums:
+            raise MethodError(
+                f"evaluation: accuracy: the task has {', '.join(self.sums)}; ask for one of those"
+            )
+        return self.sums["accuracy"] / self.samples
+
+    @property
+    def correct(self) -> int:
+        """Correct examples of a classification; errors as `accuracy`."""
+        return round(self.accuracy * self.samples)
 
     @cached_property
     def figures(self) -> Figures:
-        """The job's metrics, accuracy and loss among them."""
-        own = Figures({"accuracy": self.accuracy, "loss": self.loss})
+        """The job's metrics, the task's default ones among them."""
+        own = Figures({name: total / self.samples for name, total in self.sums.items()})
         return own if self.scores is None else own.and_those(self.scores.figures())
 
     @property
@@ -48,12 +68,17 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module, examples: Examples, batch_size: int = 512, scores: Scores | None = None
+    model: nn.Module,
+    examples: Examples,
+    batch_size: int = 512,
+    scores: Scores | None = None,
+    task: LearningTask | None = None,
 ) -> Evaluation:
-    """Accuracy and loss in evaluation mode; the model's modes are restored afterwards.
+    """Default metrics and loss in evaluation mode; the model's modes are restored afterwards.
 
-    Correct answers and losses are summed over samples, so that a short last batch weighs what it should.
+    They are summed over examples, so that a short last batch weighs what it should.
 
+    :param task: what the model learns; classification by default.
     :param scores: where further metrics are to be computed; empty yet.
     :raises DataInvalid: there is nothing to score.
     :raises MethodError: the model's outputs are no longer finite.
@@ -63,26 +88,25 @@ def evaluate(
             "evaluation: samples: 0: accuracy needs at least one example; hold out or give more data"
         )
     device = examples.labels.device
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    loss = torch.zeros((), dtype=torch.float64, device=device)
+    score = label_scores if task is None else task.scores
+    names = (*(Classification.metrics if task is None else task.metrics), "loss")
+    sums = torch.zeros(len(names), dtype=torch.float64, device=device)
     order = torch.split(torch.arange(len(examples), device=device), batch_size)
     with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:
         for _, features, labels in stream:
-            logits = model(features)
+            outputs = model(features)
             if scores is not None:
-                scores.update(logits, labels)
-            correct += (logits.argmax(dim=1) == labels).sum()
-            loss += functional.cross_entropy(logits.float(), labels, reduction="none").sum(
-                dtype=torch.float64
-            )
-    samples, hits = len(examples), int(correct.item())
-    mean = loss.item() / samples
+                scores.update(outputs, labels)
+            each = score(outputs, labels)
+            sums += torch.stack([each[name].sum(dtype=torch.float64) for name in names])
+    found = dict(zip(names, sums.tolist(), strict=True))
+    mean = found["loss"] / len(examples)
     if not math.isfinite(mean):
         raise MethodError(
             f"evaluation: loss {mean}: the model has diverged; lower the learning rates and weights of losses in "
             "spec.training and spec.method.config, or set spec.training.gradientClip"
         )
-    return Evaluation(accuracy=hits / samples, loss=mean, samples=samples, correct=hits, scores=scores)
+    return Evaluation(len(examples), found, scores)
 
 
 def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.ndarray:

@@ -1,8 +1,4 @@
-"""Labelled examples for the device that computes, and the order in which they are learned.
-
-Features are on the device as a whole, or stay in their files: then each batch is read when it is needed, and `stream`
-has threads read those that come next. Which of both is no difference to any result.
-"""
+"""Examples with their targets, in memory or in their files, and the order in which they are learned."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsilo.errors import DataInvalid
+from fedsilo.tasks.interface import LearningTask
 
 READ_AHEAD_BYTES = 256 << 20
 """Most bytes of batches that are read before they are needed; one batch is, whatever its size."""
@@ -50,11 +47,11 @@ class StoredFeatures(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled examples; labels, and features that are held in memory, are on the device that computes.
+    """Examples with targets; those, and features that are held in memory, are on the device that computes.
 
-    :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken) or float32; or, with `rows`, features
-        of which these examples are some.
-    :param labels: (n,), int64.
+    :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken), float32 or tokens in int64; or, with
+        `rows`, features of which these examples are some.
+    :param labels: targets of the learning task; classes (n,), int64, unless it says otherwise.
     :param rows: (n,), int64: where in the pool each example's features are, so that several silos of one process hold
         a dataset that they divide once; None where they own the pool.
     """
@@ -127,12 +124,19 @@ class Examples:
 
     @classmethod
     def from_arrays(
-        cls, features: np.ndarray | StoredFeatures, labels: np.ndarray, device: torch.device | str
+        cls,
+        features: np.ndarray | StoredFeatures,
+        labels: np.ndarray,
+        device: torch.device | str,
+        task: LearningTask | None = None,
     ) -> Examples:
         """Copy arrays to the device, read-only and memory-mapped ones too; lazy features stay where they are.
 
+        :param task: one that has checked the targets; without it they are classes.
         :raises DataInvalid: wrong dtype, labels that are not one per example.
         """
+        if task is not None:
+            return cls(_pool(features, device), torch.tensor(np.ascontiguousarray(labels), device=device))
         if features.dtype not in (np.uint8, np.float32):
             raise DataInvalid(f"examples: features: dtype {features.dtype}: convert them to uint8 or float32")
         if not np.issubdtype(labels.dtype, np.integer):
@@ -144,12 +148,15 @@ class Examples:
                 f"examples: shapes: features {features.shape}, labels {labels.shape}: give features "
                 "(n, ...) and one label for each, (n,)"
             )
-        # torch.tensor copies, so that a read-only map will do; it takes no negative strides.
-        if isinstance(features, np.ndarray):
-            pool: Tensor | StoredFeatures = torch.tensor(np.ascontiguousarray(features), device=device)
-        else:
-            pool = features
+        pool = _pool(features, device)
         return cls(pool, torch.tensor(np.ascontiguousarray(labels), dtype=torch.int64, device=device))
+
+
+def _pool(features: np.ndarray | StoredFeatures, device: torch.device | str) -> Tensor | StoredFeatures:
+    # torch.tensor copies, so that a read-only map will do; it takes no negative strides.
+    if isinstance(features, np.ndarray):
+        return torch.tensor(np.ascontiguousarray(features), device=device)
+    return features
 
 
 def _scaled(features: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model as every method sees it, an encoder and a linear classifier; its way to and from plain arrays."""
+"""A job's network: an encoder and a linear classifier, or any module; its way to and from plain arrays."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fedsilo.api.job import DataSpec, FederatedJobSpec, ModelSpec
+from fedsilo.api.job import DataSpec, FederatedJobSpec, LearningTaskSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.tasks.interface import LearningTask
+from fedsilo.tasks.registry import bind
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
 CONCATENATED = "concatenated"
 
 
 class Model(nn.Module):
-    """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes).
+    """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes), or other outputs of that number.
 
     What methods call the feature is the encoder's output, the input of the last linear layer.
 
@@ -62,34 +64,61 @@ class Concatenated(nn.ModuleList):
         return torch.cat([encoder(x) for encoder in self], dim=1)
 
 
-def build_model(model: ModelSpec, data: DataSpec, seed: int) -> Model:
+def build_model(model: ModelSpec, data: DataSpec, seed: int, task: LearningTaskSpec | None = None) -> Model:
+    """The job's network as an encoder and a classifier, as `build_module` makes it.
+
+    :raises MethodError: also a network of another structure.
+    """
+    built = build_module(model, data, seed, task)
+    return as_model(built, f"spec.model.name: {model.name!r}: the factory gave")
+
+
+def as_model(module: nn.Module, what: str) -> Model:
+    """The network where it is an encoder and a classifier.
+
+    :param what: words before its type, for the message.
+    :raises MethodError: it is not.
+    """
+    if isinstance(module, Model):
+        return module
+    raise MethodError(
+        f"{what} a {type(module).__name__}; it needs .encoder (a Module) and .classifier (a Linear)"
+    )
+
+
+def build_module(
+    model: ModelSpec, data: DataSpec, seed: int, task: LearningTaskSpec | None = None
+) -> nn.Module:
     """The job's network on the CPU with initial weights drawn from `seed`, and from no other generator.
+
+    It is a `Model` wherever it has the parts of one and gives one vector for each example.
 
     The name `concatenated` is of models that a method made, with config {encoders: K, base: a model}: K encoders of
     the base's architecture and one linear classifier with bias.
 
     :raises ManifestInvalid: unknown name, wrong configuration, unsuitable inputs, or a missing factory.
-    :raises MethodError: a factory that fails or whose product is not a model as described here.
+    :raises MethodError: a factory that fails or whose product is no network for the job's examples and learning task.
     """
+    learning_task = bind(task, data)
     if model.name == CONCATENATED:
         parts = [
             build_model(ModelSpec(**model.config["base"]), data, seed)
             for _ in range(model.config["encoders"])
         ]
         width = sum(part.feature for part in parts)
-        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, data.class_count))
-    if findings := check_model(model, data):
+        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, learning_task.outputs))
+    if findings := check_model(model, data, task):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
         with torch.device("meta"), _NothingDrawn():
             # A tensor that is too large is refused here, before memory is asked for.
-            signature(Model(*_built_in(model, data)))
+            signature(_built_in(model, learning_task))
     with torch.random.fork_rng([]):
         # Not torch.manual_seed, which would seed the GPU's generators too.
         torch.default_generator.manual_seed(seed)
         if model.name.startswith(PYTHON):
-            return _from_factory(model, data)
-        return Model(*_built_in(model, data))
+            return _from_factory(model, learning_task)
+        return _built_in(model, learning_task)
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -108,14 +137,28 @@ class _NothingDrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def with_preprocessing(module: nn.Module, preprocessing: Preprocessing) -> None:
+    """Have raw values preprocessed before the module gets them; no part of its state."""
+    if isinstance(module, Model):
+        module.preprocessing = preprocessing
+        return
+
+    def preprocessed(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return preprocessing.to(inputs[0].device)(inputs[0]), *inputs[1:]
+
+    module.register_forward_pre_hook(preprocessed)
+
+
 def initial_model(spec: FederatedJobSpec) -> Tree:
     """The job's model with its initial weights, the same at the aggregator and in every silo."""
-    return to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))
+    seed = derive_seed(spec.training.seed, "model")
+    return to_tree(build_module(spec.model, spec.data, seed, spec.task))
 
 
-def signature(model: Model) -> ModelSignature:
+def signature(model: nn.Module, task: LearningTask | None = None) -> ModelSignature:
     """Names, shapes and dtypes of the model's tensors in the order of its state.
 
+    :param task: what it learns; classification by default.
     :raises MethodError: a tensor that cannot travel: an unsupported dtype, or more than 1 GiB.
     """
     specs = []
@@ -128,7 +171,10 @@ def signature(model: Model) -> ModelSignature:
             specs.append(TensorSpec(name, tuple(tensor.shape), _dtype(tensor)))
         except Problem as problem:
             raise MethodError(f"model: {problem.detail}") from None
-    return ModelSignature(tuple(specs), classes=model.classifier.out_features, feature=model.feature)
+    if not isinstance(model, Model):
+        return ModelSignature(tuple(specs), task.outputs if task is not None and task.single_label else 0)
+    classes = model.classifier.out_features if task is None or task.single_label else 0
+    return ModelSignature(tuple(specs), classes, model.feature)
 
 
 def to_tree(model: nn.Module) -> Tree:
@@ -181,21 +227,22 @@ def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _built_in(model: ModelSpec, data: DataSpec) -> tuple[nn.Module, nn.Linear]:
+def _built_in(model: ModelSpec, task: LearningTask) -> nn.Module:
     config: Any = ARCHITECTURES[model.name].config.model_validate(model.config)
-    return networks.build(model.name, data.input_shape, data.class_count, config)
+    built = networks.build(model.name, task, config)
+    return built if isinstance(built, nn.Module) else Model(*built)
 
 
-def _from_factory(model: ModelSpec, data: DataSpec) -> Model:
+def _from_factory(model: ModelSpec, task: LearningTask) -> nn.Module:
     factory = _import_factory(model.name)
     try:
-        product = factory(data.input_shape, data.class_count, **model.config)
+        product = factory(task.data.input_shape, task.outputs, **model.config)
     except Exception as failure:
         raise MethodError(
             f"spec.model.name: {model.name!r}: the factory failed with {type(failure).__name__}: {failure}; "
             "it is called as factory(input_shape, classes, **config)"
         ) from failure
-    return _checked(product, model.name, data)
+    return _checked(product, model.name, task)
 
 
 def _import_factory(name: str) -> Callable[..., object]:
@@ -212,39 +259,44 @@ def _import_factory(name: str) -> Callable[..., object]:
     return factory
 
 
-def _checked(product: object, name: str, data: DataSpec) -> Model:
-    """The product of a factory as a model, tried on one blank input so that a misfit shows before round 1."""
+def _checked(product: object, name: str, task: LearningTask) -> nn.Module:
+    """The product of a factory, tried on one blank input so that a misfit shows before round 1."""
     encoder, classifier = getattr(product, "encoder", None), getattr(product, "classifier", None)
+    parts = isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear)
+    if isinstance(product, nn.Module) and not (parts and task.output_shape == (task.outputs,)):
+        signature(product)
+        _try(product, f"{name!r}: network", task, task.output_shape, "what the learning task needs")
+        return product
     if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Linear):
         raise MethodError(
             f"spec.model.name: {name!r}: the factory gave a {type(product).__name__}; it needs .encoder "
             "(a Module) and .classifier (a Linear)"
         )
-    if classifier.out_features != data.class_count:
+    if classifier.out_features != task.outputs:
         raise MethodError(
             f"spec.model.name: {name!r}: classifier.out_features: {classifier.out_features}: make it "
-            f"{data.class_count}, the job's spec.data.classes"
+            f"{task.outputs}, the job's {task.outputs_field}"
         )
     model = product if isinstance(product, Model) else Model(encoder, classifier)
     signature(model)
-    _try(model, name, data.input_shape)
+    _try(model.encoder, f"{name!r}: encoder", task, (model.feature,), "the input of the classifier")
     return model
 
 
-def _try(model: Model, name: str, shape: tuple[int, ...]) -> None:
-    expected = (1, model.feature)
+def _try(module: nn.Module, what: str, task: LearningTask, output: tuple[int, ...], meaning: str) -> None:
+    shape = task.data.input_shape
+    dtype = torch.float32 if task.vocabulary is None else torch.int64
     try:
-        with evaluating(model), torch.no_grad():
-            found = tuple(model.features(torch.zeros(1, *shape)).shape)
+        with evaluating(module), torch.no_grad():
+            found = tuple(module(torch.zeros(1, *shape, dtype=dtype)).shape)
     except Exception as failure:
         raise MethodError(
-            f"spec.model.name: {name!r}: encoder: fails on an input of shape {[1, *shape]}: {failure}; "
+            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {failure}; "
             "fit the network to spec.data.inputShape"
         ) from failure
-    if found != expected:
+    if found != (1, *output):
         raise MethodError(
-            f"spec.model.name: {name!r}: encoder: output of shape {list(found)}: make it {list(expected)}, "
-            "the input of the classifier"
+            f"spec.model.name: {what}: output of shape {list(found)}: make it {[1, *output]}, {meaning}"
         )
 
 

@@ -27,7 +27,7 @@ from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, ManifestInvalid, MethodError
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
-from fedsilo.learning.models import Model, signature
+from fedsilo.learning.models import signature
 
 FIELD = "spec.training.trainer"
 
@@ -131,7 +131,7 @@ class TrainingOutcome:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-OwnTraining = Callable[[Model, TrainingData, TrainingContext], TrainingOutcome]
+OwnTraining = Callable[[Any, TrainingData, TrainingContext], TrainingOutcome]
 
 
 def import_trainer(name: str) -> OwnTraining:
@@ -158,7 +158,7 @@ def import_trainer(name: str) -> OwnTraining:
 
 
 def train_with(
-    name: str, model: Model, data: TrainingData, context: TrainingContext, metrics: Sequence[str]
+    name: str, model: nn.Module, data: TrainingData, context: TrainingContext, metrics: Sequence[str]
 ) -> TrainingOutcome:
     """Call the job's function, and check what it gives back before anything of it is written.
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from torch import nn
 
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
 from fedsilo.errors import DataInvalid, ManifestInvalid
-from fedsilo.learning.models import Model, build_model, load_tree
+from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing, from_document
 from fedsilo.wire.blob import open_blob
 
 
-def load_model(path: str | Path) -> Model:
+def load_model(path: str | Path) -> nn.Module:
     """The trained model of a `model.safetensors`, or a silo's own, in evaluation mode, on the CPU.
 
     The `.json` of that name beside it names the architecture and the digest of the tensors. The weights are copies, so
@@ -32,11 +33,11 @@ def load_model(path: str | Path) -> Model:
         raise ManifestInvalid(f"model {tensors}: there is no such file; give the path of a model.safetensors")
     description = _description(tensors.with_suffix(".json"))
     _require_digest(tensors, description["sha256"])
-    model = build_model(description["model"], description["data"], seed=0)
+    model = build_module(description["model"], description["data"], 0, description["task"])
     with open_blob(tensors) as mapped:
         load_tree(model, mapped.tree())
     if description["preprocessing"] is not None:
-        model.preprocessing = Preprocessing(description["preprocessing"])
+        with_preprocessing(model, Preprocessing(description["preprocessing"]))
     return model.eval()
 
 
@@ -49,6 +50,7 @@ def _description(path: Path) -> dict[str, Any]:
         return {
             "model": ModelSpec.model_validate(text["model"]),
             "data": data,
+            "task": LearningTaskSpec.model_validate(text["task"]) if "task" in text else None,
             "preprocessing": None if numbers is None else from_document(numbers, data.input_shape[0]),
             "sha256": str(text["sha256"]),
         }

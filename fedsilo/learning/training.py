@@ -40,8 +40,8 @@ __all__ = [
     "recompute_statistics",
 ]
 
-Loss = Callable[[Model, Tensor, Tensor], Tensor]
-"""(model, features, labels) -> mean loss of the batch, differentiable."""
+Loss = Callable[[Any, Tensor, Tensor], Tensor]
+"""(module, features, targets) -> mean loss of the batch, differentiable; some need a `Model`."""
 
 Correction = Callable[[nn.Module], None]
 """Changes the gradients of the module in place, or after a step its parameters."""
@@ -190,7 +190,7 @@ def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) 
 
 
 def fit(
-    model: Model,
+    model: nn.Module,
     examples: Examples,
     plan: LocalTraining,
     *,
@@ -258,7 +258,7 @@ def fit(
 
 
 def _backward(
-    model: Model,
+    model: nn.Module,
     loss: Loss,
     features: Tensor,
     labels: Tensor,

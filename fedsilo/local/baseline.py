@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
@@ -22,7 +23,8 @@ from fedsilo.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.models import Model, build_model, load_tree, to_tree
+from fedsilo.learning.losses import task_loss
+from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.own_training import ExampleSet, TrainingData
 from fedsilo.learning.parameters import freeze, parts_of
@@ -36,6 +38,7 @@ from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.context import trained_by_the_job
 from fedsilo.silo.examples import load_examples
+from fedsilo.tasks.registry import bind
 
 
 def train_locally(
@@ -44,20 +47,22 @@ def train_locally(
     data: tuple[Examples, Examples],
     initial: StoredTree | None = None,
     preprocessing: Preprocessing | None = None,
-) -> Model:
+) -> nn.Module:
     """The job's model, trained on one silo's examples for as many rounds as the job has.
 
     :param data: examples to train on, and those that are held out.
     :param initial: the job's initial weights, where it has a file of them.
     :param preprocessing: of the raw values, where the job does anything.
     """
-    model = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model"))
+    model = build_module(spec.model, spec.data, derive_seed(spec.training.seed, "model"), spec.task)
+    loss = task_loss(bind(spec.task, spec.data), data[0].labels)
     parts = parts_of(spec.model.parameters, model)
     if initial is not None:
         load_tree(model, initial.load())
     if parts is not None:
         freeze(model, parts.frozen)
-    model.preprocessing = preprocessing
+    if preprocessing is not None:
+        with_preprocessing(model, preprocessing)
     model.to(pick_device(spec.training.device))
     training = spec.training
     kept = OptimizerState() if training.optimizer.state == "keep" else None
@@ -66,7 +71,7 @@ def train_locally(
         seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
         plan = LocalTraining.of(training, round=number, rounds=training.rounds, seed=seed)
         if training.trainer is None:
-            fit(model, data[0], replace(plan, kept=kept))
+            fit(model, data[0], replace(plan, kept=kept), loss=loss)
             continue
         sets = TrainingData(*map(ExampleSet, data))
         outcome = trained_by_the_job(spec, model, sets, plan, (number, training.rounds), state)
@@ -78,7 +83,7 @@ def train_locally(
 def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     """Accuracy of each silo's own model on the test set, or on all silos' validation examples without one."""
     spec = federation.job.spec
-    initial = initial_weights(spec, root)
+    initial, task = initial_weights(spec, root), bind(spec.task, spec.data)
     loaded = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
     if spec.evaluation.test_dataset is not None:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
@@ -89,7 +94,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     for silo in federation.silos:
         data = loaded[str(silo)]
         model = train_locally(spec, str(silo), data, initial, preprocessing)
-        scored = [evaluate(model, test) for test in tests]
+        scored = [evaluate(model, test, task=task) for test in tests]
         correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
         counts = data[0].labels.bincount(minlength=spec.data.class_count).tolist()
         found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})

@@ -21,6 +21,7 @@ from fedsilo.readiness.examine import SiloData, absent_classes, examine
 from fedsilo.readiness.finding import ReadinessFinding, ordered
 from fedsilo.silo.examples import dataset_of, split
 from fedsilo.silo.policy import ReplyLimits
+from fedsilo.tasks.registry import bind
 from fedsilo.validation import as_manifest
 
 AGGREGATOR = "aggregator"
@@ -53,7 +54,7 @@ class _Check:
             if dataset.name == spec.evaluation.test_dataset:
                 found += self._loaded(AGGREGATOR, dataset)[1]
         found += self._differences()
-        if len(self._labels) == len(silos):
+        if len(self._labels) == len(silos) and bind(spec.task, spec.data).single_label:
             found += absent_classes(spec, self._labels)
         return found
 
@@ -63,7 +64,7 @@ class _Check:
         yield from faults
         if arrays is None:
             return
-        train, validation = split(spec, silo, arrays.labels)
+        train, validation = split(spec, silo, bind(spec.task, spec.data).strata(arrays.labels))
         limits = ReplyLimits.of(spec, silo)
         data = SiloData(
             name,
@@ -83,7 +84,7 @@ class _Check:
     def _loaded(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
         """What a dataset holds, or why that is not known."""
         try:
-            arrays = load(dataset, self._spec.data, root=self._root)
+            arrays = load(dataset, self._spec.data, root=self._root, task=self._spec.task)
         except SchemaMismatch as mismatch:
             self._schemata[owner] = mismatch.schema
             return None, []  # the comparison names each difference

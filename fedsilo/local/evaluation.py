@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.job import DataSpec, FederatedJobSpec, LearningTaskSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.errors import DataInvalid, ManifestInvalid
@@ -20,9 +20,9 @@ from fedsilo.learning.evaluation import evaluate as score
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.learning.models import Model
 from fedsilo.learning.saved import load_model
 from fedsilo.silo.examples import load_examples
+from fedsilo.tasks.registry import DEFAULT, bind
 from fedsilo.validation import Source, as_manifest
 
 
@@ -39,10 +39,10 @@ def evaluate(model: Path | str, manifest: JobManifest | Source) -> dict[str, Eva
     network = _fitting_model(Path(model), federation)
     spec = federation.job.spec
     network.to(pick_device(spec.training.device))
-    return _scores(network, ChosenMetrics.of(spec.evaluation.metrics), _examples(federation))
+    return _scores(network, spec, _examples(federation))
 
 
-def open_model(path: Path, federation: JobManifest, count: int) -> tuple[Model, Tensor]:
+def open_model(path: Path, federation: JobManifest, count: int) -> tuple[nn.Module, Tensor]:
     """A model on the CPU, and so many of the examples that `evaluate` would score it on, (n, *input shape).
 
     Errors are those of `evaluate`.
@@ -56,23 +56,26 @@ def open_model(path: Path, federation: JobManifest, count: int) -> tuple[Model, 
     return network, torch.cat(parts)
 
 
-def _fitting_model(path: Path, federation: JobManifest) -> Model:
+def _fitting_model(path: Path, federation: JobManifest) -> nn.Module:
     spec = federation.job.spec
     prepare_torch(spec.training.threads)
     network = load_model(path)
-    _require_fit(path, read_json(path.with_suffix(".json"))["data"], spec.data)
+    description = read_json(path.with_suffix(".json"))
+    _require_fit(path, description["data"], spec.data)
+    _require_task(path, description.get("task"), spec.task)
     return network
 
 
 def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None:
     """Check that the model was trained for data of this form."""
-    classes: tuple[object, object] = trained["classes"], data.classes
-    if isinstance(trained["classes"], list) and data.class_names is not None:
-        classes = trained["classes"], list(data.class_names)
-    elif isinstance(trained["classes"], list):  # one of the two says how many there are, and no more
-        classes = len(trained["classes"]), data.class_count
+    learned = trained.get("classes")
+    classes: tuple[object, object] = learned, data.classes
+    if isinstance(learned, list) and data.class_names is not None:
+        classes = learned, list(data.class_names)
+    elif isinstance(learned, list):  # one of the two says how many there are, and no more
+        classes = len(learned), data.class_count
     elif data.class_names is not None:
-        classes = trained["classes"], data.class_count
+        classes = learned, data.class_count
     shapes = trained["inputShape"], list(data.input_shape)
     for field, (found, asked) in (("classes", classes), ("inputShape", shapes)):
         if found != asked:
@@ -80,6 +83,16 @@ def _require_fit(path: Path, trained: Mapping[str, Any], data: DataSpec) -> None
                 f"model {path}: {field}: {found}: the manifest's spec.data.{field} is {asked}; "
                 "name the manifest of the job that trained this model, or one with data of the same form"
             )
+
+
+def _require_task(path: Path, trained: Mapping[str, Any] | None, asked: LearningTaskSpec | None) -> None:
+    """Check that the model has learned what the manifest's examples are scored by."""
+    found, wanted = (trained or {}).get("name", DEFAULT.name), (asked or DEFAULT).name
+    if found != wanted:
+        raise ManifestInvalid(
+            f"model {path}: task: {found}: the manifest's spec.task is {wanted}; name the manifest of the job that "
+            "trained this model"
+        )
 
 
 def _examples(federation: JobManifest) -> dict[str, Examples]:
@@ -100,13 +113,13 @@ def _examples(federation: JobManifest) -> dict[str, Examples]:
 
 
 def _scores(
-    model: Model, chosen: ChosenMetrics, examples: Mapping[str, Examples]
+    model: nn.Module, spec: FederatedJobSpec, examples: Mapping[str, Examples]
 ) -> dict[str, Evaluation | None]:
     """Score on each set; None where it has no example."""
-    classes = model.classifier.out_features
+    chosen, task = ChosenMetrics.of(spec.evaluation.metrics), bind(spec.task, spec.data)
 
     def scored(given: Examples) -> Evaluation:
-        return score(model, given, scores=Scores(chosen, classes) if chosen.any else None)
+        return score(model, given, scores=Scores(chosen, task.outputs) if chosen.any else None, task=task)
 
     return {name: scored(given) if len(given) else None for name, given in examples.items()}
 
@@ -114,7 +127,7 @@ def _scores(
 def pooled(scores: Mapping[str, Evaluation | None]) -> Evaluation:
     """The score over the examples of all sets, as if they were one."""
     found = [score for score in scores.values() if score is not None]
-    samples, correct = sum(score.samples for score in found), sum(score.correct for score in found)
-    loss = sum(score.loss * score.samples for score in found) / samples
+    sums = {name: sum(score.sums[name] for score in found) for name in found[0].sums}
     parts = [score.scores for score in found if score.scores is not None]
-    return Evaluation(correct / samples, loss, samples, correct, Scores.pooled(parts) if parts else None)
+    samples = sum(score.samples for score in found)
+    return Evaluation(samples, sums, Scores.pooled(parts) if parts else None)

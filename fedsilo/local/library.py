@@ -39,7 +39,8 @@ from fedsilo.simulation.execution import Execution
 from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:
-    from fedsilo.learning.models import Model
+    from torch import nn
+
     from fedsilo.local.display import Display
 
 FAILURES: tuple[type[FedsiloError], ...] = (
@@ -80,7 +81,7 @@ class RunResult:
         """The trained tensors; `model.json` beside them describes them."""
         return self.directory / "model.safetensors"
 
-    def model(self) -> Model:
+    def model(self) -> nn.Module:
         """The trained model, see `load_model`."""
         from fedsilo.learning.saved import load_model
 

@@ -23,8 +23,10 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.local import PlainTraining
+from fedsilo.methods.pieces.local import PlainTraining, train_model
 from fedsilo.methods.state import State
+from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.tasks.registry import kind_of
 
 
 class FedAvgServer:
@@ -61,6 +63,8 @@ class FedAvg(Method):
     at_aggregator = "the model"
     in_silo = "nothing"
     whole_model: ClassVar[str | None] = None
+    tasks = EVERY_TASK
+    needs_features = False
     Config = MethodConfig
 
     @property
@@ -81,5 +85,6 @@ class FedAvg(Method):
         return FedAvgServer()
 
     def silo(self) -> Mapping[str, SiloStep]:
-        """w_k <- E epochs of SGD on the local cross-entropy, starting from w."""
-        return {"train": PlainTraining()}
+        """w_k <- E epochs of SGD on the local loss, starting from w."""
+        plain = kind_of(self.spec.task) == "classification" and not self.weighs_classes
+        return {"train": PlainTraining() if plain else train_model}

@@ -16,6 +16,7 @@ from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep
 from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import State
+from fedsilo.tasks.interface import EVERY_TASK
 
 
 class FedProxConfig(MethodConfig):
@@ -40,6 +41,8 @@ class FedProx(FedAvg):
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."
     )
+    tasks = EVERY_TASK
+    needs_features = False
     Config = FedProxConfig
     config: FedProxConfig
 

@@ -21,16 +21,19 @@ from pydantic.alias_generators import to_camel
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.tasks.interface import LearningTask
+from fedsilo.tasks.registry import bind
 from fedsilo.wire import ModelSignature
 from fedsilo.wire.contract import METRIC_RANGE
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from fedsilo.learning.examples import Examples
     from fedsilo.learning.models import Model
     from fedsilo.learning.own_training import TrainingOutcome
-    from fedsilo.learning.training import LocalTraining
+    from fedsilo.learning.training import LocalTraining, Loss
 
 EVALUATE = "evaluate"
 """The step that every method has: the silo scores the model on its validation examples and sends scalars."""
@@ -230,14 +233,33 @@ class SiloContext(ABC):
         """A model on the device with these weights; the job's own architecture unless another is given.
 
         Tensors that silos do not share, and that the tree need not have, are the silo's own or the initial ones.
+
+        :raises MethodError: it is no encoder with a classifier.
         """
+
+    @abstractmethod
+    def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
+        """The same where its structure does not matter."""
+
+    @property
+    def learning_task(self) -> LearningTask:
+        """What the job's model learns."""
+        return bind(self.spec.task, self.spec.data)
+
+    def loss(self) -> Loss:
+        """The learning task's loss on this silo's examples, with its class weights where the job wants them."""
+        from fedsilo.learning.losses import task_loss
+
+        return task_loss(self.learning_task, self.train.labels)
 
     @abstractmethod
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""
 
     @abstractmethod
-    def own_training(self, task: SiloTask, model: Model, state: Mapping[str, np.ndarray]) -> TrainingOutcome:
+    def own_training(
+        self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]
+    ) -> TrainingOutcome:
         """What the job's own function, `spec.training.trainer`, makes of the model; it is checked.
 
         :param state: what it kept in the silo's last round.

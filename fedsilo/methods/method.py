@@ -55,6 +55,7 @@ class Method(ABC):
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
     :cvar tasks_reason: why the others are refused, a phrase after "because".
+    :cvar needs_features: whether the model must be an encoder with a classifier; otherwise any module will do.
     :ivar config: the job's configuration of the method.
     """
 
@@ -69,9 +70,16 @@ class Method(ABC):
     Config: ClassVar[type[BaseModel]]
     tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
     tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
+    needs_features: ClassVar[bool] = True
 
     spec: FederatedJobSpec
     config: BaseModel
+
+    def __init_subclass__(cls) -> None:
+        """A subclass states its own tasks, or has the default: with another loss it means something else."""
+        super().__init_subclass__()
+        cls.tasks = cls.__dict__.get("tasks", Method.tasks)
+        cls.needs_features = cls.__dict__.get("needs_features", Method.needs_features)
 
     def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
         self.spec = spec
@@ -191,7 +199,7 @@ class Method(ABC):
         """The fault of a job whose learning task the method has no meaning for."""
         task = self.spec.task or DEFAULT
         if kind_of(task) in self.tasks:
-            return []
+            return self._check_weights()
         able = [name for name in TASKS if name in self.tasks]
         problem = f"has no meaning for method {self.name}, because {self.tasks_reason}"
         return [
@@ -200,6 +208,25 @@ class Method(ABC):
                 task.name,
                 problem,
                 f"use {' or '.join(able)}, or another method such as fedavg",
+            )
+        ]
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether the job has the learning task's loss weigh classes; of an own task that is its own business."""
+        return (self.spec.task or DEFAULT).config.get("classWeights") is not None
+
+    def _check_weights(self) -> list[Finding]:
+        """The fault of a job that weighs classes in a method with another loss than the learning task's."""
+        if not self.weighs_classes or len(self.tasks) > 1:
+            return []
+        problem = f"has no meaning for method {self.name}, which has a loss of its own"
+        return [
+            (
+                "spec.task.config.classWeights",
+                "balanced",
+                problem,
+                "remove it, or use another method such as fedavg",
             )
         ]
 

@@ -1,6 +1,6 @@
 """MOON: model-contrastive federated learning.
 
-Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1: beside the cross-entropy a silo draws the
+Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1: beside its loss a silo draws the
 representation of each example towards that of the model that it was given, and away from that of its own last model.
 The representation is the classifier's input; the paper's has a projection head below it, which is
 `spec.model.config.projection`.
@@ -47,6 +47,9 @@ class Moon(FedAvg):
     title = "Model-contrastive federated learning"
     citation = "Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021."
     in_silo = "the model of its last training"
+    tasks = frozenset(("classification", "multilabel", "regression"))
+    tasks_reason = "it draws the one feature of each example towards those of other models"
+    needs_features = True
     Config = MoonConfig
     config: MoonConfig
 
@@ -69,9 +72,10 @@ def contrastive_loss(
     given: Mapping[str, np.ndarray],
     previous: Mapping[str, np.ndarray] | None,
 ) -> Loss:
-    """CE + mu times the mean of -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
+    """L + mu times the mean of -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
 
-    z_g and z_p are the given and the silo's previous model's representations, fixed, in evaluation mode.
+    L is the learning task's loss; z_g and z_p are the given and the silo's previous model's representations, fixed, in
+    evaluation mode.
 
     :param previous: None before the silo's first training: nothing to keep away from, and the term is zero.
     """
@@ -80,10 +84,11 @@ def contrastive_loss(
     from torch.nn import functional
 
     from fedsilo.learning.models import Model
-    from fedsilo.learning.training import cross_entropy_loss
 
     if previous is None:
-        return cross_entropy_loss
+        return silo.loss()
+    learning_task = silo.learning_task
+    weights = learning_task.class_weights(silo.train.labels)
     fixed = [silo.model(tree).eval() for tree in (given, previous)]
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
@@ -93,6 +98,6 @@ def contrastive_loss(
         cosines = torch.stack([functional.cosine_similarity(z, other, dim=1) for other in others], dim=1)
         near = torch.zeros(len(labels), dtype=torch.int64, device=labels.device)
         contrast = functional.cross_entropy(cosines / config.temperature, near)
-        return functional.cross_entropy(model.classifier(z), labels) + config.mu * contrast
+        return learning_task.loss(model.classifier(z), labels, weights) + config.mu * contrast
 
     return loss

@@ -25,6 +25,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import SIZES, ControlledServer
 from fedsilo.methods.state import State
+from fedsilo.tasks.interface import EVERY_TASK
 
 RULES: Mapping[str, ControlVariateRule] = {
     "paper": ControlVariateRule(),
@@ -66,6 +67,8 @@ class Scaffold(FedAvg):
     in_silo = "its control variate c_k"
     optimizers = frozenset({"sgd"})
     whole_model = "a control variate belongs to every learned tensor"
+    tasks = EVERY_TASK
+    needs_features = False
     Config = ScaffoldConfig
     config: ScaffoldConfig
 

@@ -7,13 +7,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.devices import pick_device
-from fedsilo.learning.models import Model, build_model, initial_model, load_tree, signature
+from fedsilo.learning.models import (
+    Model,
+    as_model,
+    build_module,
+    initial_model,
+    load_tree,
+    signature,
+    with_preprocessing,
+)
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.own_training import (
     ExampleSet,
@@ -31,6 +40,7 @@ from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
 from fedsilo.silo.examples import read_examples
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
+from fedsilo.tasks.registry import bind
 
 OWN_METRICS = ("loss",)
 """Scalars of an own training: those that every method which takes one declares for its step."""
@@ -46,7 +56,7 @@ def seconds_of_trainer(spec: FederatedJobSpec) -> float:
 
 def trained_by_the_job(
     spec: FederatedJobSpec,
-    model: Model,
+    model: nn.Module,
     data: TrainingData,
     plan: LocalTraining,
     place: tuple[int, int],
@@ -103,20 +113,25 @@ class LocalContext(SiloContext):
 
         Tensors that silos do not share, and that the tree need not have, are the silo's own or the initial ones.
         """
-        model = self.network(architecture or self.spec.model)
-        load_tree(model, self.whole(tree))
+        return as_model(self.module(tree, architecture), "the job's model is")
+
+    def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
+        """The same where its structure does not matter."""
+        module = self.network(architecture or self.spec.model)
+        load_tree(module, self.whole(tree))
         if self.parts is not None:
-            freeze(model, self.parts.frozen)
-        model.preprocessing = None if self.preprocessing is None else Preprocessing(self.preprocessing)
-        return model.to(pick_device(self.spec.training.device))
+            freeze(module, self.parts.frozen)
+        if self.preprocessing is not None:
+            with_preprocessing(module, Preprocessing(self.preprocessing))
+        return module.to(pick_device(self.spec.training.device))
 
     def whole(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """All tensors of the model: those of the tree, the silo's own, and the initial ones."""
         return tree if self.parts is None else self.parts.whole(self.initial or {}, self.local, tree)
 
-    def network(self, architecture: ModelSpec) -> Model:
+    def network(self, architecture: ModelSpec) -> nn.Module:
         """A new network with arbitrary weights."""
-        return build_model(architecture, self.spec.data, seed=0)
+        return build_module(architecture, self.spec.data, 0, self.spec.task)
 
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""
@@ -126,7 +141,9 @@ class LocalContext(SiloContext):
         )
         return replace(plan, shuffle=self.shuffle, kept=self.kept)
 
-    def own_training(self, task: SiloTask, model: Model, state: Mapping[str, np.ndarray]) -> TrainingOutcome:
+    def own_training(
+        self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]
+    ) -> TrainingOutcome:
         """What the job's own function, `spec.training.trainer`, makes of the model; it is checked."""
         data = TrainingData(ExampleSet(self.train), ExampleSet(self.validation))
         plan = self.local_training(task)
@@ -145,8 +162,9 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
     examples = read_examples(spec, silo, root)
-    model = build_model(spec.model, spec.data, seed=0)
-    whole, parts = signature(model), parts_of(spec.model.parameters, model)
+    module = build_module(spec.model, spec.data, 0, spec.task)
+    whole = signature(module, bind(spec.task, spec.data))
+    parts = parts_of(spec.model.parameters, module)
     return LocalContext(
         spec=spec,
         signature=parts.signature(whole) if parts else whole,

@@ -16,6 +16,7 @@ from fedsilo.data.split import split_validation
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.tasks.registry import bind
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExample
 
     :raises SchemaMismatch: with what the silo announces all the same.
     """
-    arrays = load(dataset_of(spec, silo), spec.data, root=root)
+    task = bind(spec.task, spec.data)
+    arrays = load(dataset_of(spec, silo), spec.data, root=root, task=spec.task)
     device = pick_device(spec.training.device)
     train, validation = (
-        Examples.from_arrays(part.features, part.labels, device)
-        for part in map(arrays.take, split(spec, silo, arrays.labels))
+        Examples.from_arrays(part.features, part.labels, device, task)
+        for part in map(arrays.take, split(spec, silo, task.strata(arrays.labels)))
     )
     return SiloExamples(train, validation, arrays.schema)
 
@@ -57,6 +59,9 @@ def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
 
 
 def split(spec: FederatedJobSpec, silo: Silo, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the silo's samples that it trains on, and of those that it sets aside for validation."""
+    """Indices of the silo's samples that it trains on, and of those that it sets aside for validation.
+
+    :param labels: class of each example, `LearningTask.strata` of the targets.
+    """
     seed = derive_seed(spec.training.seed, str(silo), "validation")
     return split_validation(labels, spec.data.validation_fraction, seed)

@@ -183,7 +183,7 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, st
         shapes = f"{list(dataset.input_shape)}, the job has {list(data.input_shape)}"
         remedy = "use the dataset's in spec.data.inputShape"
         yield ObjectionReason.DATA_INVALID, f"inputShape of dataset {name} is {shapes}; {remedy}"
-    if dataset.classes is not None and data.class_count < dataset.classes:
+    if dataset.classes is not None and data.classes is not None and data.class_count < dataset.classes:
         problem = f"dataset {name} has {dataset.classes} classes, the job {data.class_count}"
         yield ObjectionReason.DATA_INVALID, f"{problem}; use that number or more in spec.data.classes"
 

@@ -112,12 +112,11 @@ class TaskRunner:
             return Reply()
         if "model" in task.trees:
             architecture = self.method.architecture(task.settings)
-            model = context.model(task.trees["model"], architecture)
+            module = context.module(task.trees["model"], architecture)
             if self._chosen.any:
-                reply = scored(context, model, self._chosen)
+                reply = scored(context, module, self._chosen)
                 return replace(reply, metrics={**reply.metrics, **self._personal(context, private)})
-            found = evaluate(model, context.validation)
-            metrics = {"accuracy": found.accuracy, "loss": found.loss}
+            metrics = dict(evaluate(module, context.validation, task=context.learning_task).metrics)
         return Reply(samples=len(context.validation), metrics={**metrics, **self._personal(context, private)})
 
     def _personal(self, context: LocalContext, private: State) -> dict[str, float]:

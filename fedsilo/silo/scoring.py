@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import nn
 
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.catalogue import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.learning.models import Model
 from fedsilo.methods.interface import CONFUSION, Reply
 from fedsilo.silo.context import LocalContext
 
 
-def scored(context: LocalContext, model: Model, chosen: ChosenMetrics) -> Reply:
+def scored(context: LocalContext, model: nn.Module, chosen: ChosenMetrics) -> Reply:
     """Scores of the model, and the rows of its confusion matrix where the job counts answers.
 
     Then the classes of which there are too few validation examples are left out of every score: beside a sum over all

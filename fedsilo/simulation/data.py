@@ -16,6 +16,7 @@ from fedsilo.data.schema import Schema
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.silo.examples import dataset_of, split
+from fedsilo.tasks.registry import bind
 
 
 class SharedData:
@@ -26,6 +27,7 @@ class SharedData:
 
     def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
         self._spec = spec
+        self._task = bind(spec.task, spec.data)
         self._root = root
         self._device = pick_device(spec.training.device)
         self._full: dict[Hashable, tuple[Examples, np.ndarray, Schema]] = {}
@@ -49,9 +51,9 @@ class SharedData:
     def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray, Schema]:
         source = _source(dataset)
         if source not in self._full:
-            arrays = load_whole(dataset, self._spec.data, root=self._root)
-            examples = Examples.from_arrays(arrays.features, arrays.labels, self._device)
-            self._full[source] = examples, arrays.labels, arrays.schema
+            arrays = load_whole(dataset, self._spec.data, root=self._root, task=self._spec.task)
+            examples = Examples.from_arrays(arrays.features, arrays.labels, self._device, self._task)
+            self._full[source] = examples, self._task.strata(arrays.labels), arrays.schema
         return self._full[source]
 
     def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:

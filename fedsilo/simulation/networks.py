@@ -7,11 +7,14 @@ import io
 import pickle
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec, ModelSpec
-from fedsilo.learning.models import Model, build_model
+from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.learning.models import build_module
+
+Network = TypeVar("Network", bound=nn.Module)
 
 SHARED = (type, FunctionType, BuiltinFunctionType)
 """Types whose instances copies share, as deep copies do."""
@@ -20,19 +23,20 @@ SHARED = (type, FunctionType, BuiltinFunctionType)
 class Networks:
     """The networks of one job: each built once and then copied."""
 
-    def __init__(self, data: DataSpec) -> None:
+    def __init__(self, data: DataSpec, task: LearningTaskSpec | None = None) -> None:
         self._data = data
-        self._copiers: dict[str, Callable[[], Model]] = {}
+        self._task = task
+        self._copiers: dict[str, Callable[[], nn.Module]] = {}
 
-    def new(self, architecture: ModelSpec) -> Model:
+    def new(self, architecture: ModelSpec) -> nn.Module:
         """A network of this architecture with arbitrary weights."""
         key = architecture.model_dump_json(include={"name", "config"})
         if key not in self._copiers:
-            self._copiers[key] = copier(build_model(architecture, self._data, seed=0))
+            self._copiers[key] = copier(build_module(architecture, self._data, 0, self._task))
         return self._copiers[key]()
 
 
-def copier(network: Model) -> Callable[[], Model]:
+def copier(network: Network) -> Callable[[], Network]:
     """A function that makes copies of a network, each a deep copy of what it is now.
 
     `copy.deepcopy` walks through some hundred dictionaries of hooks that every network has; pickling does so in C, in
@@ -49,7 +53,7 @@ def copier(network: Model) -> Callable[[], Model]:
 class _Pickled:
     """A network as pickled, with tensors, functions and classes beside it."""
 
-    def __init__(self, network: Model) -> None:
+    def __init__(self, network: nn.Module) -> None:
         self._beside: list[object] = []
         self._numbers: dict[int, int] = {}
         file = io.BytesIO()
@@ -58,13 +62,12 @@ class _Pickled:
         pickler.dump(network)
         self._pickled = file.getvalue()
 
-    def __call__(self) -> Model:
+    def __call__(self) -> Any:
         """A copy, in which what was one tensor, or one storage, still is one."""
         memo: dict[int, object] = {}
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
         unpickler.persistent_load = lambda number: self._taken(number, memo)  # type: ignore[method-assign]
-        network: Model = unpickler.load()
-        return network
+        return unpickler.load()
 
     def _put_beside(self, item: object) -> int | None:
         if not isinstance(item, (Tensor, *SHARED)):

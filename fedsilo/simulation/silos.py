@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from torch import nn
+
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
-from fedsilo.learning.models import Model, signature
+from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
@@ -24,6 +26,7 @@ from fedsilo.silo.reply import ReplyMetadata, released_blocks, reply_document, r
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
+from fedsilo.tasks.registry import bind
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import require_finite, spec_of
 
@@ -85,7 +88,7 @@ class SharedContext(LocalContext):
 
     networks: Networks = field(kw_only=True)
 
-    def network(self, architecture: ModelSpec) -> Model:
+    def network(self, architecture: ModelSpec) -> nn.Module:
         """A new network with arbitrary weights."""
         return self.networks.new(architecture)
 
@@ -177,9 +180,10 @@ def open_silos(
 
     :param method: bound to the job.
     """
-    networks = Networks(job.spec.data)
+    networks = Networks(job.spec.data, job.spec.task)
     network = networks.new(job.spec.model)
-    whole, parts = signature(network), parts_of(job.spec.model.parameters, network)
+    whole = signature(network, bind(job.spec.task, job.spec.data))
+    parts = parts_of(job.spec.model.parameters, network)
     model = parts.signature(whole) if parts else whole
 
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:

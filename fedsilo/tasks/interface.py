@@ -86,6 +86,11 @@ class LearningTask(ABC):
         """Numbers that the model gives for an example, a pixel or a token: what a factory gets as `classes`."""
 
     @property
+    def outputs_field(self) -> str:
+        """Where the job says so."""
+        return "spec.data.classes"
+
+    @property
     def output_shape(self) -> Shape:
         """Shape of what the model gives for one example."""
         return (self.outputs,)
@@ -104,6 +109,14 @@ class LearningTask(ABC):
     def weighs_classes(self) -> bool:
         """Whether the job has the loss weigh classes."""
         return isinstance(self.config, WeightedConfig) and self.config.class_weights is not None
+
+    def pairs(self, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the model is given and what it is to say, from what a loader found: the same, unless the task says."""
+        return features, targets
+
+    def strata(self, targets: np.ndarray) -> np.ndarray:
+        """(n,): what partitions by class and stratified splits go by, which is nothing without a single class."""
+        return targets if self.single_label else np.zeros(len(targets), np.int64)
 
     @abstractmethod
     def targets(self, values: np.ndarray) -> np.ndarray:

@@ -71,6 +71,11 @@ class Language(LearningTask):
         return self.config.vocabulary if self.next_token else self.data.class_count
 
     @property
+    def outputs_field(self) -> str:
+        """Of tokens, in the settings."""
+        return "spec.task.config.vocabulary" if self.next_token else super().outputs_field
+
+    @property
     def output_shape(self) -> Shape:
         """[length, vocabulary], or [classes]."""
         return (self.data.input_shape[0], self.outputs) if self.next_token else (self.outputs,)
@@ -84,6 +89,13 @@ class Language(LearningTask):
     def vocabulary(self) -> int:
         """As the job says."""
         return self.config.vocabulary
+
+    def pairs(self, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sequences of one token more than the input are both: all but the last, and all but the first."""
+        longer = tuple(size + 1 for size in self.data.input_shape)
+        if self.next_token and features.shape[1:] == longer:
+            return features[:, :-1], features[:, 1:]
+        return features, targets
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, length) or (n,), int64; -100 is a place that counts for nothing, such as padding."""

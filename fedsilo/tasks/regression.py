@@ -42,6 +42,11 @@ class Regression(LearningTask):
         """As the job says."""
         return self.config.outputs
 
+    @property
+    def outputs_field(self) -> str:
+        """In the settings."""
+        return "spec.task.config.outputs"
+
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, outputs), finite float32."""
         values = paired(values, (self.outputs,), "as many numbers as spec.task.config.outputs")

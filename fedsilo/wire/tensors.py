@@ -79,18 +79,19 @@ class ModelSignature:
     """What a model looks like, without torch: enough to derive every contract from.
 
     :param tensors: in state-dict order.
-    :param classes: how many classes the classifier tells apart.
-    :param feature: width of the classifier's input, that is, of the encoder's output.
+    :param classes: how many classes of examples the model tells apart; 0 where it learns something else.
+    :param feature: width of the classifier's input, that is, of the encoder's output; 0 where it has no such parts.
     """
 
     tensors: tuple[TensorSpec, ...]
-    classes: int
-    feature: int
+    classes: int = 0
+    feature: int = 0
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON or msgpack; `from_dict` reads them back."""
+        """Plain values for JSON or msgpack, without what is 0; `from_dict` reads them back."""
         tensors = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in self.tensors]
-        return {"tensors": tensors, "classes": self.classes, "feature": self.feature}
+        sizes = {"classes": self.classes, "feature": self.feature}
+        return {"tensors": tensors, **{name: size for name, size in sizes.items() if size}}
 
     @classmethod
     def from_dict(cls, value: object) -> ModelSignature:
@@ -99,13 +100,14 @@ class ModelSignature:
         :raises Problem: as `TensorSpec`, and `malformed` for any other field, type or a name given twice.
         """
         what = "model signature"
-        fields = FieldReader(what, value, ("tensors", "classes", "feature"), ordered=False)
+        sizes = [name for name in ("classes", "feature") if not isinstance(value, dict) or name in value]
+        fields = FieldReader(what, value, ("tensors", *sizes), ordered=False)
         tensors = []
         for index, item in enumerate(fields.items("tensors")):
             tensor = FieldReader(f"{what}: tensors[{index}]", item, ("name", "shape", "dtype"), ordered=False)
             tensors.append(TensorSpec(tensor.text("name"), tensor.shape("shape"), tensor.text("dtype")))
         refuse_twice(what, (tensor.name for tensor in tensors))
-        return cls(tuple(tensors), fields.integer("classes", 1), fields.integer("feature", 1))
+        return cls(tuple(tensors), **{name: fields.integer(name, 1) for name in sizes})
 
 
 def refuse_twice(what: str, names: Iterable[str]) -> None:

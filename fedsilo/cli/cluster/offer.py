@@ -85,7 +85,7 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
         "job": f"{job['namespace']}/{job['name']}, uid {job['uid']}",
         "silo": f"{agent['metadata']['namespace']}/{silo['name']}",
         "method": _method(spec),
-        "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.data.class_count} classes)",
+        "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.learned})",
         "rounds": f"{spec.training.rounds}, with {epochs} pass{'' if epochs == 1 else 'es'} over the data in each",
         "digest": job["specDigest"],
         **({} if proposal is None else _proposed(proposal)),

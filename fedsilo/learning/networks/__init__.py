@@ -1,4 +1,4 @@
-"""The built-in networks of the catalogue, each as an encoder and the linear classifier on its feature.
+"""The built-in networks of the catalogue, most as an encoder and the linear classifier on its feature.
 
 Layers and initial weights follow the released code of the papers named; weights are drawn from PyTorch's
 global generator, which `fedsilo.learning.models.build_model` seeds. A file per family.
@@ -12,8 +12,9 @@ from typing import Any
 from torch import nn
 
 from fedsilo.learning.catalogue import TORCHVISION, ArchitectureConfig
-from fedsilo.learning.networks import cct, convolutional, perceptrons, residual, vgg
+from fedsilo.learning.networks import cct, convolutional, perceptrons, residual, transformer, unet, vgg
 from fedsilo.learning.networks.layers import Parts, Shape
+from fedsilo.tasks.interface import LearningTask
 
 Builder = Callable[[Shape, int, Any], Parts]
 """(input shape, classes, configuration) -> encoder and classifier."""
@@ -37,9 +38,22 @@ BUILDERS: Mapping[str, Builder] = {
     "cct": cct.cct,
 }
 
+OF_TASKS: Mapping[str, Callable[[LearningTask, Any], Parts | nn.Module]] = {
+    "unet": unet.unet,
+    "transformer": transformer.transformer,
+}
+"""Those that depend on more of the task than the number of its outputs."""
 
-def build(name: str, shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """Encoder and classifier of an architecture of the catalogue, with the projection head that it may have."""
+
+def build(name: str, task: LearningTask, config: Any) -> Parts | nn.Module:
+    """Encoder and classifier of an architecture of the catalogue, with the projection head that it may have; a module
+    where it has no such parts."""
+    if name in OF_TASKS:
+        return OF_TASKS[name](task, config)
+    return _parts(name, task.data.input_shape, task.outputs, config)
+
+
+def _parts(name: str, shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
     if name in BUILDERS:
         encoder, classifier = BUILDERS[name](shape, classes, config)
     else:

@@ -58,11 +58,11 @@ def train_controlled(
 
     :param task: trees `model` (w) and `control` (c); setting `share` (v_k) where the rule asks for it.
     :param private: tree `control` (c_k); zero where it is not there.
-    :param loss: of a batch; cross-entropy by default.
+    :param loss: of a batch; the learning task's by default.
     :param plan: the job's local training by default.
     """
     from fedsilo.learning.models import to_tree
-    from fedsilo.learning.training import cross_entropy_loss, fit
+    from fedsilo.learning.training import fit
 
     w, c = task.trees["model"], task.trees["control"]
     own = private.tree("control") if "control" in private.trees else zero_like(w)
@@ -72,13 +72,13 @@ def train_controlled(
     rate = silo.spec.training.optimizer.learning_rate if rule.base_rate else plan.lr
     momentum = plan.momentum if rule.momentum else 0.0
     plan = replace(plan, momentum=momentum, weight_decay=plan.weight_decay if rule.weight_decay else 0.0)
-    model = silo.model(w)
+    model = silo.module(w)
     correct, step = _corrections(silo, shift, plan.lr)
     report = fit(
         model,
         silo.train,
         plan,
-        loss=loss or cross_entropy_loss,
+        loss=loss or silo.loss(),
         correct=None if rule.after_step else correct,
         after_step=step if rule.after_step else None,
     )

@@ -31,12 +31,12 @@ def train_model(
     Nothing is kept between rounds but what the job keeps beside the method: the optimiser's state, or its own
     training's. That takes the place of all of it where the job names one.
 
-    :param loss: of a batch; cross-entropy by default.
+    :param loss: of a batch; the learning task's by default.
     :param plan: what `fit` does; the job's local training by default.
     :raises MethodError: when the job brings its own training, and the method a loss.
     """
     from fedsilo.learning.models import to_tree
-    from fedsilo.learning.training import cross_entropy_loss, fit
+    from fedsilo.learning.training import fit
 
     if silo.spec.training.trainer is not None:
         if loss is not None or plan is not None:
@@ -45,8 +45,8 @@ def train_model(
                 "whose silos train with a loss or steps of its own; use a method such as fedavg"
             )
         return _trained_by_the_job(silo, task, private)
-    model = silo.model(task.trees["model"])
-    report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or cross_entropy_loss)
+    model = silo.module(task.trees["model"])
+    report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or silo.loss())
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
 
 
@@ -55,7 +55,7 @@ def _trained_by_the_job(silo: SiloContext, task: SiloTask, private: State) -> Re
     from fedsilo.learning.models import to_tree
 
     state = private.tree(OWN_STATE) if OWN_STATE in private.trees else {}
-    model = silo.model(task.trees["model"])
+    model = silo.module(task.trees["model"])
     names = list(model.state_dict())
     outcome = silo.own_training(task, model, state)
     # In the order of the job's tensors, which a model of the function's need not have.

@@ -23,7 +23,7 @@ def proximal_loss(
     distance: Distance = "squared",
     part: str = "",
 ) -> Loss:
-    """Cross-entropy and a term that pulls the parameters towards `start`; its gradient passes through the momentum.
+    """The task's loss and a term that pulls parameters towards `start`; its gradient passes through the momentum.
 
     :param distance: squared: (mu / 2) ||w_k - w||^2. huber: mu times the mean over tensors of the mean Huber loss of
         their elements, with threshold 1; it is smaller by about half the number of parameters.
@@ -31,16 +31,13 @@ def proximal_loss(
         running statistics are no parameters.
     """
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.nn import functional
 
-    from fedsilo.learning.models import Model
-    from fedsilo.learning.training import cross_entropy_loss
-
-    device = silo.train.labels.device
+    own, device = silo.loss(), silo.train.labels.device
     anchors = {name: torch.tensor(array, device=device) for name, array in start.items()}
 
-    def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
+    def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         pairs = [
             (w, anchors[name])
             for name, w in model.named_parameters()
@@ -50,6 +47,6 @@ def proximal_loss(
             pull = mu * torch.stack([functional.smooth_l1_loss(w, anchor) for w, anchor in pairs]).mean()
         else:
             pull = mu / 2 * torch.stack([(w - anchor).square().sum() for w, anchor in pairs]).sum()
-        return cross_entropy_loss(model, features, labels) + pull
+        return own(model, features, labels) + pull
 
     return loss

@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
@@ -21,6 +22,8 @@ from fedsilo.methods.interface import INITIAL
 from fedsilo.methods.method import Method
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, require_declared
+from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
 from fedsilo_agent.guard.exchanges import Schedule
 from fedsilo_agent.guard.present_policy import PresentPolicy
@@ -120,7 +123,7 @@ class TaskCheck:
         :raises PolicyRefused: when it is not what the task asks for.
         """
         require_declared(self.agent.spec.job.spec.data, schema)
-        _check_signature(signature, self.agent.spec.job.spec.data.class_count)
+        _check_signature(signature, self.agent.spec.job.spec)
         method = self._method
         try:
             contract = method.contract(task.step, signature, task.settings)
@@ -157,12 +160,22 @@ class TaskCheck:
         )
 
 
-def _check_signature(signature: ModelSignature, classes: int) -> None:
+def _check_signature(signature: ModelSignature, spec: FederatedJobSpec) -> None:
     """Whether classes and feature are those of the job and of the model's own classifier."""
-    if signature.classes != classes:
+    if signature.classes not in _permitted_classes(spec):
+        classes = spec.data.class_count
         raise PolicyRefused(f"the trainer's model has {signature.classes} classes, the job {classes}")
+    classes = signature.classes
     for tensor in signature.tensors:
-        if tensor.name == "classifier.weight" and tensor.shape != (classes, signature.feature):
+        if classes and tensor.name == "classifier.weight" and tensor.shape != (classes, signature.feature):
             raise PolicyRefused(
                 f"the trainer's classifier has shape {tensor.shape}, its signature says {(classes, signature.feature)}"
             )
+
+
+def _permitted_classes(spec: FederatedJobSpec) -> tuple[int, ...]:
+    """Classes that the model may tell apart, 0 for none; of an own task the guard cannot know, for it does not import
+    what is the job's own."""
+    if kind_of(spec.task) == OWN:
+        return 0, spec.data.class_count
+    return (spec.data.class_count if bind(spec.task, spec.data).single_label else 0,)

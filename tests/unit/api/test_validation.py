@@ -152,7 +152,7 @@ def test_validation_needs_neither_torch_nor_kubernetes() -> None:
 
 
 def test_task_that_the_method_has_no_meaning_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = lines(
+    line, *_ = lines(
         ("name: fedavg, config: {}", "name: ccvr, config: {}"),
         ("  method:", "  task: {name: multilabel}\n  method:"),
     )

@@ -17,6 +17,7 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.errors import DataInvalid
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import Model
 from fedsilo.learning.preprocessing import Preprocessing, from_document
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
@@ -136,6 +137,7 @@ def test_a_silos_own_model_takes_raw_values_too(tmp_path: Path) -> None:
     assert {PERSONAL, PREPROCESSING} <= private.trees.keys()
     PersonalModel(tmp_path / "own", registry.bind(spec), silos[0].reference).publish(private)
     model = load_model(tmp_path / "own" / "personal.safetensors")
+    assert isinstance(model, Model)
     assert model.preprocessing is not None
     assert model.preprocessing.mean.tolist() == numbers(engine)["mean"].tolist()
 
@@ -152,7 +154,9 @@ def test_a_channel_of_images_is_standardised_by_its_mean(tmp_path: Path) -> None
     }
     engine = run(tmp_path, parts, **sections)
     assert engine.result is not None
-    found = load_model(engine.result.path).preprocessing
+    model = load_model(engine.result.path)
+    assert isinstance(model, Model)
+    found = model.preprocessing
     pooled = np.concatenate([parts[name][0] for name in NAMES]) / 255
     assert found is not None
     np.testing.assert_allclose(found.mean.numpy(), pooled.mean(axis=(0, 2, 3)), rtol=1e-6)

@@ -28,7 +28,9 @@ def stages(dockerfile: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("stage", ["tools", "code", "requirements", "learning", "extras-requirements", "extras"])
+@pytest.mark.parametrize(
+    "stage", ["tools", "code", "requirements", "learning", "extras-requirements", "extras"]
+)
 def test_a_shared_stage_is_the_same_wherever_it_stands(stage: str) -> None:
     texts = [found[stage] for image in IMAGES if stage in (found := stages(image.dockerfile))]
     assert len(texts) > 1

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsilo.api.job import LearningTaskSpec
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import ARCHITECTURES, Finding, check_model
 from fedsilo.learning.models import build_model
@@ -14,7 +15,8 @@ IMAGE = (3, 32, 32)
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_takes_an_image_and_has_a_summary(name: str) -> None:
-    assert check_model(model_spec(name), data_spec(*IMAGE)) == []
+    (task, *_) = sorted(ARCHITECTURES[name].tasks)
+    assert check_model(model_spec(name), data_spec(*IMAGE), LearningTaskSpec(name=task)) == []
     assert ARCHITECTURES[name].summary
 
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import fedsilo
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.learning.models import build_model, to_tree
+from fedsilo.learning.models import Model, build_model, to_tree
 from tests.unit.learning.specs import data_spec, model_spec
 
 
@@ -53,6 +53,7 @@ def test_the_weights_outlive_the_file(saved: Path) -> None:
     saved.write_bytes(bytes(saved.stat().st_size))
     saved.unlink()
     assert torch.equal(model(torch.ones(1, 1, 8, 8)), before)
+    assert isinstance(model, Model)
     model.classifier.weight.data.zero_()
 
 

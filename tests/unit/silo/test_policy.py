@@ -53,7 +53,7 @@ def test_what_does_not_depend_on_the_model_is_known_to_the_byte() -> None:
     found = declared(spec)
     assert found is not None
     # A 64-bit count of each class, in stage 1; of the large classifier the bias is known, which is less.
-    assert found.size == 8 * spec.data.classes
+    assert found.size == 8 * spec.data.class_count
 
 
 def test_a_method_that_nobody_installed_declares_nothing() -> None:

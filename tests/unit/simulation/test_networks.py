@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec, ModelSpec
-from fedsilo.learning.models import Model, build_model
+from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.learning.models import Model, build_model, build_module
 from fedsilo.learning.networks import BUILDERS
 from fedsilo.simulation import networks
 from fedsilo.simulation.networks import Networks, copier
@@ -104,11 +104,11 @@ def test_what_cannot_be_pickled_is_copied_too(layer: nn.Module) -> None:
 def test_a_network_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
 
-    def counted(model: ModelSpec, data: DataSpec, seed: int) -> Model:
+    def counted(model: ModelSpec, data: DataSpec, seed: int, task: LearningTaskSpec | None) -> nn.Module:
         built.append(model.name)
-        return build_model(model, data, seed)
+        return build_module(model, data, seed, task)
 
-    monkeypatch.setattr(networks, "build_model", counted)
+    monkeypatch.setattr(networks, "build_module", counted)
     made = Networks(data_spec(4))
     one, other = (made.new(model_spec("mlp")) for _ in range(2))
     assert built == ["mlp"]

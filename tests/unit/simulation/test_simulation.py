@@ -15,6 +15,7 @@ import torch
 
 from fedsilo.durable import DISK_FULL_ERRNOS
 from fedsilo.errors import QuorumLost, SiloFailed
+from fedsilo.learning.models import Model
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
@@ -182,7 +183,9 @@ def test_a_history_that_found_no_space_for_a_part_of_a_line_has_it_once(tmp_path
 def test_the_result_is_that_of_any_run(tmp_path: Path) -> None:
     done = simulate(manifest_of(sharing(2)), tmp_path, tmp_path / "run")
     assert done.result is not None
-    assert load_model(done.result.path).classifier.out_features == 10
+    model = load_model(done.result.path)
+    assert isinstance(model, Model)
+    assert model.classifier.out_features == 10
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.history()
     again = simulate(manifest_of(sharing(2)), tmp_path, tmp_path / "run")
