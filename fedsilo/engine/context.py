@@ -48,7 +48,7 @@ class JobContext(ServerContext):
         if method.needs_features and not whole.feature:
             raise MethodError(
                 f"spec.model.name: {spec.model.name!r}: has no .encoder and .classifier, on whose feature method "
-                f"{method.name} works; give it those, or use another method such as fedavg"
+                f"{method.name} works; give it those, or use another method"
             )
         if isinstance(initial, StoredTree):
             require_tensors_of(whole, initial)

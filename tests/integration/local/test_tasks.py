@@ -19,7 +19,7 @@ from tests.terminal import Terminal
 PAGE = "docs/tasks.md"
 
 
-@runs(PAGE)
+@runs("docs/tasks.md")
 def test_the_commands_of_the_page(terminal: Terminal) -> None:
     assert "regression" in terminal.type("fedsilo validate -f examples/tasks/regression.yaml")
     ended = terminal.type("fedsilo run -f examples/tasks/regression.yaml --workdir runs/regression")

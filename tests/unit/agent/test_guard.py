@@ -116,9 +116,13 @@ class Scene:
             "contract": bytes.fromhex(self.contract.digest()),
             "blobs": (BlobLink("model", ref.digest, ref.length),),
         }
+        self.announce()
+        self.drop(TASK)
+
+    def announce(self) -> None:
+        """What a trainer does first, whenever it starts."""
         document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
         (self.volume.drop / "signature.json").write_text(json.dumps(document))
-        self.drop(TASK)
 
     def drop(self, task: str) -> None:
         directory = self.volume.drop / task
@@ -134,6 +138,7 @@ class Scene:
         """Start a guard and let it answer the task, to the end of the job; one that had ended goes on, as resumed."""
         if is_dismissed(self.volume):
             clear_outcome(self.volume)
+            self.announce()
         self.aggregator.tasks = self.tasks()
         client: Any = self.aggregator
         async with asyncio.timeout(60):

@@ -11,7 +11,7 @@ from torch import nn
 from fedsilo.learning.catalogue import ARCHITECTURES, RESNETS, TORCHVISION, check_model
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, evaluating, to_tree
-from fedsilo.learning.networks import BUILDERS, cct, convolutional
+from fedsilo.learning.networks import BUILDERS, OF_TASKS, cct, convolutional
 from fedsilo.learning.training import LocalTraining, fit
 from tests.unit.learning.specs import data_spec, model_spec
 
@@ -24,7 +24,7 @@ def build(name: str, seed: int = 0, **config: object) -> Model:
 
 
 def test_every_entry_of_the_catalogue_has_a_builder() -> None:
-    assert set(ARCHITECTURES) == set(BUILDERS) | {TORCHVISION + name for name in RESNETS}
+    assert set(ARCHITECTURES) == set(BUILDERS) | set(OF_TASKS) | {TORCHVISION + name for name in RESNETS}
 
 
 @pytest.mark.parametrize("name", BUILDERS)

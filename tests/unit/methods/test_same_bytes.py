@@ -30,6 +30,9 @@ ALIKE = {
 }
 """Forms whose rounds and files are those of another."""
 
+COUNTING = {"statistics"}
+"""Forms of one exchange in which nothing is drawn."""
+
 
 class Site:
     """Aggregator and silos of one job under one directory, which is all that a crash leaves of them."""
@@ -91,7 +94,8 @@ def test_killed_in_every_phase_a_job_ends_with_the_same_bytes(tmp_path: Path, fo
     answering = holding(tmp_path, spec, LABELS)
     undisturbed = Site(tmp_path / "undisturbed", spec, answering).finish({})
     found = list(crashes(Site(tmp_path / "again", spec, answering), tmp_path / "crashes"))
-    assert len(found) >= 12 + 4 + 2
+    exchanges = 1 if form in COUNTING else 4
+    assert len(found) >= exchanges * (len(LABELS) + 1) + 2
     positions = set()
     for crashed, acknowledged in found:
         engine, _ = crashed.open(acknowledged)
@@ -125,4 +129,5 @@ def test_from_scratch_a_job_gives_the_same_bytes_and_another_seed_others(tmp_pat
         directory = tmp_path / str(number)
         directory.mkdir()
         digests.append(Site(directory, spec, holding(directory, spec, LABELS)).finish({}))
-    assert digests[0] == digests[1] != digests[2]
+    assert digests[0] == digests[1]
+    assert (digests[1] == digests[2]) is (form in COUNTING)
