@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import AsyncExitStack
 from typing import Any
 
 from fedsilo.api.observed import status_of
@@ -80,12 +81,13 @@ async def test_a_hub_that_is_gone_is_said_with_since_when_and_why(consortium: Co
         consortium.offer()
         with consortium.serving():
             await asyncio.to_thread(until, lambda: reached(consortium) is True, "contact")
-    with consortium.serving():
-        await asyncio.to_thread(until, lambda: reached(consortium) is False, "no contact")
-        said = (await consortium.command("status", "--dir", str(consortium.directory.root))).stdout
-        assert "the hub is not reached since 20" in said
-        assert f"127.0.0.1:{consortium.port}" in said
-        async with consortium.gateway():
+    async with AsyncExitStack() as gateways:  # which end after whoever might be connecting to them
+        with consortium.serving():
+            await asyncio.to_thread(until, lambda: reached(consortium) is False, "no contact")
+            said = (await consortium.command("status", "--dir", str(consortium.directory.root))).stdout
+            assert "the hub is not reached since 20" in said
+            assert f"127.0.0.1:{consortium.port}" in said
+            await gateways.enter_async_context(consortium.gateway())
             await asyncio.to_thread(until, lambda: reached(consortium) is True, "contact")
 
 
