@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.status import CurvePoint, FederatedJobStatus, ModelStatus, SiloStatusEntry, condition_of
 from fedsilo.engine.status import EngineStatus
 from fedsilo_aggregator.report import JobGone, Report, aggregator_fields
+from tests.paths import ROOT
 
 STATUS = EngineStatus.model_construct(
     phase=JobPhase.RUNNING,
@@ -260,3 +263,11 @@ def test_in_the_end_the_last_report_is_there(outcomes: list[str], said: list[tup
 def test_no_more_figures_than_the_schema_allows(figures: int) -> None:
     metrics = {f"m{number:03}": float(number) for number in range(figures)}
     FederatedJobStatus.model_validate(aggregator_fields(status(metrics=metrics), None))
+
+
+def test_the_admission_policy_admits_every_field_of_a_report() -> None:
+    policy = next(yaml.safe_load_all((ROOT / "manifests/admission/aggregator-reports.yaml").read_text()))
+    variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
+    every = {field.alias or name for name, field in FederatedJobStatus.model_fields.items()}
+    operators = {"observedGeneration", "phase", "conditions", "startTime", "completionTime"}
+    assert set(ast.literal_eval(variables["fields"])) == every - operators
