@@ -6,48 +6,16 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
-
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
-from fedsilo.methods.interface import MethodConfig, Phase, ServerHalf, SiloStep, Snapshot, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.feature_statistics import Edges, payloads
+from fedsilo.methods.pieces.feature_statistics import payloads
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.statistics.config import StatisticsConfig
 from fedsilo.tasks.interface import EVERY_TASK
 
 STEP = "statistics"
-
-
-class HistogramConfig(BaseModel):
-    """A feature whose values are counted in parts."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
-    )
-
-    feature: int = Field(ge=0, description="Column of a table or channel of images, from 0.")
-    edges: tuple[float, ...] = Field(
-        min_length=1,
-        max_length=1000,
-        description="Rising; values below the first and from the last on count too.",
-    )
-
-
-class StatisticsConfig(MethodConfig):
-    """What is asked beside count, missing values, mean and variance of every feature."""
-
-    histograms: tuple[HistogramConfig, ...] = Field(
-        default=(),
-        max_length=1000,
-        description="Features whose values are counted between edges: {feature: 0, edges: [0, 10, 20]} [fedsilo].",
-    )
-
-    @property
-    def edges(self) -> Edges:
-        """Feature -> edges of its histogram."""
-        return {histogram.feature: histogram.edges for histogram in self.histograms}
 
 
 class Statistics(Method):

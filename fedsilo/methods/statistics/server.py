@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
 from fedsilo.methods.pieces.feature_statistics import pool, pool_histograms
 from fedsilo.methods.state import State, Tree
-from fedsilo.methods.statistics.declaration import StatisticsConfig
+from fedsilo.methods.statistics.config import StatisticsConfig
 
 
 @dataclass(frozen=True)

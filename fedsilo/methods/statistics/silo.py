@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.pieces.feature_statistics import disclose
 from fedsilo.methods.state import State
-from fedsilo.methods.statistics.declaration import StatisticsConfig
+from fedsilo.methods.statistics.config import StatisticsConfig
 
 
 def state_statistics(config: StatisticsConfig) -> SiloStep:
