@@ -8,12 +8,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.class_names import Classes
 from fedsilo.api.common import (
     API_VERSION,
     MAX_SILOS,
-    DatasetName,
-    Dimension,
     Duration,
     Fields,
     Flag,
@@ -30,7 +27,9 @@ from fedsilo.api.common import (
     check_one_of,
     wrong,
 )
+from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.faults import ABSENT
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
@@ -73,76 +72,6 @@ class LearningTaskSpec(Fields):
         description="classification, multilabel, regression, segmentation, language or python:package.module:Task.",
     )
     config: FreeForm = Field(default_factory=dict, description="Settings of the learning task.")
-
-
-class PreprocessingSpec(Fields):
-    """What is done with every value before the model gets it, by statistics of all silos' training examples."""
-
-    standardise: Flag = Field(
-        default=False,
-        description="Take off the mean of each column, or channel of images, and divide by its standard deviation.",
-    )
-    impute: Literal["mean"] | None = Field(
-        default=None,
-        description="What a missing value (NaN) is replaced by: the mean of its column. Refused when null.",
-    )
-
-    @model_validator(mode="after")
-    def _does_something(self) -> Self:
-        if not self.standardise and self.impute is None:
-            raise wrong(
-                "and impute together do nothing",
-                "set standardise: true or impute: mean",
-                "standardise",
-                value=False,
-            )
-        return self
-
-
-class DataSpec(Fields):
-    """What the aggregator must know about the data to build the model without seeing them."""
-
-    dataset: DatasetName = Field(description="Name of the dataset that each silo must offer.")
-    classes: Classes | None = Field(
-        default=None,
-        description="Names of the classes in the order of their labels, or their number where the data have none; "
-        "null where the learning task has no classes.",
-    )
-    input_shape: tuple[Dimension, ...] = Field(
-        min_length=1,
-        max_length=4,
-        description="Shape of one example: [features], [channels, height, width] or [channels, depth, height, width].",
-    )
-    validation_fraction: Number = Field(
-        default=0.1, ge=0, lt=1, description="Fraction of each silo's data that is kept out of training."
-    )
-    on_schema_mismatch: Literal["refuse", "map"] | None = Field(
-        default=None,
-        description="`map` admits names that differ in case, surrounding white space or order; refuse when null.",
-    )
-    preprocessing: PreprocessingSpec | None = Field(
-        default=None,
-        description="Imputation and standardisation, which silos send statistics for before round 1; none when null.",
-    )
-
-    @property
-    def class_count(self) -> int:
-        """How many classes there are; labels are 0 to `class_count` - 1. 0 where the task has none."""
-        return self.classes if isinstance(self.classes, int) else len(self.classes or ())
-
-    @property
-    def imputes(self) -> bool:
-        """Whether values may be missing."""
-        return self.preprocessing is not None and self.preprocessing.impute is not None
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """Their names in the order of the labels; None where the job gives their number only."""
-        return self.classes if isinstance(self.classes, tuple) else None
-
-    def class_label(self, label: int) -> str:
-        """What people read of a class: its name, or its number where it has none."""
-        return str(label) if self.class_names is None else self.class_names[label]
 
 
 class AggregationSpec(Fields):
@@ -209,63 +138,6 @@ class ParticipationSpec(Fields):
     def quorum(self, asked: int) -> int:
         """Answers that a round needs in which so many silos are asked."""
         return quorum(self.min_silos, asked)
-
-
-class BestSpec(Fields):
-    """By what the rounds' models are compared."""
-
-    metric: Reference = Field(min_length=1, description="Name of a score as reports have it.")
-    mode: Literal["max", "min"] = Field(
-        default="max", description="Whether larger or smaller values are better."
-    )
-
-
-class EvaluationSpec(Fields):
-    """When, on what and by what the model is scored."""
-
-    every: Integer = Field(
-        default=1,
-        ge=1,
-        le=10_000,
-        description="Rounds between evaluations; the last round is always evaluated.",
-    )
-    test_dataset: DatasetName | None = Field(
-        default=None, description="One of aggregator.datasets; the silos score on validation data when null."
-    )
-    metrics: tuple[Reference, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=16,
-        description="Metrics besides accuracy and loss: names (docs/evaluation.md) or python:package.module:factory.",
-    )
-    best: BestSpec | None = Field(
-        default=None, description="The job ends with the best model by this; with the last one when null."
-    )
-    patience: Integer | None = Field(
-        default=None,
-        ge=1,
-        le=10_000,
-        description="Evaluations without an improvement of best.metric after which the job ends; none when null.",
-    )
-    min_delta: Number | None = Field(
-        default=None, ge=0, description="Change that counts as an improvement must be larger; 0 when null."
-    )
-    checkpoints: Integer | None = Field(
-        default=None,
-        ge=1,
-        le=10_000,
-        description="Rounds between models that the aggregator keeps beside the result; none when null.",
-    )
-
-    @model_validator(mode="after")
-    def _stopping_has_a_metric(self) -> Self:
-        if self.patience is not None and self.best is None:
-            remedy = "name a metric in best: {metric, mode}"
-            raise wrong("waits for nothing that could improve", remedy, "patience", value=self.patience)
-        if self.min_delta is not None and self.patience is None:
-            remedy = "set patience too, or remove it"
-            raise wrong("belongs to early stopping", remedy, "minDelta", value=self.min_delta)
-        return self
 
 
 class PrivacySpec(Fields):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.columns import columns
 from fedsilo.json_files import read_json

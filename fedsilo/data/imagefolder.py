@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded
 from fedsilo.data.catalogue import ImageFolderConfig

@@ -39,8 +39,9 @@ from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 
 if TYPE_CHECKING:
+    from fedsilo.api.data import DataSpec
     from fedsilo.api.datasets import DatasetSpec
-    from fedsilo.api.job import DataSpec, LearningTaskSpec
+    from fedsilo.api.job import LearningTaskSpec
 
 __all__ = ["Arrays", "all_parts", "load", "load_whole", "own_part"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.api.class_names import name_problem
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.api.text import comma_separated
 from fedsilo.data.comparison import (
     SchemaFault,

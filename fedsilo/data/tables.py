@@ -28,7 +28,7 @@ from fedsilo.errors import DataInvalid
 if TYPE_CHECKING:
     import pyarrow
 
-    from fedsilo.api.job import DataSpec
+    from fedsilo.api.data import DataSpec
 
 SUFFIXES = {CsvConfig: (".csv", ".tsv", ".txt"), ParquetConfig: (".parquet", ".pq")}
 """Names of the files that are read of a folder."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.job import EvaluationSpec
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.data.schema import Schema
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import SchemaFault, compare, mismatch_text
 from fedsilo.data.schema import Schema
 from fedsilo.durable import unlink

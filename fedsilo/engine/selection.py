@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedsilo.api.job import EvaluationSpec
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.record import Record
 from fedsilo.methods.interface import Snapshot
 from fedsilo.methods.state import State

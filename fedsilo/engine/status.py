@@ -12,8 +12,8 @@ from pydantic import Field
 
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.figures import finite
-from fedsilo.api.job import EvaluationSpec
 from fedsilo.api.status import (
     BestStatus,
     ClassStatus,

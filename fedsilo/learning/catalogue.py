@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedsilo.api.common import wrong
-from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.tasks.interface import OWN

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fedsilo.api.job import DataSpec, FederatedJobSpec, LearningTaskSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks

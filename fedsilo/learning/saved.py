@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing, from_document

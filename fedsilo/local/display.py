@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.api.text import counted, size
 from fedsilo.local.progress import RunOutcome, RunProgress
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec, FederatedJobSpec, LearningTaskSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.errors import DataInvalid, ManifestInvalid

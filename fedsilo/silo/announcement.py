@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import compare, mismatch_text
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.errors import DataInvalid, PolicyRefused

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.learning.models import build_module
 
 Network = TypeVar("Network", bound=nn.Module)

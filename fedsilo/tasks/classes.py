@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.api.job import DataSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

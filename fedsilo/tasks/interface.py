@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
-from fedsilo.api.job import DataSpec
 from fedsilo.errors import DataInvalid
 
 if TYPE_CHECKING:

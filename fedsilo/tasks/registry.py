@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
-from fedsilo.api.job import DataSpec, LearningTaskSpec
+from fedsilo.api.job import LearningTaskSpec
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import first_line

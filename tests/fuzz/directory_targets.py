@@ -15,8 +15,8 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
-from fedsilo.api.job import DataSpec
 from fedsilo.data.loaders import load
 from fedsilo.durable import append_durably
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, ManifestInvalid, Problem, WorkdirConflict

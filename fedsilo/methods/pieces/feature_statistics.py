@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.data.statistics import FeatureStatistics, histogram, merged
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Payload, Reply, SiloContext, Updates

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsilo.api.job import DataSpec, PreprocessingSpec
+from fedsilo.api.data import DataSpec, PreprocessingSpec
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.errors import DataInvalid
 from fedsilo.methods.interface import Step

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.api.loading import load
 from fedsilo.engine.status import failed_status
 from fedsilo.local.display import LiveDisplay, show_result

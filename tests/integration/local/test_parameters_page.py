@@ -14,7 +14,8 @@ PAGE = "docs/parameters.md"
 
 FACTORIES = """
 import torch
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.learning.models import build_model
 
 for name, shape in {"timm_network": [3, 32, 32], "monai_network": [1, 32, 32]}.items():

@@ -17,7 +17,8 @@ from benchmarks.tables.definition import Column, Paper, Reduction, Row, Table
 from benchmarks.tables.measures import figure
 from benchmarks.tables.results import Run
 from benchmarks.tables.running import Place, Progress, run_all, run_one
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.learning.models import build_model
 from tests.pages import runs
 from tests.terminal import Terminal

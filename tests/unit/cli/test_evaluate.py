@@ -26,7 +26,8 @@ Evaluate = Callable[..., int]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`model.safetensors` and `model.json` of a network that always answers class 1."""
-    from fedsilo.api.job import DataSpec, ModelSpec
+    from fedsilo.api.data import DataSpec
+    from fedsilo.api.job import ModelSpec
     from fedsilo.learning.models import build_model, to_tree
     from fedsilo.wire import write_tensors
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, PartitionSpec
-from fedsilo.api.job import DataSpec
 
 
 def part(scheme: str, silos: int, seed: int = 0, index: int = 0, **config: Any) -> PartitionSpec:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
-from fedsilo.api.job import DataSpec
 from fedsilo.data.loaders import load
 from fedsilo.errors import DataInvalid
 from tests.unit.data.specs import data, dataset, part

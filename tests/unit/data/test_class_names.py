@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
-from fedsilo.api.job import DataSpec
 from fedsilo.data.loaders import load
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.job import DataSpec
+from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import compare, mismatch_text
 from fedsilo.data.numbering import SchemaMismatch, number_classes
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema

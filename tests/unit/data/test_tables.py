@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsilo.api.job import DataSpec, PreprocessingSpec
+from fedsilo.api.data import DataSpec, PreprocessingSpec
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.loaders import Arrays, load
 from fedsilo.data.schema import Schema, TableColumn

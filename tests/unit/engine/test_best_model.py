@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedsilo.api.job import EvaluationSpec
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.status import StatusSource
 from fedsilo.errors import ProvenanceInvalid
 from fedsilo.methods.interface import Reply, SiloTask

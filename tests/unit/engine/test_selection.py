@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.job import EvaluationSpec
+from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.record import class_figures
 from fedsilo.engine.selection import BestRound, best_round, stops_early
 

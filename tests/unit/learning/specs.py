@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.api.training import TrainingSpec
 
 

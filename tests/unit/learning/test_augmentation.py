@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.api.training import AugmentationSpec
 from fedsilo.learning.augmentation import Augmentation, _rotated
 from fedsilo.learning.examples import Examples

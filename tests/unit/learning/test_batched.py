@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsilo.api.job import DataSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import ModelSpec
 from fedsilo.api.training import AugmentationSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.batched import BatchedClient, fit_batched

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsilo.api.job import DataSpec, LearningTaskSpec, ModelSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.learning.models import Model, build_model, build_module
 from fedsilo.learning.networks import BUILDERS
 from fedsilo.simulation import networks

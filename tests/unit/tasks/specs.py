@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.api.job import DataSpec, LearningTaskSpec
+from fedsilo.api.data import DataSpec
+from fedsilo.api.job import LearningTaskSpec
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 
