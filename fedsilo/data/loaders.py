@@ -6,7 +6,6 @@ them. Nothing is ever unpickled.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
+from fedsilo.api.python_import import described, import_own
 from fedsilo.api.text import first_line
 from fedsilo.data.array_files import read_npy, read_npz
 from fedsilo.data.arrays import Arrays, Loaded, checked, distinct_names, image_schema
@@ -89,7 +89,7 @@ def load_whole(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
                 )
             case PythonConfig():
-                raw = call_function(dataset.loader.removeprefix("python:"), dataset.config)
+                raw = call_function(dataset.loader, dataset.config)
             case _:
                 assert_never(config)
         return _in_the_jobs_labels(raw, dataset, learning_task)
@@ -238,34 +238,24 @@ def _torchvision_classes(items: object) -> list[str] | None:
     return list(names) if len(set(names)) == len(names) else None
 
 
-def call_function(reference: str, arguments: dict[str, Any]) -> Loaded:
-    """What `module:function` returns for the configuration as keyword arguments: (features, labels), and perhaps the
-    names of the classes by their number in the labels.
+def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
+    """What `python:module:function` returns for the configuration as keyword arguments: (features, labels), and perhaps
+    the names of the classes by their number in the labels.
 
     The function is the institution's own code and may raise anything; one that ends the process would otherwise be a
     trainer that has nothing more to do.
     """
-    module, _, name = reference.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise DataInvalid(
-            f"loader: python:{reference} cannot be imported ({first_line(error)});"
-            " install it in the trainer's image"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise DataInvalid(
-            f"loader: python:{reference} cannot be imported ({_described(error)}); correct the module"
-        ) from error
+    remedy = "install its package in the trainer's image"
+    function = import_own(name, field="loader", remedy=remedy, absent=DataInvalid, broken=DataInvalid)
     try:
         result = function(**arguments)
     except (Exception, SystemExit) as error:
         raise DataInvalid(
-            f"loader: python:{reference} raised {_described(error)}; correct the function or its config"
+            f"loader: {name} raised {described(error)}; correct the function or its config"
         ) from error
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         raise DataInvalid(
-            f"loader: python:{reference} returned {type(result).__name__}; return a tuple (features, labels)"
+            f"loader: {name} returned {type(result).__name__}; return a tuple (features, labels)"
             " or (features, labels, names of the classes)"
         )
     names = result[2] if len(result) == 3 else None
@@ -273,15 +263,7 @@ def call_function(reference: str, arguments: dict[str, Any]) -> Loaded:
         return Loaded(result[0], result[1])
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise DataInvalid(
-            f"loader: python:{reference} returned {type(names).__name__} for the names of the classes; return a list"
+            f"loader: {name} returned {type(names).__name__} for the names of the classes; return a list"
             " of strings, or leave it out"
         )
-    return Loaded(
-        result[0], result[1], distinct_names(names, f"loader: python:{reference}: names of the classes")
-    )
-
-
-def _described(error: BaseException) -> str:
-    """An error of foreign code: its type, and what it says."""
-    kind, text = type(error).__name__, first_line(error)
-    return f"{kind}: {text}" if text != kind else f"{kind} without a message"
+    return Loaded(result[0], result[1], distinct_names(names, f"loader: {name}: names of the classes"))

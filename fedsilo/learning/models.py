@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec, ModelSpec
-from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.api.python_import import import_own
+from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
@@ -235,7 +235,8 @@ def _built_in(model: ModelSpec, task: LearningTask) -> nn.Module:
 
 
 def _from_factory(model: ModelSpec, task: LearningTask) -> nn.Module:
-    factory = _import_factory(model.name)
+    remedy = "install its package in the images of aggregator and trainer"
+    factory: Callable[..., object] = import_own(model.name, field="spec.model.name", remedy=remedy)
     try:
         product = factory(task.data.input_shape, task.outputs, **model.config)
     except Exception as failure:
@@ -244,20 +245,6 @@ def _from_factory(model: ModelSpec, task: LearningTask) -> nn.Module:
             "it is called as factory(input_shape, classes, **config)"
         ) from failure
     return _checked(product, model.name, task)
-
-
-def _import_factory(name: str) -> Callable[..., object]:
-    reference = python_reference(name)
-    assert reference is not None, "check_model has seen to the form"
-    module, attribute = reference
-    try:
-        factory: Callable[..., object] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as missing:
-        raise ManifestInvalid(
-            f"spec.model.name: {name!r}: cannot be imported: {missing}; install its package in the "
-            "images of aggregator and trainer"
-        ) from missing
-    return factory
 
 
 def _checked(product: object, name: str, task: LearningTask) -> nn.Module:

@@ -9,7 +9,6 @@ process that it leaves behind does not go on as a second trainer, and what it ch
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
@@ -22,9 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedsilo.api.python_reference import python_reference
-from fedsilo.api.text import first_line
-from fedsilo.errors import DataInvalid, ManifestInvalid, MethodError
+from fedsilo.api.python_import import described, import_own, place_of
+from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
@@ -140,17 +138,7 @@ def import_trainer(name: str) -> OwnTraining:
     :raises ManifestInvalid: when it cannot be imported.
     :raises MethodError: when its module raises, or it is no function.
     """
-    module, attribute = python_reference(name) or ("", "")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as missing:
-        raise ManifestInvalid(
-            f"{FIELD}: {name!r}: cannot be imported: {missing}; install its package in the image of the trainer"
-        ) from missing
-    except (Exception, SystemExit) as failure:
-        raise MethodError(
-            f"{FIELD}: {name!r}: its module raises {_described(failure)}; correct the module"
-        ) from failure
+    found = import_own(name, field=FIELD, remedy="install its package in the image of the trainer")
     if not callable(found):
         raise MethodError(f"{FIELD}: {name!r}: is a {type(found).__name__}; name a function")
     function: OwnTraining = found
@@ -186,7 +174,7 @@ def train_with(
         except (Exception, SystemExit) as failure:
             log.exception("%s: %r", FIELD, name)
             raise MethodError(
-                f"{FIELD}: {name!r}: raises {_described(failure)}; correct the function"
+                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure)}; correct the function"
             ) from failure
         finally:
             lines.close()
@@ -194,14 +182,6 @@ def train_with(
         return _checked(outcome, expected, metrics)
     except ValueError as fault:
         raise MethodError(f"{FIELD}: {name!r}: {fault}") from None
-
-
-def _described(failure: BaseException) -> str:
-    """Type, text and the innermost place of an error, on one line."""
-    place, trace = "", failure.__traceback__
-    while trace is not None:
-        place, trace = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
-    return f"{type(failure).__name__}: {first_line(failure)}{place}"
 
 
 def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOutcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 
 from pydantic import ValidationError
@@ -11,8 +10,8 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import LearningTaskSpec
 from fedsilo.api.messages import closest, faults_of
+from fedsilo.api.python_import import import_own
 from fedsilo.api.python_reference import PYTHON, python_reference
-from fedsilo.api.text import first_line
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.tasks.classification import Classification
 from fedsilo.tasks.interface import OWN, LearningTask
@@ -91,21 +90,8 @@ def _check(task: type[LearningTask], spec: LearningTaskSpec, data: DataSpec) -> 
 
 
 def _import(name: str) -> type[LearningTask]:
-    reference = python_reference(name)
-    assert reference is not None, "check_task has seen to the form"
-    module, attribute = reference
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as missing:
-        raise ManifestInvalid(
-            f"spec.task.name: {name!r}: cannot be imported: {missing}; install its package in the images of "
-            "aggregator and trainer"
-        ) from missing
-    except Exception as failure:
-        raise MethodError(
-            f"spec.task.name: {name!r}: its module raises {type(failure).__name__}: {first_line(failure)}; "
-            "correct the module"
-        ) from failure
+    remedy = "install its package in the images of aggregator and trainer"
+    found = import_own(name, field="spec.task.name", remedy=remedy)
     if not (isinstance(found, type) and issubclass(found, LearningTask)):
         raise MethodError(
             f"spec.task.name: {name!r}: is no fedsilo.tasks.interface.LearningTask; derive it from that"

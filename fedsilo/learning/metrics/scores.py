@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsilo.api.python_reference import python_reference
+from fedsilo.api.python_import import import_own
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS, ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures, count_figures, per_class_values
@@ -152,16 +151,10 @@ def own_metric(reference: str) -> Callable[[], Any]:
     """The factory of a job's own metric; what it gives has `update(probabilities, labels)` and `compute()`.
 
     :raises ManifestInvalid: when it cannot be imported.
+    :raises MethodError: when its module raises.
     """
-    parts = python_reference(reference)
-    assert parts is not None, "check_metrics has seen to the form"
-    try:
-        factory: Callable[[], Any] = getattr(importlib.import_module(parts[0]), parts[1])
-    except (ImportError, AttributeError) as missing:
-        raise ManifestInvalid(
-            f"spec.evaluation.metrics: {reference!r}: cannot be imported: {missing}; install its package in the "
-            "images of aggregator and trainer"
-        ) from missing
+    remedy = "install its package in the images of aggregator and trainer"
+    factory: Callable[[], Any] = import_own(reference, field="spec.evaluation.metrics", remedy=remedy)
     return factory
 
 

@@ -77,19 +77,22 @@ MODULES = {
     [
         (
             "syntax",
-            "cannot be imported (SyntaxError: invalid syntax (hostile_syntax.py, line 1)); correct the module",
+            "its module raises SyntaxError: invalid syntax (hostile_syntax.py, line 1); correct the module",
         ),
-        ("leaving", "cannot be imported (SystemExit: 0); correct the module"),
-        ("raising", "cannot be imported (ValueError without a message); correct the module"),
-        ("mute", "cannot be imported (Mute without a message); correct the module"),
+        ("leaving", "its module raises SystemExit: 0 at FILE:2; correct the module"),
+        ("raising", "its module raises ValueError without a message at FILE:1; correct the module"),
+        ("mute", "its module raises Mute without a message at FILE:5; correct the module"),
     ],
 )
 def test_a_module_that_cannot_be_imported(
     name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f"hostile_{name}.py").write_text(MODULES[name])
+    module = tmp_path / f"hostile_{name}.py"
+    module.write_text(MODULES[name])
     monkeypatch.syspath_prepend(tmp_path)
-    assert said in refusal(dataset(f"python:hostile_{name}:load"), data(2), tmp_path)
+    assert said.replace("FILE", str(module)) in refusal(
+        dataset(f"python:hostile_{name}:load"), data(2), tmp_path
+    )
 
 
 class Odd:

@@ -189,8 +189,8 @@ def test_python_function_gets_the_config_as_keywords(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "config", "message"),
     [
-        (f"{MODULE}:absent", {}, r"absent cannot be imported .*; install it"),
-        ("no.such.module:load", {}, r"no.such.module:load cannot be imported .No module named 'no'"),
+        (f"{MODULE}:absent", {}, r"absent': cannot be imported: .*; install it"),
+        ("no.such.module:load", {}, r"no.such.module:load': cannot be imported: No module named 'no'"),
         (f"{MODULE}:raising", {}, r"raised KeyError: 'no table of patients'; correct"),
         (f"{MODULE}:good", {"rows": 1}, r"raised TypeError: .*'rows'"),
         (f"{MODULE}:returning_one", {}, r"returned ndarray; return a tuple .features, labels."),
@@ -199,7 +199,7 @@ def test_python_function_gets_the_config_as_keywords(tmp_path: Path) -> None:
 def test_python_function_that_does_not_work(
     tmp_path: Path, reference: str, config: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(DataInvalid, match=f"^dataset 'scans': loader: python:.*{message}"):
+    with pytest.raises(DataInvalid, match=f"^dataset 'scans': loader: '?python:.*{message}"):
         load(dataset(f"python:{reference}", **config), data(2), root=tmp_path)
 
 

@@ -1,0 +1,114 @@
+"""Importing what a manifest names of one's own: `python:package.module:attribute`.
+
+There is one rule for every program and command. What Python finds by itself is found: installed packages, and the
+folders of PYTHONPATH. The current directory comes last, so that a file there never stands in for a module of Python
+or of a package. Nothing is imported before it is used, and checks of a manifest import nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from fedsilo.api.python_reference import python_reference
+from fedsilo.api.text import first_line, listed
+from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
+
+MAX_FOLDERS = 6
+"""As many of the folders that were searched are named in a message."""
+
+
+def import_own(
+    name: str,
+    *,
+    field: str,
+    remedy: str,
+    absent: type[FedsiloError] = ManifestInvalid,
+    broken: type[FedsiloError] = MethodError,
+) -> Any:
+    """The object that a name such as `python:package.module:attribute` stands for.
+
+    :param name: of that form, which has been checked.
+    :param field: of the manifest, where the name stands.
+    :param remedy: where its package is to be installed, as an instruction.
+    :param absent: error for a module or an attribute that is not there.
+    :param broken: error for a module that raises, or ends the process.
+    """
+    reference = python_reference(name)
+    assert reference is not None, "the form is checked where the manifest is"
+    module, attribute = reference
+    found = _import(module, f"{field}: {name!r}", remedy, absent, broken)
+    try:
+        return getattr(found, attribute)
+    except AttributeError as missing:
+        file = getattr(found, "__file__", None)
+        where = f" (the module is {file})" if file else ""
+        raise absent(
+            f"{field}: {name!r}: cannot be imported: module {module!r} has no attribute {attribute!r}; {remedy} in a "
+            f"version that has it, or correct the name{where}"
+        ) from missing
+
+
+def _import(
+    module: str, subject: str, remedy: str, absent: type[FedsiloError], broken: type[FedsiloError]
+) -> ModuleType:
+    search_current_directory()
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        raise absent(
+            f"{subject}: cannot be imported: {first_line(missing)}{place_of(missing)} in "
+            f"{listed(searched_folders(), MAX_FOLDERS, 'more folders')}; {remedy}, or, where no image is used, put it "
+            "into the current directory or a folder of PYTHONPATH"
+        ) from missing
+    except ImportError as failure:
+        raise absent(
+            f"{subject}: cannot be imported: {first_line(failure)}{place_of(failure)}; {remedy}"
+        ) from failure
+    except (Exception, SystemExit) as failure:
+        raise broken(
+            f"{subject}: its module raises {described(failure)}{place_of(failure)}; correct the module"
+        ) from failure
+
+
+def search_current_directory() -> None:
+    """Let Python find modules in the current directory, too, after everything else."""
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:  # it has been removed
+        return
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
+def searched_folders() -> Sequence[str]:
+    """Where a module is looked for, in that order, apart from Python's own library."""
+    paths = sysconfig.get_paths()
+    library = {paths["stdlib"], paths["platstdlib"], str(Path(paths["platstdlib"], "lib-dynload"))}
+    return [path or str(Path.cwd()) for path in sys.path if path not in library and not path.endswith(".zip")]
+
+
+def described(failure: BaseException) -> str:
+    """An error of foreign code, on one line: its type, and what it says."""
+    kind, text = type(failure).__name__, first_line(failure)
+    return f"{kind}: {text}" if text != kind else f"{kind} without a message"
+
+
+def place_of(failure: BaseException) -> str:
+    """` at FILE:LINE`, the innermost place of foreign code in an error; nothing where there is none."""
+    place, trace = "", failure.__traceback__
+    while trace is not None:
+        if _is_foreign(trace):
+            place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _is_foreign(trace: TracebackType) -> bool:
+    file = trace.tb_frame.f_code.co_filename
+    return not file.startswith("<frozen") and file not in (__file__, importlib.__file__)
