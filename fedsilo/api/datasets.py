@@ -68,7 +68,7 @@ class DatasetSpec(Fields):
     name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
     loader: Reference = Field(
         min_length=1,
-        description="Reader: npz, npy, csv, parquet, imagefolder, sklearn:digits, torchvision:Name, "
+        description="Reader: npz, npy, csv, parquet, imagefolder, maskfolder, sklearn:digits, torchvision:Name, "
         "python:module:function.",
     )
     config: FreeForm = Field(default_factory=dict, description="Settings of the loader.")

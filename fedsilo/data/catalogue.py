@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from fedsilo.api.common import wrong
 from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.data.configuration import (
@@ -20,6 +21,8 @@ from fedsilo.data.configuration import (
     Flag,
     InMemory,
     Integer,
+    MaskValue,
+    Name,
     Number,
     Pixels,
     Positive,
@@ -41,6 +44,7 @@ LOADER_NAMES = (
     "csv",
     "parquet",
     "imagefolder",
+    "maskfolder",
     "torchvision:<Dataset>",
     "python:<module>:<function>",
 )
@@ -74,10 +78,9 @@ class NpyConfig(Config):
     in_memory: InMemory = IN_MEMORY
 
 
-class ImageFolderConfig(Config):
-    """One folder per class, of its name; for a job without names they are classes 0, 1, 2 and so on, sorted by name."""
+class ImageFilesConfig(Config):
+    """What all loaders of image files have in common."""
 
-    path: str = Field(min_length=1, description="the path of a folder that holds one folder per class")
     size: tuple[Pixels, Pixels] | None = Field(
         None, description="[height, width] in pixels to resize every image to"
     )
@@ -85,6 +88,35 @@ class ImageFolderConfig(Config):
         8, description="8, or 16 for grey images with more than 8 bits, which become numbers from 0 to 1"
     )
     in_memory: InMemory = IN_MEMORY
+
+
+class ImageFolderConfig(ImageFilesConfig):
+    """One folder per class, of its name; for a job without names they are classes 0, 1, 2 and so on, sorted by name."""
+
+    path: str = Field(min_length=1, description="the path of a folder that holds one folder per class")
+
+
+class MaskFolderConfig(ImageFilesConfig):
+    """A folder `images` and a folder `masks`, whose files have the images' names and a class at every pixel."""
+
+    path: str = Field(
+        min_length=1, description="the path of a folder that holds the folders images and masks"
+    )
+    classes: dict[Name, MaskValue] | None = Field(
+        None, min_length=1, description="name of each class in these masks: the value of its pixels, 0 to 255"
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _one_class_for_each_value(cls, classes: dict[str, int] | None) -> dict[str, int] | None:
+        seen: dict[int, str] = {}
+        for name, value in (classes or {}).items():
+            if value in seen:
+                raise wrong(
+                    f"has {value} for {seen[value]!r} and for {name!r}", "give each class a value of its own"
+                )
+            seen[value] = name
+        return classes
 
 
 class TorchvisionLoaderConfig(Config):
@@ -108,6 +140,7 @@ LoaderConfig = (
     | CsvConfig
     | ParquetConfig
     | ImageFolderConfig
+    | MaskFolderConfig
     | TorchvisionLoaderConfig
     | PythonConfig
 )
@@ -192,6 +225,7 @@ _LOADERS: dict[str, type[LoaderConfig]] = {
     r"csv": CsvConfig,
     r"parquet": ParquetConfig,
     r"imagefolder": ImageFolderConfig,
+    r"maskfolder": MaskFolderConfig,
     r"torchvision:[A-Za-z_]\w*": TorchvisionLoaderConfig,
     r"python:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*": PythonConfig,
 }

@@ -15,6 +15,7 @@ Share = Annotated[Number, Field(gt=0, lt=1)]
 Positive = Annotated[Number, Field(gt=0)]
 Seed = Annotated[Integer, Field(ge=0, lt=2**32)]
 Pixels = Annotated[Integer, Field(ge=1)]
+MaskValue = Annotated[Integer, Field(ge=0, le=255)]
 
 
 class Config(BaseModel):

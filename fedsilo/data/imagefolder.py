@@ -14,7 +14,7 @@ from PIL import Image
 from fedsilo.api.data import DataSpec
 from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded
-from fedsilo.data.catalogue import ImageFolderConfig
+from fedsilo.data.catalogue import ImageFilesConfig, ImageFolderConfig
 from fedsilo.data.features import scaled_16_bits
 from fedsilo.data.sources import stays_in_files
 from fedsilo.errors import DataInvalid
@@ -61,6 +61,18 @@ def read_imagefolder(
     :raises DataInvalid: a folder is empty, or a file is no image of that shape
     :raises OSError: a folder or a file may not be read
     """
+    require_images(config, input_shape)
+    files = _list_files(folders)
+    features = image_features(path, [file for file, _ in files], config, input_shape)
+    labels = np.array([label for _, label in files], dtype=np.int64)
+    return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
+
+
+def require_images(config: ImageFilesConfig, input_shape: tuple[int, ...]) -> None:
+    """Refuse a job whose examples are not what image files give.
+
+    :raises DataInvalid: naming the field
+    """
     if len(input_shape) != 3 or input_shape[0] not in PILLOW_MODES:
         raise DataInvalid(
             f"an image folder gives 1 or 3 channels, but data.inputShape of the job is {list(input_shape)};"
@@ -76,12 +88,15 @@ def read_imagefolder(
             f"config.bits: 16 is for grey images, but data.inputShape of the job is {list(input_shape)}; Pillow reads"
             " colours with 8 bits, so use a python: loader for more"
         )
-    files = _list_files(folders)
-    images = ImageFiles(path, tuple(file for file, _ in files), config, tuple(input_shape))
-    labels = np.array([label for _, label in files], dtype=np.int64)
+
+
+def image_features(
+    root: Path, files: Sequence[Path], config: ImageFilesConfig, input_shape: tuple[int, ...]
+) -> ImageFiles | np.ndarray:
+    """The images of these files, held in memory or as a source, as their size and the configuration say."""
+    images = ImageFiles(root, tuple(files), config, tuple(input_shape))
     stored = stays_in_files(config.in_memory, math.prod(images.shape) * images.dtype.itemsize)
-    features = images if stored else images.read(np.arange(len(files)))
-    return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
+    return images if stored else images.read(np.arange(len(files)))
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,7 @@ class ImageFiles:
 
     root: Path
     files: tuple[Path, ...]
-    config: ImageFolderConfig
+    config: ImageFilesConfig
     input_shape: tuple[int, ...]
 
     @property
@@ -117,14 +132,14 @@ class ImageFiles:
 def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
     files = []
     for label, folder in enumerate(folders):
-        images = sorted(f for f in _entries(folder) if f.is_file() and not f.name.startswith("."))
+        images = sorted(f for f in entries(folder) if f.is_file() and not f.name.startswith("."))
         if not images:
             raise DataInvalid(f"class folder {folder.name!r} is empty; add images or correct config.path")
         files += [(image, label) for image in images]
     return files
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def entries(folder: Path) -> Iterator[Path]:
     """The files of a folder and of those in it; unlike `Path.rglob`, it does not pass over what may not be read."""
 
     def refuse(error: OSError) -> None:
@@ -134,7 +149,7 @@ def _entries(folder: Path) -> Iterator[Path]:
         yield from (Path(directory, name) for name in names)
 
 
-def _decode(file: Path, path: Path, config: ImageFolderConfig, input_shape: tuple[int, ...]) -> np.ndarray:
+def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple[int, ...]) -> np.ndarray:
     name = str(file.relative_to(path))
     channels, height, width = input_shape
     try:
@@ -148,14 +163,14 @@ def _decode(file: Path, path: Path, config: ImageFolderConfig, input_shape: tupl
                     f" {remedy}"
                 )
             if config.size is None and stored.width * stored.height > LARGE_PIXELS:
-                _require_size(name, stored.size, input_shape)
+                require_size(name, stored.size, input_shape)
             deep_grey = config.bits == 16
             image = (
                 _grey_of_16_bits(stored, name, deep) if deep_grey else stored.convert(PILLOW_MODES[channels])
             )
             if config.size is not None:
                 image = image.resize((width, height), Image.Resampling.BILINEAR)
-            _require_size(name, image.size, input_shape)
+            require_size(name, image.size, input_shape)
             pixels = np.asarray(image)
     except (DataInvalid, PermissionError):
         raise
@@ -179,7 +194,12 @@ def _grey_of_16_bits(stored: Image.Image, name: str, deep: str | None) -> Image.
     return Image.fromarray(scaled_16_bits(pixels))
 
 
-def _require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:
+def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:
+    """Refuse an image of another shape than the job's.
+
+    :param size: width and height
+    :raises DataInvalid: naming the image
+    """
     channels, height, width = input_shape
     if size != (width, height):
         raise DataInvalid(

@@ -22,6 +22,7 @@ from fedsilo.data.arrays import Arrays, Loaded, checked, distinct_names, image_s
 from fedsilo.data.catalogue import (
     DigitsConfig,
     ImageFolderConfig,
+    MaskFolderConfig,
     NpyConfig,
     NpzConfig,
     PythonConfig,
@@ -29,6 +30,7 @@ from fedsilo.data.catalogue import (
     loader_config,
 )
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
+from fedsilo.data.maskfolder import read_maskfolder
 from fedsilo.data.numbering import Numbering, number_classes, refuse_without_names
 from fedsilo.data.partitions import partition
 from fedsilo.data.sources import naming
@@ -84,6 +86,8 @@ def load_whole(
                 # Names that are not the job's are found before any image is decoded.
                 _numbering([folder.name for folder in folders], dataset, data, ordered=False)
                 raw = read_imagefolder(root / config.path, config, folders, data.input_shape)
+            case MaskFolderConfig():
+                return _masks(root / config.path, config, dataset, learning_task)
             case TorchvisionLoaderConfig():
                 raw = read_torchvision(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
@@ -114,6 +118,19 @@ def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, task: LearningTask) -
     return replace(found, labels=labels, schema=replace(schema, classes=numbering.classes))
 
 
+def _masks(path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+    """Images and masks, whose values are classes by name where the configuration names them."""
+    names = None if config.classes is None else list(config.classes)
+    # As in a folder of images, names that are not the job's are found before any file is read.
+    numbering = (
+        _numbering(names, dataset, task.data, ordered=False) if task.data.classes is not None else None
+    )
+    raw = read_maskfolder(path, config, task, None if numbering is None else numbering.labels)
+    found = checked(raw.features, raw.labels, task, dataset=dataset.name, missing=task.data.imputes)
+    schema = image_schema(found.features)
+    return replace(found, schema=schema if numbering is None else replace(schema, classes=numbering.classes))
+
+
 def _require_the_jobs_order(numbering: Numbering, data: DataSpec) -> None:
     """Masks and lists of labels hold classes by number, which are not renumbered here."""
     if list(numbering.labels) != list(range(data.class_count)):
@@ -139,7 +156,7 @@ def _require_single_label(task: LearningTask) -> None:
     if not task.single_label:
         raise DataInvalid(
             f"loader: imagefolder gives one class for each image, and task {task.name} learns "
-            f"{task.summary}; use npz or a python: loader"
+            f"{task.summary}; use maskfolder, npz or a python: loader"
         )
 
 

@@ -1,0 +1,176 @@
+"""Mask folders: an image in `images`, and in `masks`, under the same name, the class of each of its pixels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from PIL import Image
+
+from fedsilo.api.text import comma_separated, first_line
+from fedsilo.data.arrays import Loaded
+from fedsilo.data.catalogue import MaskFolderConfig
+from fedsilo.data.imagefolder import entries, image_features, require_images, require_size
+from fedsilo.errors import DataInvalid
+from fedsilo.tasks.interface import LearningTask, first
+from fedsilo.tasks.segmentation import Segmentation
+
+IMAGES: Final = "images"
+MASKS: Final = "masks"
+
+MASK_MODES: Final = ("P", "L", "1")
+"""Pillow's modes of one number of at most 8 bits for each pixel: an index into a palette, a shade of grey, a bit."""
+
+_VALUES: Final = 256
+"""Values that a pixel of a mask can have."""
+
+_NO_CLASS: Final = -1
+
+
+def read_maskfolder(
+    path: Path, config: MaskFolderConfig, task: LearningTask, labels: np.ndarray | None
+) -> Loaded:
+    """All images, as `read_imagefolder` gives them, and their masks (N, H, W) with the job's labels, in memory.
+
+    An image and its mask have the same path below `images` and `masks` but for the ending. Sizes of all images and
+    masks are compared before any image is decoded.
+
+    :param labels: label in the job of each class of `config.classes`; None where the values are the labels
+    :raises DataInvalid: naming the file, what is wrong with it and the remedy
+    :raises OSError: a folder or a file may not be read
+    """
+    if not isinstance(task, Segmentation):
+        raise DataInvalid(
+            f"loader: maskfolder gives a class for each pixel, and task {task.name} learns {task.summary}; "
+            "set spec.task.name to segmentation, or use another loader"
+        )
+    shape = tuple(task.data.input_shape)
+    require_images(config, shape)
+    pairs = _pairs(path)
+    table = _table(config, task, labels)
+    masks = np.empty((len(pairs), *shape[1:]), np.min_scalar_type(int(table.max())))
+    for position, (image, mask) in enumerate(pairs):
+        masks[position] = _labels(mask, image, path, config, task, table)
+    return Loaded(image_features(path, [image for image, _ in pairs], config, shape), masks)
+
+
+def _pairs(path: Path) -> list[tuple[Path, Path]]:
+    """Each image with its mask, sorted by name."""
+    images, masks = _by_name(path, IMAGES), _by_name(path, MASKS)
+    for name, file in images.items():
+        if name not in masks:
+            raise DataInvalid(
+                f"'{file.relative_to(path)}' has no mask; add '{MASKS}/{name}.png', or remove the image"
+            )
+    for name, file in masks.items():
+        if name not in images:
+            raise DataInvalid(
+                f"'{file.relative_to(path)}' is the mask of no image; name it like its image in '{IMAGES}', or"
+                " remove it"
+            )
+    return [(images[name], masks[name]) for name in sorted(images)]
+
+
+def _by_name(path: Path, folder: str) -> dict[str, Path]:
+    """The files of a folder by their path in it without the ending."""
+    if not (path / folder).is_dir():
+        raise DataInvalid(
+            f"config.path: {str(path)!r} holds no folder {folder!r}; mount the data there, or correct the path"
+        )
+    found: dict[str, Path] = {}
+    for file in sorted(entries(path / folder)):
+        if not file.is_file() or file.name.startswith("."):
+            continue
+        name = str(file.relative_to(path / folder).with_suffix(""))
+        if name in found:
+            raise DataInvalid(
+                f"'{folder}/{name}' is there as {found[name].name!r} and as {file.name!r}; remove one of them"
+            )
+        found[name] = file
+    if not found:
+        raise DataInvalid(f"folder {folder!r} is empty; add {folder}, or correct config.path")
+    return found
+
+
+def _table(config: MaskFolderConfig, task: Segmentation, labels: np.ndarray | None) -> np.ndarray:
+    """Label in the job of every value that a pixel may have, `_NO_CLASS` where it has none, (256,)."""
+    table = np.full(_VALUES, _NO_CLASS, np.int64)
+    ignore = task.config.ignore
+    if ignore is not None and ignore < _VALUES:
+        table[ignore] = ignore
+    if config.classes is None or labels is None:
+        named = min(task.outputs, _VALUES)
+        table[:named] = np.arange(named)
+    else:
+        table[list(config.classes.values())] = labels
+    return table
+
+
+def _labels(
+    mask: Path, image: Path, path: Path, config: MaskFolderConfig, task: Segmentation, table: np.ndarray
+) -> np.ndarray:
+    """The job's labels of one mask, (H, W)."""
+    name, shape = str(mask.relative_to(path)), tuple(task.data.input_shape)
+    size = _size(image, path)
+    if config.size is None:
+        require_size(str(image.relative_to(path)), size, shape)
+    if (own := _size(mask, path)) != size:
+        raise DataInvalid(
+            f"{name!r} is {own[0]} pixels wide and {own[1]} high, and its image '{image.relative_to(path)}'"
+            f" {size[0]} and {size[1]}; give the mask the size of its image"
+        )
+    values = _values(mask, name)
+    labels: np.ndarray = table[values]
+    if (wrong := labels == _NO_CLASS).any():
+        row, column = first(wrong)
+        raise DataInvalid(
+            f"{name!r} has value {values[row, column]} at row {row}, column {column}, which is no class;"
+            f" {_remedy(config, task)}"
+        )
+    if config.size is not None:
+        # Classes have no mean: each pixel gets that of the nearest one.
+        resized = Image.fromarray(values).resize(config.size[::-1], Image.Resampling.NEAREST)
+        labels = table[np.asarray(resized)]
+    return labels
+
+
+def _remedy(config: MaskFolderConfig, task: Segmentation) -> str:
+    silent = (
+        "" if task.config.ignore is not None else ", or set spec.task.config.ignore where it says nothing"
+    )
+    if config.classes is None:
+        return f"number classes from 0 to {task.outputs - 1}, or give the value of each in config.classes{silent}"
+    given = comma_separated([f"{name} {value}" for name, value in config.classes.items()], 3)
+    return f"correct the mask, or config.classes ({given}){silent}"
+
+
+def _size(file: Path, path: Path) -> tuple[int, int]:
+    """Width and height, as the file's header says."""
+    try:
+        with Image.open(file) as stored:
+            return stored.size
+    except PermissionError:
+        raise
+    except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
+        raise _unreadable(str(file.relative_to(path)), error) from error
+
+
+def _values(mask: Path, name: str) -> np.ndarray:
+    """Pixels as stored, (height, width), uint8."""
+    try:
+        with Image.open(mask) as stored:
+            if stored.mode not in MASK_MODES:
+                raise DataInvalid(
+                    f"{name!r} is no mask of one class for each pixel (mode {stored.mode}); write it as a PNG with a"
+                    " palette, or in grey of 8 bits, whose values stand for classes"
+                )
+            return np.asarray(stored).astype(np.uint8)
+    except (DataInvalid, PermissionError):
+        raise
+    except Exception as error:  # as above
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> DataInvalid:
+    return DataInvalid(f"{name!r} cannot be decoded as an image ({first_line(error)}); repair or remove it")
