@@ -15,12 +15,15 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.cli.cluster.federation import get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.reading import Copy, reader_pod, reading
+from fedsilo.cli.cluster.reading import Copy, ReaderPod, reader_pod, reading
 from fedsilo.durable import publish
 from fedsilo.errors import JobFailed, ManifestInvalid, Problem
 
 CURVES = "curves.tfevents"
 """The learning curves, where the job asked for them; beside the model."""
+
+CARD = "MODEL_CARD.md"
+"""The model card, beside the model too; a job that was complete before there were any has none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the new file; its description is beside it. With --with-provenance the new directory of all of it",
+        help="the new file; description and card are beside it. With --with-provenance the new directory of all of it",
     )
     parser.add_argument(
         "--with-provenance",
@@ -46,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the model to FILE and its description beside it, as .json; learning curves too, where there are any.
+    """Write the model to FILE, and beside it its description, .json, its card, .md, and its learning curves.
 
     :raises ManifestInvalid: when the job is not complete, or a file is in the way.
     :raises JobFailed: when the job has failed.
@@ -56,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
         return _fetch_directory(args)
     target: Path = args.output
     description = target.with_suffix(".json")
-    curves = target.with_suffix(".tfevents")
-    _require_free_paths(target, description, curves)
+    beside = {CARD: target.with_suffix(".md"), CURVES: target.with_suffix(".tfevents")}
+    _require_free_paths(target, description, *beside.values())
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     model = _model_of(job, args.job)
@@ -65,17 +68,17 @@ def run(args: argparse.Namespace) -> int:
     part, described = (file.with_name(f"{file.name}.part") for file in (target, description))
     try:
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
-            beside = str(Path(model["path"]).with_name("model.json"))
-            text = pod.content(beside)
-            drawn = pod.content(str(Path(model["path"]).with_name(CURVES))) if _has_curves(job) else None
+            path = Path(model["path"])
+            text = pod.content(str(path.with_name("model.json")))
+            others = {name: pod.content(str(path.with_name(name))) for name in _others(job, pod)}
             copy = pod.copy(model["path"], part)
         _require_digest(copy, text, model["sha256"], reference(job))
         with part.open("r+b") as file, described.open("wb") as words:
             words.write(text)
             publish(file, part, target)
             publish(words, described, description)
-        if drawn is not None:
-            curves.write_bytes(drawn)
+        for name, content in others.items():
+            beside[name].write_bytes(content)
     finally:
         part.unlink(missing_ok=True)
         described.unlink(missing_ok=True)
@@ -98,15 +101,17 @@ def _fetch_directory(args: argparse.Namespace) -> int:
         image = args.image or _aggregator_image(kubectl, job)
         kept = bool((job["spec"].get("aggregator") or {}).get("keepUpdates"))
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
-            copy = copy_release(pod, model["path"], kept, CURVES if _has_curves(job) else None, part)
+            copy = copy_release(pod, model["path"], kept, _others(job, pod), part)
         _require_digest(copy, (part / "model.json").read_bytes(), model["sha256"], reference(job))
     print(f"{target}: sha256 of the model is {copy.sha256} as the status of job {reference(job)} says")
     print(f"check what it was made from with fedsilo verify {target}")
     return 0
 
 
-def _has_curves(job: Object) -> bool:
-    return bool((job["spec"].get("output") or {}).get("tensorboard"))
+def _others(job: Object, pod: ReaderPod) -> list[str]:
+    """Further files beside the model."""
+    curves = [CURVES] if (job["spec"].get("output") or {}).get("tensorboard") else []
+    return [name for name in (CARD,) if name in pod.names()] + curves
 
 
 def _require_free_paths(target: Path, *beside: Path) -> None:

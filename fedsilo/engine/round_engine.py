@@ -16,6 +16,7 @@ from fedsilo.data.schema import Schema
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
+from fedsilo.engine.model_card import write_model_card
 from fedsilo.engine.provenance import (
     FIRST,
     exchange_line,
@@ -367,4 +368,5 @@ class RoundEngine:
         chain = self._store.provenance
         end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
         write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)
+        write_model_card(directory, self._workflow.method, self._store.history(), self._schemata.by_silo)
         return result

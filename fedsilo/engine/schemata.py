@@ -49,6 +49,11 @@ class AnnouncedSchemata:
         return self._schemata.keys()
 
     @property
+    def by_silo(self) -> Mapping[str, Schema]:
+        """Silo -> what it has announced."""
+        return self._schemata
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, where they are known."""
         if self._data.class_names is not None:

@@ -80,6 +80,11 @@ class Workflow:
         self.rounds = self.exchanges[-1].round
 
     @property
+    def method(self) -> Method:
+        """Declaration of the job's method."""
+        return self._method
+
+    @property
     def spec(self) -> FederatedJobSpec:
         """The job's specification."""
         return self._context.spec

@@ -7,7 +7,7 @@ aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    output of each process
-model.safetensors, model.json, history.jsonl, curves.tfevents, provenance.json      the result
+model.safetensors, model.json, MODEL_CARD.md, history.jsonl, curves.tfevents, provenance.json      the result
 checkpoints/             models of some rounds, where the job keeps them
 """
 
@@ -38,7 +38,14 @@ from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, issue_server, make_authority
 
-RESULTS = ("model.safetensors", "model.json", "history.jsonl", "curves.tfevents", "provenance.json")
+RESULTS = (
+    "model.safetensors",
+    "model.json",
+    "MODEL_CARD.md",
+    "history.jsonl",
+    "curves.tfevents",
+    "provenance.json",
+)
 
 CHECKPOINTS = "checkpoints"
 """Folder of the models that a job keeps by the way, in the aggregator's directory as in that of the run."""

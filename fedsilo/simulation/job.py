@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsilo.data.schema import Schema
+from fedsilo.engine.model_card import write_model_card
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
@@ -53,6 +55,7 @@ class Simulation:
 
     :param directory: of model, description and history.
     :param writing: how they are written: what is computed is nowhere else, so that a full disk should be waited for.
+    :param schemata: silo -> names and types of its data, for the model card.
     :ivar current: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
@@ -66,6 +69,7 @@ class Simulation:
         directory: Path,
         backend: Backend,
         writing: Writing = write_once,
+        schemata: Mapping[str, Schema] | None = None,
     ) -> None:
         self.identity = identity
         self.rounds = workflow.rounds
@@ -80,6 +84,7 @@ class Simulation:
         self._directory = directory
         self._backend = backend
         self._writing = writing
+        self._schemata = schemata or {}
         self._history_bytes = 0
         self._history: list[dict[str, Any]] = []
 
@@ -185,4 +190,6 @@ class Simulation:
             self._writing(lambda: write_checkpoint(self._directory, due, spec, self.identity))
 
     def _write_result(self, released: Released) -> None:
-        self.result = write_result(self._directory, released, self._workflow.spec, self.identity)
+        result = write_result(self._directory, released, self._workflow.spec, self.identity)
+        write_model_card(self._directory, self._workflow.method, self._history, self._schemata)
+        self.result = result

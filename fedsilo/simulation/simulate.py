@@ -87,21 +87,22 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
-    _require_same_schemata(spec, silos, workflow.test_schema)
+    schemata = _same_schemata(spec, silos, workflow.test_schema)
     backend = _backend(method, silos, execution)
-    return Simulation(workflow, identity, directory, backend, writing)
+    return Simulation(workflow, identity, directory, backend, writing, schemata)
 
 
-def _require_same_schemata(
+def _same_schemata(
     spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], test_set: Schema | None
-) -> None:
-    """Compare what the silos' data are called, before any of them trains, as an aggregator does.
+) -> Mapping[str, Schema]:
+    """What the silos' data are called, compared before any of them trains, as an aggregator does.
 
     :raises SiloFailed: naming all faults of all silos.
     """
     announced = {name: silo.schema for name, silo in silos.items() if silo.schema is not None}
     if faults := schema_faults(spec.data, announced, test_set):
         raise mismatch_failure(faults)
+    return announced
 
 
 def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:

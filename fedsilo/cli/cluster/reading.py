@@ -122,6 +122,10 @@ class ReaderPod:
         """The content of a small file."""
         return self.kubectl.call(*self._arguments("cat", f"{_VOLUME}/{path}"))
 
+    def names(self) -> list[str]:
+        """Names of what is in the volume."""
+        return self.kubectl.call(*self._arguments("ls", "-1", _VOLUME)).decode(errors="replace").splitlines()
+
     def copy(self, path: str, target: Path) -> Copy:
         """Copy a file of any size. A connection that breaks is taken up again where it broke.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -45,17 +45,17 @@ def new_directory(target: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def copy_release(pod: ReaderPod, model: str, kept: bool, curves: str | None, part: Path) -> Copy:
+def copy_release(pod: ReaderPod, model: str, kept: bool, others: Sequence[str], part: Path) -> Copy:
     """Fill a directory; what was copied of the model.
 
     :param model: path of the model in the volume.
     :param kept: whether the job keeps its updates.
-    :param curves: name of the file of learning curves, where there is one.
+    :param others: names of further files beside the model, small ones.
     :raises ProvenanceInvalid: when the provenance cannot be read as far as it names updates.
     :raises Problem: when a kept update is not the one that the provenance names.
     """
     beside = PurePosixPath(model)
-    for name in ("model.json", *([curves] if curves else [])):
+    for name in ("model.json", *others):
         (part / name).write_bytes(pod.content(str(beside.with_name(name))))
     pod.copy(str(beside.with_name(FILE)), part / FILE)
     for name, sha256 in (_kept_updates(part / FILE) if kept else {}).items():

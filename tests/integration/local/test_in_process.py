@@ -28,6 +28,7 @@ def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
     for name in (
         "model.safetensors",
         "model.json",
+        "MODEL_CARD.md",
         "history.jsonl",
         "curves.tfevents",
         "aggregator/status.json",

@@ -50,6 +50,7 @@ class Volume:
         kubectl.answer("create --filename=-", {})
         kubectl.json(f"get pod {POD} --namespace research .*", RUNNING)
         kubectl.json(f"{EXEC} cat /model/model.json", DESCRIPTION)
+        kubectl.answer(f"{EXEC} ls -1 /model", {"out": "model.json\nmodel.safetensors\n"})
         kubectl.answer(rf"{EXEC} stat -L -c %s /model/model.safetensors", {"out": f"{len(CONTENT)}\n"})
         kubectl.answer("delete pod .*", {})
 
@@ -131,6 +132,15 @@ def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, here: Path) 
     assert fetch(here) == 0
     assert (here / "digits.tfevents").read_text() == "events"
     assert names(here) == ["digits.json", "digits.safetensors", "digits.tfevents"]
+
+
+def test_the_card_arrives_where_there_is_one(volume: Volume, here: Path) -> None:
+    volume.kubectl.instead(f"{EXEC} ls -1 /model", {"out": "MODEL_CARD.md\nmodel.json\nmodel.safetensors\n"})
+    volume.kubectl.answer(rf"{EXEC} cat /model/MODEL_CARD.md", {"out": "# digits\n"})
+    volume.streams(0, part(0))
+    assert fetch(here) == 0
+    assert (here / "digits.md").read_text() == "# digits\n"
+    assert names(here) == ["digits.json", "digits.md", "digits.safetensors"]
 
 
 def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:

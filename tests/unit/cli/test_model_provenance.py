@@ -21,7 +21,7 @@ from tests.unit.engine.synthetic import synthetic_runners
 from tests.unit.verification.chains import edit
 
 SPEC = job_spec("fedavg", 2, aggregator={"keepUpdates": True})
-FILES = ("model.safetensors", "model.json", "provenance.json")
+FILES = ("model.safetensors", "model.json", "MODEL_CARD.md", "provenance.json")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def serve(kubectl: FakeKubectl, directory: Path, **spec: Any) -> None:
     kubectl.answer("create --filename=-", {})
     kubectl.json(f"get pod {POD} .*", RUNNING)
     kubectl.answer("delete pod .*", {})
+    kubectl.answer(f"{EXEC} ls -1 /model", {"out": "\n".join(path.name for path in directory.iterdir())})
     for path in (path for path in directory.rglob("*") if path.is_file()):
         name, size = path.relative_to(directory), path.stat().st_size
         content = {"file": str(path), "begin": 0, "most": size}
@@ -82,7 +83,7 @@ def test_what_is_fetched_is_verified_and_replayed(
         for name, content in contents(directory).items()
         if name in FILES or name.startswith("kept/")
     }
-    assert len(released) == 7
+    assert len(released) == 8
     assert contents(target) == released
     assert f"check what it was made from with fedsilo verify {target}\n" in capsys.readouterr().out
     assert main(["verify", str(target), "--replay"]) == 0
