@@ -2,7 +2,8 @@
 
 There is one rule for every program and command. What Python finds by itself is found: installed packages, and the
 folders of PYTHONPATH. The current directory comes last, so that a file there never stands in for a module of Python
-or of a package. Nothing is imported before it is used, and checks of a manifest import nothing.
+or of a package; the root of the file system, where images start, is none, for each of its folders would be a package.
+Nothing is imported before it is used, and checks of a manifest import nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from fedsilo.api.python_reference import python_reference
-from fedsilo.api.text import first_line, listed
+from fedsilo.api.text import first_line, listed, shortened
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 
 MAX_FOLDERS = 6
@@ -63,7 +64,7 @@ def _import(
     except ModuleNotFoundError as missing:
         raise absent(
             f"{subject}: cannot be imported: {first_line(missing)}{place_of(missing)} in "
-            f"{listed(searched_folders(), MAX_FOLDERS, 'more folders')}; {remedy}, or, where no image is used, put it "
+            f"{_searched()}; {remedy}, or, where no image is used, put it "
             "into the current directory or a folder of PYTHONPATH"
         ) from missing
     except ImportError as failure:
@@ -79,18 +80,48 @@ def _import(
 def search_current_directory() -> None:
     """Let Python find modules in the current directory, too, after everything else."""
     try:
-        here = str(Path.cwd())
+        here = Path.cwd()
     except FileNotFoundError:  # it has been removed
         return
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    if here != here.parent and str(here) not in sys.path and "" not in sys.path:
+        sys.path.append(str(here))
+
+
+def origin_of(name: str) -> str | None:
+    """File, or folder, of the module in a name such as `python:package.module:attribute`, without importing anything.
+
+    None where it is not found; whether it has the attribute, and whether it can be imported, is not known.
+    """
+    reference = python_reference(name)
+    if reference is None:
+        return None
+    search_current_directory()
+    origin, folders, so_far = None, None, list[str]()
+    for part in reference[0].split("."):
+        if so_far and folders is None:  # a module, and no package
+            return None
+        so_far.append(part)
+        specs = (finder.find_spec(".".join(so_far), folders) for finder in sys.meta_path)
+        spec = next(filter(None, specs), None)
+        if spec is None:
+            return None
+        folders = spec.submodule_search_locations
+        origin = spec.origin or next(iter(folders or ()), None)
+    return origin
 
 
 def searched_folders() -> Sequence[str]:
     """Where a module is looked for, in that order, apart from Python's own library."""
     paths = sysconfig.get_paths()
     library = {paths["stdlib"], paths["platstdlib"], str(Path(paths["platstdlib"], "lib-dynload"))}
-    return [path or str(Path.cwd()) for path in sys.path if path not in library and not path.endswith(".zip")]
+    own = [path or str(Path.cwd()) for path in sys.path if path not in library and not path.endswith(".zip")]
+    return own or sys.path
+
+
+def _searched() -> str:
+    """The folders in words; the last one is the current directory, and always named."""
+    *others, last = searched_folders()
+    return listed([*shortened(others, MAX_FOLDERS - 1, "more folders"), last], MAX_FOLDERS)
 
 
 def described(failure: BaseException) -> str:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.python_import import origin_of
+from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
 
 
@@ -40,4 +42,30 @@ def summary(federation: JobManifest) -> str:
         "rounds": f"{spec.training.rounds}, {drawn} silos in each",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }
-    return "\n".join([f"{federation.file}: valid", *(f"  {name:<8}{value}" for name, value in rows.items())])
+    lines = [f"  {name:<8}{value}" for name, value in rows.items()]
+    lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]
+    return "\n".join([f"{federation.file}: valid", *lines])
+
+
+def _own_code(federation: JobManifest) -> list[str]:
+    """What the manifest names of one's own, each once."""
+    spec = federation.job.spec
+    datasets = [
+        *spec.aggregator.datasets,
+        *(each for silo in federation.silos for each in silo.spec.datasets),
+    ]
+    names = [
+        spec.model.name,
+        spec.task.name if spec.task else None,
+        spec.training.trainer,
+        *(spec.evaluation.metrics or ()),
+        *(dataset.loader for dataset in datasets),
+    ]
+    return list(dict.fromkeys(name for name in names if name is not None and name.startswith(PYTHON)))
+
+
+def _found(name: str) -> str:
+    origin = origin_of(name)
+    return (
+        f"{name} in {origin}" if origin else f"{name}: not found here; install its package where the job runs"
+    )

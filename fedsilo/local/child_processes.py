@@ -157,7 +157,8 @@ class ForkServerClient:
         self._ready = self._closed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the server has died)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fedsilo.local.fork_server", self._label, TITLE_PADDING],
+            # -P: the current directory does not come first, where its files would stand in for Python's own.
+            [sys.executable, "-P", "-m", "fedsilo.local.fork_server", self._label, TITLE_PADDING],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

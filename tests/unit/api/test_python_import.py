@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.api.python_import import import_own
+from fedsilo.api.python_import import import_own, origin_of
 from fedsilo.data.loaders import call_function
 from fedsilo.errors import DataInvalid, FedsiloError, ManifestInvalid, MethodError
 from fedsilo.learning.metrics.scores import own_metric
@@ -63,6 +63,25 @@ def test_the_current_directory_is_searched_last(here: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(installed)
     assert imported("python:own_place:value") == "installed"
     assert sys.path.count(str(here)) == 1
+
+
+def test_the_root_of_the_file_system_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(ManifestInvalid, match="No module named 'proc'"):
+        imported("python:proc.self:value")
+    assert "/" not in sys.path
+
+
+def test_a_module_is_found_without_importing_it(here: Path) -> None:
+    package = here / "own_package"
+    package.mkdir()
+    for file in (package / "__init__.py", package / "models.py"):
+        file.write_text("raise AssertionError('imported')\n")
+    assert origin_of("python:own_package.models:network") == str(package / "models.py")
+    assert origin_of("python:own_package:network") == str(package / "__init__.py")
+    assert origin_of("python:own_package.models.deeper:network") is None
+    assert origin_of("python:own_package.absent:network") is None
+    assert origin_of("python:own_absent:network") is None
 
 
 @pytest.mark.parametrize("field", FOUND)
