@@ -38,7 +38,11 @@ def class_folders(path: Path, data: DataSpec) -> list[Path]:
         raise DataInvalid(
             f"config.path: {str(path)!r} is not a folder; mount the data there or correct the path"
         )
-    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    shown = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    for entry in shown:
+        if not entry.exists():
+            raise DataInvalid(f"class folder {entry.name!r} is a link to nothing; mend or remove it")
+    folders = [entry for entry in shown if entry.is_dir()]
     if not folders or (data.class_names is None and len(folders) != data.class_count):
         raise DataInvalid(
             f"config.path: {str(path)!r} holds {len(folders)} class folders, but data.classes of the job is"
@@ -132,7 +136,7 @@ class ImageFiles:
 def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
     files = []
     for label, folder in enumerate(folders):
-        images = sorted(f for f in entries(folder) if f.is_file() and not f.name.startswith("."))
+        images = sorted(entries(folder))
         if not images:
             raise DataInvalid(f"class folder {folder.name!r} is empty; add images or correct config.path")
         files += [(image, label) for image in images]
@@ -140,13 +144,28 @@ def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
 
 
 def entries(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of those in it; unlike `Path.rglob`, it does not pass over what may not be read."""
+    """The files of a folder and of those in it that are not hidden.
+
+    Unlike `Path.rglob`, it does not pass over what may not be read, or is not followed.
+
+    :raises DataInvalid: what is neither a file nor a folder.
+    """
 
     def refuse(error: OSError) -> None:
         raise error
 
-    for directory, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(directory, name) for name in names)
+    for directory, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(directory, name) for name in folders + names if not name.startswith(".")):
+            place = str(path.relative_to(folder.parent))
+            if path.is_symlink() and path.is_dir():
+                remedy = "put the images in its place"
+                raise DataInvalid(f"{place!r} is a link to a folder, which is not followed; {remedy}")
+            if path.is_file():
+                yield path
+            elif path.name in names:
+                kind = "a link to nothing" if path.is_symlink() else "no file that holds an image"
+                raise DataInvalid(f"{place!r} is {kind}; mend or remove it")
 
 
 def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple[int, ...]) -> np.ndarray:

@@ -80,8 +80,6 @@ def _by_name(path: Path, folder: str) -> dict[str, Path]:
         )
     found: dict[str, Path] = {}
     for file in sorted(entries(path / folder)):
-        if not file.is_file() or file.name.startswith("."):
-            continue
         name = str(file.relative_to(path / folder).with_suffix(""))
         if name in found:
             raise DataInvalid(

@@ -6,6 +6,7 @@ Imported only where a table is read: Arrow is an extra.
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,9 @@ from fedsilo.errors import DataInvalid
 
 BLOCK_BYTES = 1 << 22
 """Of a text file that are parsed at a time."""
+
+_PASSED_ON = ("utf-8", "ascii")
+"""Encodings whose bytes Arrow parses without converting them."""
 
 BATCH_ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""
@@ -39,7 +43,8 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
         ragged.append(row)
         return "error"
 
-    names = _header(stream, file, config)
+    content = stream if codecs.lookup(config.encoding).name not in _PASSED_ON else _Utf8(stream)
+    names = _header(content, file, config)
     reading = pyarrow.csv.ReadOptions(encoding=config.encoding, use_threads=False, block_size=BLOCK_BYTES)
     parsing = pyarrow.csv.ParseOptions(
         delimiter=config.delimiter, newlines_in_values=True, invalid_row_handler=refuse
@@ -52,7 +57,7 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
         try:
-            yield from pyarrow.csv.open_csv(stream, reading, parsing, converting)
+            yield from pyarrow.csv.open_csv(content, reading, parsing, converting)
         except (pyarrow.ArrowException, UnicodeError) as error:
             if ragged:
                 row = ragged[0]
@@ -65,7 +70,34 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
     return names, batches()
 
 
-def _header(stream: IO[bytes], file: Path, config: CsvConfig) -> list[str]:
+class _Utf8(io.RawIOBase):
+    """A stream of UTF-8 that raises where it is none.
+
+    Arrow converts other encodings before it divides a text into rows. UTF-8 it takes as it is, and reports a row that
+    it cannot divide as text, which fails inside of it.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes as there are, at most `size`; they may end inside of a character."""
+        content = self._stream.read(size)
+        self._decoder.decode(content, final=not content)
+        return content
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        """To the beginning of a character."""
+        self._decoder.reset()
+        return self._stream.seek(place, whence)
+
+
+def _header(stream: IO[bytes] | io.RawIOBase, file: Path, config: CsvConfig) -> list[str]:
     """Names of columns, as the first row has them."""
     reading = pyarrow.csv.ReadOptions(encoding=config.encoding, use_threads=False)
     parsing = pyarrow.csv.ParseOptions(

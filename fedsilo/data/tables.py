@@ -168,9 +168,18 @@ def _opened(
 def _require_columns(file: Path, names: Sequence[str], needed: Any) -> None:
     for name in needed:
         if name not in names:
+            remedy = _delimiter_instead(names) or closest(name, names)
             raise DataInvalid(
-                f"{file.name!r} has no column {name!r} (it has {comma_separated(names)}); {closest(name, names)}"
+                f"{file.name!r} has no column {name!r} (it has {comma_separated(names)}); {remedy}"
             )
+
+
+def _delimiter_instead(names: Sequence[str]) -> str | None:
+    """The remedy where a file seems to be read with another delimiter than its own: it has a single column."""
+    for delimiter, written in ((";", "';'"), ("\t", '"\\t"'), ("|", "'|'"), (",", "','")):
+        if len(names) == 1 and delimiter in names[0]:
+            return f"set config.delimiter to {written}"
+    return None
 
 
 def _require_names(names: Sequence[str], file: Path) -> None:

@@ -18,7 +18,7 @@ from fedsilo.tasks.interface import (
     paired,
     whole_numbers,
 )
-from fedsilo.tasks.places import UNSCORED, places_loss, places_scores
+from fedsilo.tasks.places import UNSCORED, places_loss, places_scores, require_scored_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,7 +104,9 @@ class Language(LearningTask):
         values = paired(values, tuple(self.data.input_shape), "the token that follows each of the input's")
         allowed = (values == UNSCORED) | ((values >= 0) & (values < self.outputs))
         remedy = f"number tokens from 0 to {self.outputs - 1}, or write -100 where there is none"
-        return whole_numbers(values, allowed, "a token of spec.task.config.vocabulary", remedy)
+        tokens = whole_numbers(values, allowed, "a token of spec.task.config.vocabulary", remedy)
+        require_scored_place(tokens, f"{UNSCORED}, where no token counts")
+        return tokens
 
     def class_weights(self, targets: Tensor) -> Tensor | None:
         """As `balanced` has it, where a class is learned and the job asks for it."""

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedsilo.errors import DataInvalid
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 UNSCORED = -100
 """Target of a place that counts neither in the loss nor in scores: PyTorch's `ignore_index`."""
+
+
+def require_scored_place(targets: np.ndarray, what: str) -> None:
+    """Return if a dataset has at least one place to learn from.
+
+    :param what: which values say nothing, for the message.
+    :raises DataInvalid: every place of every example says nothing.
+    """
+    if targets.size and (targets == UNSCORED).all():
+        raise DataInvalid(f"every target is {what}, so that there is nothing to learn; correct the targets")
 
 
 def places_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

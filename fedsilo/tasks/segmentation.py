@@ -11,7 +11,7 @@ from pydantic import Field
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings
 from fedsilo.tasks.interface import LearningTask, Shape, WeightedConfig, paired, whole_numbers
-from fedsilo.tasks.places import UNSCORED, places_loss, places_scores
+from fedsilo.tasks.places import UNSCORED, places_loss, places_scores, require_scored_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,6 +73,7 @@ class Segmentation(LearningTask):
         remedy = f"number classes from 0 to {self.outputs - 1}, or name a value that says nothing in "
         masks = whole_numbers(values, allowed, "a class of the job", remedy + "spec.task.config.ignore")
         masks[silent] = UNSCORED
+        require_scored_place(masks, f"{self.config.ignore}, spec.task.config.ignore")
         return masks
 
     def class_weights(self, targets: Tensor) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,28 @@ def test_an_empty_class_folder(folders: Path) -> None:
     (folders / "dog" / "1.png").unlink()
     message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
     assert "class folder 'dog' is empty; add images" in message
+
+
+def test_what_a_folder_would_pass_over(folders: Path) -> None:
+    (folders / "dog" / ".ipynb_checkpoints").mkdir()
+    (folders / "dog" / ".ipynb_checkpoints" / "1-checkpoint.png").write_bytes(b"hidden")
+    assert len(load(IMAGES, data(3, 4, 4, classes=2), root=folders)) == 2
+    (folders / "dog" / "2.png").symlink_to("/nowhere")
+    message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
+    assert message.endswith("'dog/2.png' is a link to nothing; mend or remove it")
+    (folders / "dog" / "2.png").unlink()
+    (folders / "dog" / "more").symlink_to(folders / "cat")
+    message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
+    assert message.endswith(
+        "'dog/more' is a link to a folder, which is not followed; put the images in its place"
+    )
+    (folders / "dog" / "more").unlink()
+    os.mkfifo(folders / "dog" / "pipe.png")
+    message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
+    assert message.endswith("'dog/pipe.png' is no file that holds an image; mend or remove it")
+    (folders / "ox").symlink_to("/nowhere")
+    message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
+    assert message.endswith("class folder 'ox' is a link to nothing; mend or remove it")
 
 
 @pytest.mark.parametrize(

@@ -348,3 +348,18 @@ def test_a_configuration_that_no_table_can_meet(config: dict[str, Any], expected
     assert path == expected[0]
     assert problem.startswith(expected[1])
     assert remedy
+
+
+def test_a_file_that_is_no_text_is_refused_without_a_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 20)
+    message = refusal(dataset("csv", path="a.csv", target="default"), data(3), tmp_path)
+    assert "'a.csv' line 2 is not text in utf-8; " in message
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("delimiter", "written"), [(";", "';'"), ("\t", r'"\t"'), ("|", "'|'")])
+def test_another_delimiter_is_recognised(tmp_path: Path, delimiter: str, written: str) -> None:
+    message = refused(tmp_path, ROWS.replace(",", delimiter))
+    assert message.endswith(f"; set config.delimiter to {written}")

@@ -66,3 +66,11 @@ def test_fault(task: LearningTask, values: object, said: str) -> None:
     with pytest.raises(DataInvalid) as caught:
         task.targets(np.asarray(values))
     assert str(caught.value).startswith(said)
+
+
+def test_targets_that_all_say_nothing() -> None:
+    with pytest.raises(DataInvalid, match=r"^every target is 255, .*; correct the targets$"):
+        MASKS.targets(np.full((2, 2, 2), 255))
+    tokens = task_of("language", data_of(3, classes=None), vocabulary=9)
+    with pytest.raises(DataInvalid, match=r"^every target is -100, "):
+        tokens.targets(np.full((2, 3), -100))
