@@ -72,7 +72,8 @@ def exit_on_sigterm() -> None:
     The first process of a container gets no signal that it has no handler for. Nothing needs to be put in order:
     every file survives a crash.
     """
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+    end = os._exit  # which has another meaning while a job's own training runs
+    signal.signal(signal.SIGTERM, lambda *_: end(TERMINATED))
 
 
 async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -130,11 +130,14 @@ def described(failure: BaseException) -> str:
     return f"{kind}: {text}" if text != kind else f"{kind} without a message"
 
 
-def place_of(failure: BaseException) -> str:
-    """` at FILE:LINE`, the innermost place of foreign code in an error; nothing where there is none."""
+def place_of(failure: BaseException, ours: Collection[str] = ()) -> str:
+    """` at FILE:LINE`, the innermost place of foreign code in an error; nothing where there is none.
+
+    :param ours: files that foreign code calls and that are none of it.
+    """
     place, trace = "", failure.__traceback__
     while trace is not None:
-        if _is_foreign(trace):
+        if _is_foreign(trace) and trace.tb_frame.f_code.co_filename not in ours:
             place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place

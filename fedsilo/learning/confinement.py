@@ -11,9 +11,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 import numpy as np
 import torch
+
+from fedsilo.errors import MethodError
 
 LONGEST_LINE = 2000
 """Characters of a line in the log; a longer one becomes several."""
@@ -21,29 +24,46 @@ LONGEST_LINE = 2000
 EXIT_OF_CHILD = 7
 """With which a forked child ends that came back from the function."""
 
+SECONDS_BETWEEN_INTERRUPTIONS = 1.0
+
+MOST_INTERRUPTIONS = 30
+"""So often code whose time is over is interrupted before its process is ended."""
+
+_end_process = os._exit
+
 
 class TimeIsUp(BaseException):
     """Raised in code whose time is over; no `except Exception` stops it."""
 
 
 @contextmanager
-def limited_to(seconds: float) -> Iterator[None]:
+def limited_to(seconds: float, what: str) -> Iterator[None]:
     """Raise `TimeIsUp` inside after so many seconds, and again every second while it is caught there.
 
-    Only in the main thread, which is the one that a signal interrupts, also while it sleeps or waits for a lock; in
-    any other thread there is no limit.
+    Code that goes on all the same ends this process with a line: nothing else can stop it. Only in the main thread,
+    which is the one that a signal interrupts, also while it sleeps or waits for a lock; in any other thread there is
+    no limit.
+
+    :param what: runs inside, for the message.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    over = False
+    over, interruptions = False, 0
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if not over:
-            raise TimeIsUp
+        nonlocal interruptions
+        if over:
+            return
+        interruptions += 1
+        if interruptions > MOST_INTERRUPTIONS:
+            problem = f"did not return within {seconds:g} s, and goes on when it is interrupted"
+            os.write(2, f"fedsilo: {what}: {problem}; let it do less, and catch no BaseException\n".encode())
+            _end_process(MethodError.exit_code)
+        raise TimeIsUp
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, seconds, SECONDS_BETWEEN_INTERRUPTIONS)
     try:
         try:
             yield
@@ -56,17 +76,28 @@ def limited_to(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def only_in_this_process(log: logging.Logger, what: str) -> Iterator[None]:
-    """End a forked child that comes out of the block, returning or raising: it would go on as a second trainer."""
-    process = os.getpid()
+    """End a forked child that comes out of the block, returning or raising: it would go on as a second trainer.
+
+    Inside, `os._exit` ends a child as ever, but raises `SystemExit` in this thread, whose process has more to do.
+    """
+    process, thread = os.getpid(), threading.get_ident()
+
+    def exit_here(status: int) -> NoReturn:
+        if os.getpid() != process or threading.get_ident() != thread:
+            _end_process(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = exit_here
     try:
         yield
     finally:
+        os._exit = _end_process
         if os.getpid() != process:
             log.error(
                 "%s: forked, and the child process came back from it; the child is ended: end it with os._exit",
                 what,
             )
-            os._exit(EXIT_OF_CHILD)
+            _end_process(EXIT_OF_CHILD)
 
 
 @contextmanager

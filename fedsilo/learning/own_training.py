@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 
 from fedsilo.api.python_import import described, import_own, place_of
 from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.learning import confinement
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
@@ -157,12 +158,13 @@ def train_with(
     if len(data.train) == 0:
         raise DataInvalid("training: examples: 0: not enough to train on; give this silo training data")
     function, expected = import_trainer(name), signature(model)
+    subject = f"{FIELD}: {name!r}"
     model.train()
     lines = LinesToLog(log)
     outcome: Any
-    with restored(context.seed, context.device), only_in_this_process(log, f"{FIELD}: {name!r}"):
+    with restored(context.seed, context.device), only_in_this_process(log, subject):
         try:
-            with redirect_stdout(lines), redirect_stderr(lines), limited_to(context.budget.seconds):
+            with redirect_stdout(lines), redirect_stderr(lines), limited_to(context.budget.seconds, subject):
                 outcome = function(model, data, context)
         except TimeIsUp:
             raise MethodError(
@@ -174,7 +176,8 @@ def train_with(
         except (Exception, SystemExit) as failure:
             log.exception("%s: %r", FIELD, name)
             raise MethodError(
-                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure)}; correct the function"
+                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure, [confinement.__file__])}; "
+                "correct the function"
             ) from failure
         finally:
             lines.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
+from fedsilo.learning import confinement
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
 from fedsilo.learning.own_training import (
@@ -41,6 +43,7 @@ def train(name: str, seconds: float = 60) -> TrainingOutcome:
 WRONG = {
     "raising": "raises ValueError: no such layer at .*trainers.py:[0-9]+; correct the function",
     "leaving": "raises SystemExit: 0 at .*trainers.py:[0-9]+; correct the function",
+    "exiting": r"raises SystemExit: os._exit\(0\) at .*trainers.py:[0-9]+; correct the function",
     "diverging": r"returns tensor 'classifier.weight' with NaN or infinity; lower the learning rate",
     "wrapping": "returns a model without tensor 'classifier.weight'; return the architecture",
     "growing": "returns a model with tensor 'mask', which the job's has not",
@@ -137,3 +140,23 @@ def test_nothing_to_learn_from_is_the_datas_fault() -> None:
     context = TrainingContext(torch.device("cpu"), 7, 1, 3, TrainingBudget(1, 4, 0.1, 60))
     with pytest.raises(FedsiloError, match="give this silo training data"):
         train_with(f"{HERE}counting", model(), empty, context, ("loss",))
+
+
+def test_one_that_catches_its_interruption_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "SECONDS_BETWEEN_INTERRUPTIONS", 0.001)
+    monkeypatch.setattr(confinement, "MOST_INTERRUPTIONS", 3)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writing, 2)
+        with suppress(BaseException):
+            train("catching_everything", seconds=0.01)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        line = said.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == MethodError.exit_code
+    assert line == (
+        f"fedsilo: spec.training.trainer: '{HERE}catching_everything': did not return within 0.01 s, and goes on when "
+        "it is interrupted; let it do less, and catch no BaseException\n"
+    )

@@ -60,6 +60,16 @@ def leaving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     sys.exit(0)
 
 
+def exiting(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    os._exit(0)
+
+
+def catching_everything(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    while True:
+        with suppress(BaseException):
+            time.sleep(60)
+
+
 def never_returning(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     while True:
         with suppress(Exception):
