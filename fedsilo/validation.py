@@ -14,7 +14,7 @@ from typing import Any
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
-from fedsilo.api.messages import closest
+from fedsilo.api.messages import closest_or
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
@@ -90,7 +90,7 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
     job = federation.job
     name = job.spec.method.name
     if name not in registry.names():
-        remedy = f"{closest(name, registry.names())} `fedsilo methods` describes them"
+        remedy = closest_or(name, registry.names(), "`fedsilo methods` describes them")
         yield federation.fault(job, "spec.method.name", name, "is not a known method", remedy)
         return
     try:

@@ -64,7 +64,7 @@ FORMATS = {
     IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
     HTTPS_URL: "a URL that begins with https://",
     IP_ADDRESS: "an IP address",
-    SHA256: "a SHA-256 in 64 hexadecimal digits",
+    SHA256: "a SHA-256 in 64 small hexadecimal digits",
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
     KEY_ID: "a key's id: the first 16 hexadecimal digits of its SHA-256",
     SIGNATURE: "the 64 bytes of a signature in base64",

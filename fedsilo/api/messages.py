@@ -51,7 +51,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
     "string_too_short": ("has fewer than {min_length} characters", "write more"),
     "string_too_long": ("has more than {max_length} characters", "shorten it"),
     "string_pattern_mismatch": ("has not the right form", "write {format}"),
-    "too_short": ("has {actual_length} entries", "give {min_length} or more"),
+    "too_short": ("has {entries}", "give {min_length} or more"),
     "too_long": ("has more than {max_length} entries", "give {max_length} or fewer"),
     "invalid_key": ("is not a string as a key", "put the key in quotes"),
     "fedsilo": ("{problem}", "{remedy}"),
@@ -99,6 +99,12 @@ def closest(name: object, known: Sequence[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
 
 
+def closest_or(name: object, known: Sequence[str], otherwise: str) -> str:
+    """As `closest`, with a further remedy after it."""
+    near = closest(name, known)
+    return f"{near} {otherwise}" if near.endswith("?") else f"{near}; {otherwise}"
+
+
 def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """Problem and remedy of one entry of `ValidationError.errors()` of a model."""
     context = detail.get("ctx", {})
@@ -116,6 +122,9 @@ def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             facts["expected"] = str(context.get("expected", "")).replace("'", "")
             facts["format"] = FORMATS.get(
                 context.get("pattern", ""), f"text that matches {context.get('pattern')}"
+            )
+            facts["entries"] = (
+                "1 entry" if facts.get("actual_length") == 1 else f"{facts.get('actual_length')} entries"
             )
             problem, remedy = MESSAGES[known]
             return problem.format_map(facts), remedy.format_map(facts)

@@ -27,6 +27,9 @@ class InitialWeightsSpec(Fields):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         check_one_of(file=self.file is not None, run=self.run is not None)
+        for field in ("file", "run"):
+            if getattr(self, field) == "":
+                raise wrong("is empty", "give the path", field, value="")
         return self
 
     @property

@@ -18,7 +18,7 @@ from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.tasks.interface import OWN
-from fedsilo.tasks.registry import kind_of
+from fedsilo.tasks.registry import TASKS, kind_of
 
 Finding = tuple[str, object, str, str]
 """A fault as (path, value, problem, remedy)."""
@@ -235,7 +235,7 @@ def check_model(model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None 
 
 def _check_task(architecture: Architecture, task: LearningTaskSpec | None) -> list[Finding]:
     kind = kind_of(task)
-    if kind == OWN or kind in architecture.tasks:
+    if kind == OWN or kind not in TASKS or kind in architecture.tasks:
         return []
     able = [entry.name for entry in ARCHITECTURES.values() if kind in entry.tasks]
     remedy = (

@@ -39,6 +39,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces.preprocessing import preparation_step
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.state import Scalar
+from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, metrics_of
 from fedsilo.wire import Contract, ModelSignature
 
@@ -198,8 +199,11 @@ class Method(ABC):
     def check_task(self) -> list[Finding]:
         """The fault of a job whose learning task the method has no meaning for."""
         task = self.spec.task or DEFAULT
-        if kind_of(task) in self.tasks:
+        kind = kind_of(task)
+        if kind in self.tasks:
             return self._check_weights()
+        if kind != OWN and kind not in TASKS:
+            return []  # which has its own fault
         able = [name for name in TASKS if name in self.tasks]
         problem = f"has no meaning for method {self.name}, because {self.tasks_reason}"
         return [

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.faults import Finding
-from fedsilo.api.messages import closest
+from fedsilo.api.messages import closest_or
 from fedsilo.learning.metrics.catalogue import reported
 from fedsilo.methods.interface import PERSONAL_ACCURACY
 from fedsilo.methods.method import Method
 
 
 def check_selection(method: Method) -> Iterator[Finding]:
-    """Faults of `spec.evaluation.best` and `patience`."""
+    """Faults of `spec.evaluation.best`, `checkpoints` and `patience`."""
     evaluation, names = method.spec.evaluation, reported(method.spec)
     if evaluation.best is not None and names is not None:
         known = (*names, *([PERSONAL_ACCURACY] if method.personalises else []))
         metric = evaluation.best.metric
         if metric not in known:
             problem = "is no figure that this job's evaluations report"
-            remedy = f"{closest(metric, known)} spec.evaluation.metrics adds others"
+            remedy = closest_or(metric, known, "spec.evaluation.metrics adds others")
             yield "spec.evaluation.best.metric", metric, problem, remedy
+    rounds = sum(phase.rounds for phase in method.phases())
+    if evaluation.checkpoints is not None and evaluation.checkpoints > rounds:
+        problem = f"is more than the {rounds} rounds, so that no checkpoint would be kept"
+        yield (
+            "spec.evaluation.checkpoints",
+            evaluation.checkpoints,
+            problem,
+            f"use {rounds} or less, or remove it",
+        )
     if evaluation.patience is None:
         return
     phases = dict.fromkeys(phase.name for phase in method.phases())

@@ -69,6 +69,37 @@ def test_a_test_set_at_the_aggregator_cannot_score_what_has_local_tensors() -> N
     ]
 
 
+def test_an_unknown_task_is_one_fault() -> None:
+    (line,) = lines(("  training:\n", "  task: {name: clasification}\n  training:\n"))
+    assert line == (
+        f'{JOB}spec.task.name: "clasification": is not a known learning task; did you mean classification?'
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("acuracy", "did you mean accuracy? spec.evaluation.metrics adds others"),
+        ("recall", "use one of accuracy, loss; spec.evaluation.metrics adds others"),
+    ],
+)
+def test_a_metric_that_is_not_reported(metric: str, told: str) -> None:
+    (line,) = lines(("testDataset: digits-test", f"testDataset: digits-test, best: {{metric: {metric}}}"))
+    assert line.endswith(f"is no figure that this job's evaluations report; {told}")
+
+
+def test_checkpoints_that_no_round_reaches() -> None:
+    (line,) = lines(("testDataset: digits-test", "testDataset: digits-test, checkpoints: 500"))
+    assert ": 500: is more than the " in line
+    assert "so that no checkpoint would be kept; use " in line
+
+
+def test_a_path_of_initial_weights_that_is_empty() -> None:
+    digest = f"initialWeights: {{sha256: {'a' * 64}, file: ''}}"
+    (line,) = lines(("config: {padding: 2}", f"config: {{padding: 2}}, {digest}"))
+    assert line == f'{JOB}spec.model.initialWeights.file: "": is empty; give the path'
+
+
 def test_method_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_name: str) -> None:
         raise MethodError("entry point x:y does not load")
