@@ -18,7 +18,7 @@ from fedsilo.api.messages import closest_or
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
-from fedsilo.learning.metrics.catalogue import check_metrics
+from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.methods.selection import check_selection

@@ -37,11 +37,13 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
     "feature_statistics": KindDescription(
         "statistics of features",
         "of each column of a table or channel of images: how many values there are and how many are missing, their "
-        "mean and spread, and how many lie between the edges that the job names",
+        "mean and spread, and how many lie between the edges that the job names; for the metric r2, the mean and "
+        "spread of the targets of validation examples and of the model's errors",
     ),
     "confusion": KindDescription(
         "counts of answers",
-        "of the validation examples of each class, how many the model takes for which class",
+        "of the validation examples of each class, or of their pixels or labels, how many the model takes for which "
+        "class; and where the job asks for it, how many of its answers of which confidence are correct",
         counts_samples=True,
     ),
 }

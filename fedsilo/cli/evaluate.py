@@ -60,7 +60,7 @@ def _document(
 ) -> dict[str, Any]:
     test_set = federation.job.spec.evaluation.test_dataset
     silos = [
-        {"name": name, "samples": 0, "accuracy": None, "loss": None}
+        {"name": name, "samples": 0, **dict.fromkeys(total.sums)}
         if score is None
         else {"name": name, **_figures(score)}
         for name, score in scores.items()
@@ -74,7 +74,8 @@ def _document(
 
 
 def _figures(score: Evaluation) -> dict[str, Any]:
-    found = {"samples": score.samples, "accuracy": score.accuracy, "loss": score.loss}
+    means = {name: total / score.samples for name, total in score.sums.items()}
+    found = {"samples": score.samples, **means}
     return found if score.scores is None else {**found, **score.figures.record()}
 
 

@@ -16,7 +16,7 @@ from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures
 from fedsilo.learning.metrics.scores import Scores, require_metrics
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
@@ -35,7 +35,7 @@ class GlobalEvaluation:
 
     def __init__(self, spec: FederatedJobSpec, root: Path) -> None:
         self._spec = spec
-        self._metrics = ChosenMetrics.of(spec.evaluation.metrics)
+        self._metrics = ChosenMetrics.of_job(spec)
         require_metrics(self._metrics)
         self._device = pick_device(spec.training.device)
         self._mismatch: SchemaMismatch | None = None
@@ -71,7 +71,7 @@ class GlobalEvaluation:
         load_tree(model, ReadOnce(tree))
         if preprocessing is not None:
             with_preprocessing(model, Preprocessing(preprocessing))
-        scores = Scores(self._metrics, task.outputs)
+        scores = Scores(self._metrics, task)
         return evaluate(model.to(self._device), self._examples, scores=scores, task=task).figures
 
 

@@ -33,7 +33,7 @@ from fedsilo.engine.selection import (
     without_best,
 )
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing import to_document
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -72,7 +72,7 @@ class Workflow:
         self._half = method.server()
         self._context = context
         self._evaluation = evaluation
-        self._metrics = ChosenMetrics.of(context.spec.evaluation.metrics)
+        self._metrics = ChosenMetrics.of_job(context.spec)
         if context.spec.evaluation.test_dataset is not None:
             self._metrics = ChosenMetrics.of(None)  # those of the aggregator, not of the silos
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
@@ -159,7 +159,7 @@ class Workflow:
     def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
         """State after the exchange, and the figures of its updates for the record of the round."""
         if exchange.phase.step == EVALUATE:
-            return state, evaluation_record(updates, self._metrics, self._context.signature.classes)
+            return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
         found = {

@@ -19,7 +19,7 @@ from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import Evaluation
 from fedsilo.learning.evaluation import evaluate as score
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.saved import load_model
 from fedsilo.silo.examples import load_examples
@@ -117,10 +117,10 @@ def _scores(
     model: nn.Module, spec: FederatedJobSpec, examples: Mapping[str, Examples]
 ) -> dict[str, Evaluation | None]:
     """Score on each set; None where it has no example."""
-    chosen, task = ChosenMetrics.of(spec.evaluation.metrics), bind(spec.task, spec.data)
+    chosen, task = ChosenMetrics.of_job(spec), bind(spec.task, spec.data)
 
     def scored(given: Examples) -> Evaluation:
-        return score(model, given, scores=Scores(chosen, task.outputs) if chosen.any else None, task=task)
+        return score(model, given, scores=Scores(chosen, task) if chosen.any else None, task=task)
 
     return {name: scored(given) if len(given) else None for name, given in examples.items()}
 

@@ -27,5 +27,5 @@ def _blocks(
     if not payload.per_class:
         yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype)
         return
-    for label in range(signature.classes):
+    for label in range(dimensions["classes"]):
         yield ExpectedBlock(payload.kind, f"{payload.name}/{label}", shape, payload.dtype, label)

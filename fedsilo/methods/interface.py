@@ -106,6 +106,12 @@ class Step:
 CONFUSION = "confusion"
 """Payload kind, and name of the blocks, of the answers that a model gives for each class's examples."""
 
+CALIBRATION = "calibration"
+"""Name of the block, of the same kind, of how often answers of which confidence are correct."""
+
+TARGETS = "targets/"
+"""Begins the names of the blocks, of kind `feature_statistics`, that say of targets what others say of features."""
+
 EVALUATION = Step(metrics=("accuracy", "loss"))
 """What a silo may say of a model that it scores, in every method."""
 

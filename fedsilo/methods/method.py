@@ -20,16 +20,14 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.contract import contract_of
 from fedsilo.methods.interface import (
-    CONFUSION,
     EVALUATE,
     NAMED_PERSONAL_ACCURACY,
     PERSONAL_ACCURACY,
     PREPROCESSING,
     Exchange,
-    Payload,
     Phase,
     ServerHalf,
     SiloStep,
@@ -37,6 +35,7 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.pieces.preprocessing import preparation_step
+from fedsilo.methods.pieces.score_sums import sums_payloads
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.state import Scalar
 from fedsilo.tasks.interface import OWN
@@ -143,7 +142,7 @@ class Method(ABC):
         :param settings: those of the signed task. A dimension may follow from them only within bounds that the
             configuration sets, since they come from the aggregator.
         """
-        return {"classes": signature.classes, "feature": signature.feature}
+        return {"classes": signature.classes or self.spec.data.class_count, "feature": signature.feature}
 
     def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
         """Architecture of the model that the method yields; the job's own unless the method builds another.
@@ -240,9 +239,9 @@ class Method(ABC):
         metrics = (*metrics_of(self.spec.task), *own)
         if not self.yields_model or self.spec.evaluation.test_dataset is not None:
             return Step(metrics=metrics)
-        chosen = ChosenMetrics.of(self.spec.evaluation.metrics)
-        rows = Payload(CONFUSION, CONFUSION, ("classes",), dtype="int64", per_class=True)
-        return Step((rows,) if chosen.confusion else (), (*metrics, *chosen.by_silo), chosen.ranges)
+        chosen = ChosenMetrics.of_job(self.spec)
+        names = (*metrics, *chosen.by_silo, *chosen.summed)
+        return Step(tuple(sums_payloads(chosen, self.spec)), names, chosen.ranges)
 
     def step(self, name: str) -> Step:
         """The declared step of that name, or the evaluation.

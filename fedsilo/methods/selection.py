@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.messages import closest_or
-from fedsilo.learning.metrics.catalogue import reported
+from fedsilo.learning.metrics.chosen import reported
 from fedsilo.methods.interface import PERSONAL_ACCURACY
 from fedsilo.methods.method import Method
 

@@ -105,17 +105,20 @@ class ReplyLimits:
     :param personal_accuracy: how the accuracy of the silo's own model may be reported.
     :param min_values_per_feature: values that statistics of a feature must be computed from; an image has as many
         in a channel as pixels.
+    :param min_samples_per_feature: examples that statistics of targets must be computed from.
     """
 
     min_samples_per_class: int
     personal_accuracy: PersonalAccuracy = "Mean"
     min_values_per_feature: int = 1
+    min_samples_per_feature: int = 1
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
         """The limits of a job in a silo."""
-        values = min_samples_per_feature(spec, silo) * math.prod(spec.data.input_shape[1:])
-        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy, values)
+        examples = min_samples_per_feature(spec, silo)
+        values = examples * math.prod(spec.data.input_shape[1:])
+        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy, values, examples)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""
@@ -124,6 +127,7 @@ class ReplyLimits:
             max(self.min_samples_per_class, other.min_samples_per_class),
             min(self.personal_accuracy, other.personal_accuracy, key=named.index),
             max(self.min_values_per_feature, other.min_values_per_feature),
+            max(self.min_samples_per_feature, other.min_samples_per_feature),
         )
 
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.methods.interface import Reply
+from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Reply
 from fedsilo.wire import Contract, ExpectedBlock
 from fedsilo.wire.tensors import TensorSpec
 
@@ -98,7 +98,11 @@ def require_enough_values(
     :param tensor: their contents, by name.
     :raises PolicyRefused: naming the block and the feature.
     """
-    statistics = [block.name for block in blocks if block.kind == "feature_statistics"]
+    statistics = [
+        block.name
+        for block in blocks
+        if block.kind == "feature_statistics" and not block.name.startswith(TARGETS)
+    ]
     for name in statistics:
         if name not in FEATURE_BLOCKS and not name.startswith(HISTOGRAM):
             raise PolicyRefused(
@@ -123,6 +127,39 @@ def require_enough_values(
             raise PolicyRefused(
                 f"block {name}: place {place} is {values.reshape(-1)[place]:g}, {what}; the method must leave it out"
             )
+
+
+def require_enough_examples(
+    blocks: Iterable[ExpectedBlock], tensor: Callable[[str], np.ndarray], per_class: int, per_feature: int
+) -> None:
+    """Check that what scores follow from is computed from enough examples, as far as it shows it itself.
+
+    A row of counts has at least as many examples as a class must have; a bin of confidence has none or as many; so have
+    the statistics of targets, with the minimum of features.
+
+    :param blocks: those that leave.
+    :param tensor: their contents, by name.
+    :raises PolicyRefused: naming the block and its count.
+    """
+    for block in blocks:
+        if block.name in (TARGETS + "mean", TARGETS + "m2"):
+            # A copy, here and below, as above; where no example may count, nothing may be said of it either.
+            values, unsaid = np.array(tensor(block.name)), np.array(tensor(TARGETS + "count")) == 0
+            _require_none(block.name, values[unsaid & (values != 0)], "the statistic of no example")
+        elif block.name == TARGETS + "count":
+            counts = np.array(tensor(block.name))
+            few = f"fewer examples than the {per_feature} that minSamplesPerFeature asks"
+            _require_none(block.name, counts[(counts != 0) & (counts < per_feature)], few)
+        elif block.kind == CONFUSION:
+            values = np.array(tensor(block.name))
+            bins = values[values.any(axis=1), 0] if block.name == CALIBRATION else values.sum(keepdims=True)
+            few = f"fewer examples than the {per_class} that minSamplesPerClass asks"
+            _require_none(block.name, bins[bins < per_class], few)
+
+
+def _require_none(block: str, found: np.ndarray, what: str) -> None:
+    if found.size:
+        raise PolicyRefused(f"block {block}: {found[0]:g} is {what}; the method must leave it out")
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

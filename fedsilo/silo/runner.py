@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.evaluation import evaluate
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
 from fedsilo.methods.interface import (
@@ -26,7 +26,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
-from fedsilo.silo.scoring import scored
+from fedsilo.silo.scoring import scored, unscored
 
 
 class TaskRunner:
@@ -46,7 +46,7 @@ class TaskRunner:
         self.method = method
         self.context = context
         self._steps = method.silo()
-        self._chosen = ChosenMetrics.of(method.spec.evaluation.metrics)
+        self._chosen = ChosenMetrics.of_job(method.spec)
         if method.spec.evaluation.test_dataset is None:
             require_metrics(self._chosen)
 
@@ -109,7 +109,7 @@ class TaskRunner:
         """Score the task's model and the silo's own, where they exist, on the validation examples."""
         metrics: dict[str, float] = {}
         if len(context.validation) == 0:
-            return Reply()
+            return unscored(context, self._chosen) if "model" in task.trees else Reply()
         if "model" in task.trees:
             architecture = self.method.architecture(task.settings)
             module = context.module(task.trees["model"], architecture)

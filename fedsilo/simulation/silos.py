@@ -22,7 +22,13 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.silo import policy
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.reply import ReplyMetadata, released_blocks, reply_document, require_enough_values
+from fedsilo.silo.reply import (
+    ReplyMetadata,
+    released_blocks,
+    reply_document,
+    require_enough_examples,
+    require_enough_values,
+)
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
@@ -158,7 +164,11 @@ class SimulatedSilo:
             tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
             found = {name: spec_of(name, array) for name, array in tensors.items()}
             blocks = released_blocks(contract, found, metadata.support, self._limits.min_samples_per_class)
-            require_enough_values(blocks, tensors.__getitem__, self._limits.min_values_per_feature)
+            limits = self._limits
+            require_enough_values(blocks, tensors.__getitem__, limits.min_values_per_feature)
+            require_enough_examples(
+                blocks, tensors.__getitem__, limits.min_samples_per_class, limits.min_samples_per_feature
+            )
             metrics = self._limits.metrics(metadata.metrics)
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})

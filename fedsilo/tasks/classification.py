@@ -10,7 +10,7 @@ import numpy as np
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid
 from fedsilo.tasks.classes import balanced, class_count_findings
-from fedsilo.tasks.interface import LearningTask, WeightedConfig
+from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +40,11 @@ class Classification(LearningTask):
     def single_label(self) -> bool:
         """It is what the task means."""
         return True
+
+    @property
+    def answers(self) -> Answers:
+        """One class."""
+        return "class"
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """Labels (n,), int64."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+Answers = Literal["class", "labels", "numbers", "pixels", "tokens"]
+"""What a model says of an example: its class, its labels, numbers, the class of each pixel, or each next token."""
+
 OWN = "own"
 """What methods call a task of the job's own package, `python:module:Task`."""
 
@@ -57,7 +60,7 @@ class LearningTask(ABC):
     :cvar summary: what is learned, a phrase for people.
     :cvar target: what the target of one example is, likewise.
     :cvar per_class: what "per class" means, likewise; None where classes have no meaning.
-    :cvar metrics: default metrics beside the loss, the chief one first. Each is a mean over examples, so that the mean
+    :cvar metrics: default metrics beside the loss, the main one first. Each is a mean over examples, so that the mean
         of the silos' by examples is that of the pooled examples.
     :cvar Config: what `spec.task.config` may hold; annotate `config` with the same class.
     """
@@ -99,6 +102,11 @@ class LearningTask(ABC):
     def single_label(self) -> bool:
         """Whether an example is of exactly one class: what partitions by label and stratified splits go by."""
         return False
+
+    @property
+    def answers(self) -> Answers | None:
+        """By what metrics it can be scored; None, where only by the job's own."""
+        return None
 
     @property
     def vocabulary(self) -> int | None:

@@ -12,6 +12,7 @@ from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings, no_classes_findings
 from fedsilo.tasks.classification import class_labels, label_scores
 from fedsilo.tasks.interface import (
+    Answers,
     LearningTask,
     Shape,
     WeightedConfig,
@@ -84,6 +85,11 @@ class Language(LearningTask):
     def single_label(self) -> bool:
         """Where a class is learned."""
         return not self.next_token
+
+    @property
+    def answers(self) -> Answers:
+        """Next tokens, or one class."""
+        return "tokens" if self.next_token else "class"
 
     @property
     def vocabulary(self) -> int:

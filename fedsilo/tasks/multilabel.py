@@ -9,7 +9,8 @@ import numpy as np
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import class_count_findings
-from fedsilo.tasks.interface import LearningTask, WeightedConfig, paired, whole_numbers
+from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig, paired, whole_numbers
+from fedsilo.tasks.places import UNSCORED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +35,11 @@ class Multilabel(LearningTask):
     def outputs(self) -> int:
         """One logit for each label."""
         return self.data.class_count
+
+    @property
+    def answers(self) -> Answers:
+        """Labels."""
+        return "labels"
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, labels), float32, 0 or 1."""
@@ -62,9 +68,15 @@ class Multilabel(LearningTask):
         return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-        """Fraction of the labels that are told rightly at probability 1/2, and the mean of their cross-entropies."""
+        """Fraction of the labels that are told rightly at probability 1/2, and the mean of their cross-entropies.
+
+        A label whose target is `UNSCORED` counts in neither.
+        """
         from torch.nn import functional
 
+        scored = (targets != UNSCORED).all(dim=0)
+        if not scored.all():
+            outputs, targets = outputs[:, scored], targets[:, scored]
         outputs = outputs.float()
         each = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
         return {"accuracy": ((outputs > 0) == (targets > 0.5)).double().mean(dim=1), "loss": each.mean(dim=1)}

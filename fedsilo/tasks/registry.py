@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,7 +15,7 @@ from fedsilo.api.python_import import import_own
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.tasks.classification import Classification
-from fedsilo.tasks.interface import OWN, LearningTask
+from fedsilo.tasks.interface import OWN, Answers, LearningTask
 from fedsilo.tasks.language import Language
 from fedsilo.tasks.multilabel import Multilabel
 from fedsilo.tasks.regression import Regression
@@ -41,6 +42,26 @@ def metrics_of(spec: LearningTaskSpec | None) -> tuple[str, ...]:
     """
     task = TASKS.get(kind_of(spec))
     return (*(task.metrics if task else ()), "loss")
+
+
+def answers_of(spec: LearningTaskSpec | None, data: DataSpec) -> Answers | None:
+    """What models of the job answer; None where its own task says it, or its settings are wrong."""
+    task = TASKS.get(kind_of(spec))
+    if task is None:
+        return None
+    try:
+        return task(data, task.Config.model_validate((spec or DEFAULT).config)).answers
+    except ValidationError:
+        return None
+
+
+def main_metric(task: Mapping[str, Any] | None) -> str:
+    """The metric that stands for a job in tables: the first of its learning task's.
+
+    :param task: `spec.task` as a manifest has it.
+    """
+    found = TASKS.get((task or {}).get("name", DEFAULT.name))
+    return (*(found.metrics if found else ()), "loss")[0]
 
 
 def check_task(spec: LearningTaskSpec | None, data: DataSpec) -> list[Finding]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid
 from fedsilo.tasks.classes import no_classes_findings
-from fedsilo.tasks.interface import LearningTask, TaskConfig, first, paired
+from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first, paired
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +46,11 @@ class Regression(LearningTask):
     def outputs_field(self) -> str:
         """In the settings."""
         return "spec.task.config.outputs"
+
+    @property
+    def answers(self) -> Answers:
+        """Numbers."""
+        return "numbers"
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, outputs), finite float32."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings
-from fedsilo.tasks.interface import LearningTask, Shape, WeightedConfig, paired, whole_numbers
+from fedsilo.tasks.interface import Answers, LearningTask, Shape, WeightedConfig, paired, whole_numbers
 from fedsilo.tasks.places import UNSCORED, places_loss, places_scores, require_scored_place
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class Segmentation(LearningTask):
     @property
     def _sides(self) -> Shape:
         return tuple(self.data.input_shape[1:])
+
+    @property
+    def answers(self) -> Answers:
+        """A class at every pixel."""
+        return "pixels"
 
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, *sides), int64, with `UNSCORED` where the mask says nothing."""

@@ -1,8 +1,8 @@
-"""Figures that follow from a confusion matrix alone, so that sums over silos give them exactly.
+"""Figures that follow from counts of answers alone, so that sums over silos give them exactly.
 
 Definitions are scikit-learn's, with `zero_division=0`, which torchmetrics shares: a class counts in a mean if it occurs
-among labels or answers, and in balanced accuracy if it occurs among labels. Where it does not occur, its own figure is
-undefined, and None.
+among labels or answers, and in balanced accuracy if it occurs among labels; where labels do not exclude one another,
+each counts. Where a class or label does not occur, its own figure is undefined, and None.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import numpy as np
 from fedsilo.learning.metrics.catalogue import CONFUSION_MATRIX, MAX_PER_CLASS
 
 PerClass = tuple[float | None, ...]
+
+LABEL_OUTCOMES = ("absent", "wrongly found", "missed", "found")
+"""What becomes of an example's label: 2 x (whether it holds) + (whether the model says so)."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +52,26 @@ class Figures:
 
 
 def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> Figures:
-    """The chosen metrics of a confusion matrix.
+    """The chosen metrics of a confusion matrix of examples or pixels.
 
     :param confusion: (classes, classes), integers: [class of the example, answer].
     """
     correct = confusion.diagonal().astype(np.float64)
     labels, answers = confusion.sum(axis=1), confusion.sum(axis=0)
+    overlap = _ratio(2 * correct, labels + answers)
     values = {
         "recall": _ratio(correct, labels),
         "precision": _ratio(correct, answers),
-        "f1": _ratio(2 * correct, labels + answers),
+        "f1": overlap,
+        "dice": overlap,
+        "iou": _ratio(correct, labels + answers - correct),
     }
     occurs = labels + answers > 0
     metrics = {name: float(values[name][occurs].mean()) for name in values if name in chosen and occurs.any()}
     if "balanced_accuracy" in chosen and labels.any():
         metrics["balanced_accuracy"] = float(values["recall"][labels > 0].mean())
     # A recall without examples, or a precision of a class that is neither there nor answered, is no number.
-    defined = {"recall": labels > 0, "precision": occurs, "f1": occurs}
+    defined = {name: labels > 0 if name == "recall" else occurs for name in values}
     per_class = {
         name: per_class_values(values[name], defined[name])
         for name in values
@@ -73,6 +79,34 @@ def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> Figures:
     }
     matrix = tuple(tuple(int(count) for count in row) for row in confusion)
     return Figures(metrics, per_class, matrix if CONFUSION_MATRIX in chosen else None)
+
+
+def label_figures(counts: np.ndarray, chosen: Collection[str]) -> Figures:
+    """The chosen metrics of labels, each for itself. In a mean every counted label weighs the same.
+
+    :param counts: (labels, 4), integers: examples by `LABEL_OUTCOMES`; a row of zeros is a label that is not counted.
+    """
+    _, wrong, missed, found = counts.T.astype(np.float64)
+    values = {
+        "recall": _ratio(found, found + missed),
+        "precision": _ratio(found, found + wrong),
+        "f1": _ratio(2 * found, 2 * found + wrong + missed),
+    }
+    counted, occurs = counts.sum(axis=1) > 0, counts[:, 1:].sum(axis=1) > 0
+    metrics = {
+        name: float(values[name][counted].mean()) for name in values if name in chosen and counted.any()
+    }
+    if "f1_micro" in chosen and counted.any():
+        metrics["f1_micro"] = float(
+            _ratio(2 * found.sum(keepdims=True), (2 * found + wrong + missed).sum(keepdims=True))[0]
+        )
+    defined = {name: found + missed > 0 if name == "recall" else occurs for name in values}
+    per_class = {
+        name: per_class_values(values[name], defined[name])
+        for name in values
+        if name in chosen and len(counts) <= MAX_PER_CLASS
+    }
+    return Figures(metrics, per_class)
 
 
 def per_class_values(values: np.ndarray, defined: np.ndarray) -> PerClass:

@@ -14,66 +14,66 @@ from torch import Tensor
 
 from fedsilo.api.python_import import import_own
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS, ChosenMetrics
-from fedsilo.learning.metrics.confusion import Figures, count_figures, per_class_values
-
-CALIBRATION_BINS = 15
-"""Bins of equal width (Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, 2017)."""
+from fedsilo.learning.metrics.batches import no_sums, sums_of
+from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS
+from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.learning.metrics.confusion import Figures, per_class_values
+from fedsilo.learning.metrics.sums import Sums, pooled
+from fedsilo.tasks.interface import LearningTask
 
 
 class Scores:
-    """Counts and predictions of one evaluation.
+    """Sums and predictions of one evaluation.
 
-    Predictions are kept only where a metric needs all of them: 4 bytes for each example and class.
+    Predictions are kept only where a metric needs all of them: 4 bytes for each number that the model gives.
 
-    :param classes: how many there are.
+    :param task: what the model learns.
     :raises ManifestInvalid: as `require_metrics`.
     :raises MethodError: when an own metric fails, below.
     """
 
-    def __init__(self, chosen: ChosenMetrics, classes: int) -> None:
+    def __init__(self, chosen: ChosenMetrics, task: LearningTask) -> None:
         self._chosen = chosen
-        self._classes = classes
-        self._counts = torch.zeros(classes * classes if chosen.confusion else 0, dtype=torch.int64)
+        self._task = task
+        self._sums = no_sums(chosen, task.outputs)
         self._batches: list[tuple[Tensor, Tensor]] = []
         require_metrics(chosen)
 
     @classmethod
     def pooled(cls, scores: Sequence[Scores]) -> Scores:
         """As if all their examples were one set."""
-        found = cls(scores[0]._chosen, scores[0]._classes)
+        found = cls(scores[0]._chosen, scores[0]._task)
+        found._sums = pooled(each._sums for each in scores)
         for each in scores:
-            found._counts += each._counts
             found._batches += each._batches
         return found
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take a batch: logits (n, classes) and labels (n,)."""
-        if self._chosen.confusion:
-            cells = labels * self._classes + logits.argmax(dim=1)
-            self._counts += torch.bincount(cells, minlength=len(self._counts)).cpu()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Take a batch: what the model gives, and the learning task's targets."""
+        self._sums = self._sums.merge(sums_of(self._chosen, outputs, targets))
         if self._chosen.by_silo:
-            self._batches.append((logits.float().softmax(dim=1).cpu(), labels.cpu()))
+            self._batches.append((self._task.predictions(outputs).cpu(), targets.cpu()))
 
-    def confusion(self) -> np.ndarray:
-        """(classes, classes), int64: [class of the example, answer] -> examples."""
-        return self._counts.numpy().reshape(self._classes, self._classes)
+    @property
+    def sums(self) -> Sums:
+        """What adds up."""
+        return self._sums
 
     def figures(self) -> Figures:
         """All chosen metrics; one that is undefined on these examples is left out."""
-        if not self._chosen.confusion:
-            return self.uncounted()
-        return count_figures(self.confusion(), self._chosen.confusion).and_those(self.uncounted())
+        return self._sums.figures(self._chosen).and_those(self.unsummed())
 
-    def uncounted(self) -> Figures:
-        """Those metrics that do not follow from the confusion matrix."""
+    def unsummed(self) -> Figures:
+        """Those metrics that do not follow from sums."""
         own = {name: self._own_value(reference) for name, reference in self._chosen.own.items()}
         found = Figures({name: value for name, value in own.items() if math.isfinite(value)})
         if not self._batches or not self._chosen.predictions:
             return found
-        probabilities, labels = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
+        probabilities, targets = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
+        if targets.ndim == 1:
+            targets = torch.nn.functional.one_hot(targets, probabilities.shape[1])
         for name in self._chosen.predictions:
-            found = found.and_those(_COMPUTED[name](probabilities, labels))
+            found = found.and_those(_COMPUTED[name](probabilities, targets))
         return found
 
     def _own_value(self, reference: str) -> float:
@@ -96,37 +96,31 @@ class Scores:
             ) from None
 
 
-def _one_against_others(name: str, predictions: Tensor, labels: Tensor) -> Figures:
-    """A binary metric for each class, and the mean over those that have examples of both kinds."""
+def _one_against_others(name: str, predictions: Tensor, targets: Tensor) -> Figures:
+    """A binary metric for each class or label, and the mean over those that have examples of both kinds.
+
+    :param predictions: probabilities, (n, classes).
+    :param targets: of the same shape, 1 for those of the class and 0 for others; other numbers do not count.
+    """
     from torchmetrics.functional import classification
 
     function: Callable[..., Tensor] = getattr(classification, f"binary_{name}")
-    counts = torch.bincount(labels, minlength=predictions.shape[1]).numpy()
-    defined = (counts > 0) & (counts < len(labels))
-    values = np.zeros(len(counts))
+    own, others = (torch.eq(targets, value).sum(dim=0).numpy() for value in (1, 0))
+    defined = (own > 0) & (others > 0) & (own + others == len(targets))
+    values = np.zeros(len(defined))
     for label in np.flatnonzero(defined).tolist():
-        values[label] = function(predictions[:, label], torch.eq(labels, label).long()).item()
+        values[label] = function(predictions[:, label], targets[:, label].long()).item()
     if not defined.any():
         return Figures()
-    per_class = {name: per_class_values(values, defined)} if len(counts) <= MAX_PER_CLASS else {}
+    per_class = {name: per_class_values(values, defined)} if len(defined) <= MAX_PER_CLASS else {}
     return Figures({name: float(values[defined].mean())}, per_class)
-
-
-def _calibration_error(predictions: Tensor, labels: Tensor) -> Figures:
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
-    error = multiclass_calibration_error(
-        predictions, labels, predictions.shape[1], CALIBRATION_BINS, norm="l1"
-    )
-    return Figures({"calibration_error": error.item()})
 
 
 _COMPUTED: dict[str, Callable[[Tensor, Tensor], Figures]] = {
     "auroc": partial(_one_against_others, "auroc"),
     "average_precision": partial(_one_against_others, "average_precision"),
-    "calibration_error": _calibration_error,
 }
-"""Name of every metric of source `predictions` -> its function of probabilities (n, classes) and labels (n,)."""
+"""Name of every metric of source `predictions` -> its function of probabilities and targets, (n, classes) each."""
 
 
 def require_metrics(chosen: ChosenMetrics) -> None:
@@ -148,7 +142,7 @@ def _is_installed(package: str) -> bool:
 
 
 def own_metric(reference: str) -> Callable[[], Any]:
-    """The factory of a job's own metric; what it gives has `update(probabilities, labels)` and `compute()`.
+    """The factory of a job's own metric; what it gives has `update(predictions, targets)` and `compute()`.
 
     :raises ManifestInvalid: when it cannot be imported.
     :raises MethodError: when its module raises.
@@ -164,5 +158,5 @@ def _call(reference: str, function: Callable[[], Any]) -> Any:
     except Exception as failure:
         raise MethodError(
             f"spec.evaluation.metrics: {reference!r}: failed with {type(failure).__name__}: {failure}; it is made by "
-            "factory(), fed by update(probabilities, labels) and read by compute()"
+            "factory(), fed by update(predictions, targets) and read by compute()"
         ) from failure

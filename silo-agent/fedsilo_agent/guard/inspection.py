@@ -19,7 +19,12 @@ from fedsilo.json_files import holds_digest
 from fedsilo.silo.drop import damaged_file
 from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
-from fedsilo.silo.reply import ReplyMetadata, released_blocks, require_enough_values
+from fedsilo.silo.reply import (
+    ReplyMetadata,
+    released_blocks,
+    require_enough_examples,
+    require_enough_values,
+)
 from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 
@@ -99,6 +104,9 @@ def sign_reply(
         with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
             require_enough_values(blocks, tensors.tensor, limits.min_values_per_feature)
+            require_enough_examples(
+                blocks, tensors.tensor, limits.min_samples_per_class, limits.min_samples_per_feature
+            )
             metrics = limits.metrics(reply.metrics)
             digest = write_update(
                 update,

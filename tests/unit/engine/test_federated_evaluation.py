@@ -13,7 +13,7 @@ from sklearn import metrics as sklearn
 from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.errors import MethodError
 from fedsilo.learning.evaluation import evaluate
-from fedsilo.learning.metrics.catalogue import ChosenMetrics
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.state import Tree
 from fedsilo.silo.context import LocalContext
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding

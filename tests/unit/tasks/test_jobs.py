@@ -51,6 +51,23 @@ def faults(scheme: str = "iid", **spec: Any) -> list[str]:
             "spec.training.augmentation: would change images and leave their masks; remove it",
         ),
         (
+            {"task": {"name": "multilabel"}, "evaluation": {"metrics": ["recall", "dice"]}},
+            'spec.evaluation.metrics[1]: "dice": is a metric of segmentation, and the job\'s learning task is '
+            "multilabel; use accuracy, loss, recall, precision, f1, f1_micro, auroc, average_precision, python:",
+        ),
+        (
+            {
+                "task": {"name": "python:some.tasks:Own"},
+                "evaluation": {"metrics": ["rmse", "python:some.metrics:Own"]},
+            },
+            "spec.evaluation.metrics[0]: \"rmse\": is a metric of regression, and the job's learning task is one's own,"
+            " python:some.tasks:Own; use python:package.module:factory",
+        ),
+        (
+            {"task": {"name": "multilabel"}, "evaluation": {"best": {"metric": "f1"}}},
+            'spec.evaluation.best.metric: "f1": is no figure that this job\'s evaluations report; ',
+        ),
+        (
             {"task": {"name": "multilabel"}, "method": {"name": "creff"}},
             'spec.task.name: "multilabel": has no meaning for method creff, because it is made for examples of exactly',
         ),

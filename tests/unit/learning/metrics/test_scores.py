@@ -16,12 +16,15 @@ from torchmetrics.functional import classification as reference
 
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.metrics import scores as module
-from fedsilo.learning.metrics.catalogue import METRICS, ChosenMetrics
+from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
+from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import count_figures
 from fedsilo.learning.metrics.scores import Scores
+from tests.unit.tasks.specs import data_of, task_of
 
 CLASSES = 4
-BUILT_IN = tuple(name for name, entry in METRICS.items() if entry.source != "always")
+BUILT_IN = tuple(name for name in metrics_for("class") if METRICS[name].source != "always")
+TASK = task_of("classification", data_of(6, classes=CLASSES))
 OWN = "python:tests.unit.learning.metrics.own"
 
 
@@ -45,7 +48,7 @@ def test_every_metric_is_that_of_the_pooled_predictions(
 ) -> None:
     logits, labels = found
     owner = torch.tensor(owners[: len(labels)])
-    silos = [Scores(chosen(*BUILT_IN), CLASSES) for _ in range(3)]
+    silos = [Scores(chosen(*BUILT_IN), TASK) for _ in range(3)]
     for silo, own in enumerate(silos):
         for part in torch.split(torch.arange(len(labels))[owner == silo], 7):
             own.update(logits[part], labels[part])
@@ -93,7 +96,7 @@ def test_a_mean_over_all_classes_is_torchmetrics_own() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(400, CLASSES, generator=generator)
     labels = torch.randint(CLASSES, (400,), generator=generator)
-    scores = Scores(chosen("auroc", "average_precision"), CLASSES)
+    scores = Scores(chosen("auroc", "average_precision"), TASK)
     scores.update(logits, labels)
     probabilities = logits.softmax(dim=1)
     assert scores.figures().metrics == pytest.approx(
@@ -120,7 +123,7 @@ def test_without_a_single_count_there_is_no_figure() -> None:
 
 
 def test_an_own_metric_is_reported_by_its_name() -> None:
-    scores = Scores(chosen(f"{OWN}:TopTwo"), CLASSES)
+    scores = Scores(chosen(f"{OWN}:TopTwo"), TASK)
     scores.update(torch.tensor([[3.0, 2, 1, 0], [3, 2, 1, 0]]), torch.tensor([1, 3]))
     assert scores.figures().metrics == {"TopTwo": 0.5}
 
@@ -134,7 +137,7 @@ def test_an_own_metric_is_reported_by_its_name() -> None:
     ],
 )
 def test_an_own_metric_that_fails_is_named(name: str, said: str) -> None:
-    scores = Scores(chosen(f"{OWN}:{name}"), CLASSES)
+    scores = Scores(chosen(f"{OWN}:{name}"), TASK)
     scores.update(torch.zeros(2, CLASSES), torch.tensor([1, 3]))
     with pytest.raises(MethodError, match=f"{name}.*{said}"):
         scores.figures()
@@ -142,8 +145,8 @@ def test_an_own_metric_that_fails_is_named(name: str, said: str) -> None:
 
 def test_what_is_not_installed_is_named_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ManifestInvalid, match=r"Absent.*cannot be imported"):
-        Scores(chosen(f"{OWN}:Absent"), CLASSES)
+        Scores(chosen(f"{OWN}:Absent"), TASK)
     monkeypatch.setattr(module, "_is_installed", lambda package: False)
     with pytest.raises(ManifestInvalid, match=r"install fedsilo\[metrics\]"):
-        Scores(chosen("auroc"), CLASSES)
-    Scores(chosen("recall"), CLASSES)
+        Scores(chosen("auroc"), TASK)
+    Scores(chosen("recall"), TASK)

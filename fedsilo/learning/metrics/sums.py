@@ -1,0 +1,87 @@
+"""What an evaluation adds up, of one set of examples or several, and the metrics that follow from it exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from fedsilo.data.statistics import FeatureStatistics
+from fedsilo.learning.metrics.catalogue import CALIBRATION_ERROR, PERPLEXITY, R2, RMSE
+from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.learning.metrics.confusion import Figures, count_figures, label_figures
+
+CALIBRATION_BINS = 15
+"""Bins of equal width (Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, 2017)."""
+
+BIN_ROWS = CALIBRATION_BINS + 1
+"""The last has the answers of confidence 1, which are a bin of their own, as torchmetrics has it."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Each is None where no metric of the job needs it.
+
+    :param counts: of classes (classes, classes): [class, answer]; of labels (labels, 4); integers.
+    :param bins: (BIN_ROWS, 3): examples, their confidence and correct answers, summed.
+    :param values: statistics of the targets, one for each output, and then of the errors.
+    :param tokens: (2,): how many are scored, and their log-likelihood in nats.
+    """
+
+    counts: np.ndarray | None = None
+    bins: np.ndarray | None = None
+    values: FeatureStatistics | None = None
+    tokens: np.ndarray | None = None
+
+    def merge(self, other: Sums) -> Sums:
+        """Of both sets together, where the same metrics are asked of both."""
+        return Sums(
+            _added(self.counts, other.counts),
+            _added(self.bins, other.bins),
+            other.values if self.values is None or other.values is None else self.values.merge(other.values),
+            _added(self.tokens, other.tokens),
+        )
+
+    def figures(self, chosen: ChosenMetrics) -> Figures:
+        """The metrics that follow; one that is undefined is left out."""
+        found = Figures()
+        if self.counts is not None and chosen.counts:
+            by_class = label_figures if chosen.answers == "labels" else count_figures
+            found = by_class(self.counts, chosen.counts)
+        metrics: dict[str, float] = {}
+        if self.bins is not None and self.bins[:, 0].any():
+            metrics[CALIBRATION_ERROR] = _calibration_error(self.bins)
+        if self.values is not None:
+            metrics |= _of_values(self.values)
+        if self.tokens is not None and self.tokens[0] > 0:
+            metrics[PERPLEXITY] = float(np.exp(-self.tokens[1] / self.tokens[0]))
+        return found.and_those(Figures({name: metrics[name] for name in chosen.sums if name in metrics}))
+
+
+def pooled(parts: Iterable[Sums]) -> Sums:
+    """Of all parts together; there is at least one."""
+    return reduce(Sums.merge, parts)
+
+
+def _added(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    return None if one is None or other is None else one + other
+
+
+def _calibration_error(bins: np.ndarray) -> float:
+    _, confidence, correct = bins.T
+    return float(np.abs(correct - confidence).sum() / bins[:, 0].sum())
+
+
+def _of_values(values: FeatureStatistics) -> dict[str, float]:
+    """R2 is the mean over outputs, and undefined where a target does not vary; RMSE is over all outputs together."""
+    targets, errors = np.arange(len(values.count)).reshape(2, -1)
+    count = values.count[errors]
+    if not count.all():
+        return {}
+    squares = values.m2[errors] + count * values.mean[errors] ** 2
+    found = {RMSE: float(np.sqrt(squares.sum() / count.sum()))}
+    if values.m2[targets].all():
+        found[R2] = float((1 - squares / values.m2[targets]).mean())
+    return found

@@ -1,0 +1,202 @@
+"""Scores of silos together, of every learning task, are those of their pooled predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsilo.engine.federated_evaluation import evaluation_record
+from fedsilo.errors import MethodError
+from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
+from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.learning.metrics.scores import Scores
+from fedsilo.methods.state import Tree
+from fedsilo.silo.scoring import class_support
+from fedsilo.tasks.places import UNSCORED
+from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
+
+HERE = "python:tests.unit.engine.test_federated_tasks"
+TASKS: dict[str, dict[str, Any]] = {
+    "class": {},
+    "labels": {"task": {"name": "multilabel"}},
+    "numbers": {"task": {"name": "regression", "config": {"outputs": 2}}, "data": {"classes": None}},
+    "pixels": {
+        "task": {"name": "segmentation", "config": {"ignore": 9}},
+        "data": {"inputShape": [1, 3, 2], "classes": 3},
+        "model": {"name": f"{HERE}:Pixels", "config": {}},
+    },
+    "tokens": {
+        "task": {"name": "language", "config": {"vocabulary": 7}},
+        "data": {"inputShape": [5], "classes": None},
+        "model": {"name": "transformer", "config": {"width": 8, "heads": 2, "layers": 1}},
+    },
+}
+
+
+class Pixels(nn.Module):
+    """Logits of each pixel from that pixel alone."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.each = nn.Conv2d(input_shape[0], classes, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.each(x)
+        return found
+
+
+def examples(answers: str, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and targets; some labels and classes are rare, and some places say nothing."""
+    if answers == "class":
+        return rng.normal(0, 1, (n, 6)).astype(np.float32), rng.choice(4, n, p=[0.6, 0.25, 0.1, 0.05])
+    if answers == "labels":
+        targets = rng.random((n, 4)) < (0.5, 0.4, 0.1, 0.9)
+        return rng.normal(0, 1, (n, 6)).astype(np.float32), targets.astype(np.int64)
+    if answers == "numbers":
+        features = rng.normal(0, 1, (n, 6)).astype(np.float32)
+        return features, (features[:, :2] * 3 + 40).astype(np.float32)
+    if answers == "pixels":
+        masks = rng.choice([0, 1, 2, 9], (n, 3, 2), p=[0.7, 0.15, 0.05, 0.1])
+        return rng.normal(0, 1, (n, 1, 3, 2)).astype(np.float32), masks
+    tokens = rng.integers(0, 7, (n, 6))
+    return tokens[:, :-1], np.where(rng.random((n, 5)) < 0.2, UNSCORED, tokens[:, 1:])
+
+
+@pytest.mark.parametrize("least", [1, 4])
+@pytest.mark.parametrize("answers", TASKS)
+def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answers: Any, least: int) -> None:
+    rng = np.random.default_rng(8)
+    silos = [silo_holding(tmp_path, f"s{k}", *examples(answers, rng, n)) for k, n in enumerate((24, 5, 16))]
+    names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
+    fields = {name: section for name, section in TASKS[answers].items() if name != "data"}
+    spec = job_spec(
+        "fedavg",
+        3,
+        data={"validationFraction": 0.5} | TASKS[answers].get("data", {}),
+        evaluation={"metrics": names},
+        privacy={"minSamplesPerClass": least},
+        **fields,
+    )
+    answering = runners(spec, silos, tmp_path)
+    engine = federate(tmp_path, spec, answering)
+    (line,) = engine.history()
+
+    task, pooled, samples, totals = None, [], 0, dict.fromkeys(("loss",), 0.0)
+    for runner in answering.values():
+        context = runner.context
+        task, targets = context.learning_task, context.validation.labels.clone()
+        kept = torch.ones(len(targets), dtype=torch.bool)
+        if task.answers in ("class", "labels", "pixels"):
+            small = torch.from_numpy(np.flatnonzero(class_support(targets, task) < least))
+            if task.answers == "labels":
+                targets[:, small] = UNSCORED
+            else:
+                targets[torch.isin(targets, small)] = UNSCORED
+            kept = (targets != UNSCORED).reshape(len(targets), -1).any(dim=1)
+            assert len(small) > 0 or least == 1, "some class is too small"
+        if task.answers == "numbers" and len(targets) < least:
+            continue
+        scores = Scores(ChosenMetrics.of(names, task.answers), task)
+        with torch.inference_mode():
+            outputs = context.module(model_of(engine)).eval()(
+                context.validation.batch(torch.arange(len(targets)))[0]
+            )
+        scores.update(outputs[kept], targets[kept])
+        totals["loss"] += float(task.scores(outputs[kept], targets[kept])["loss"].sum())
+        samples += int(kept.sum())
+        pooled.append(scores)
+    figures = Scores.pooled(pooled).figures()
+    for name in line["metrics"].keys() & {"rmse", "calibration_error"} if least > 1 else ():
+        # By the losses of all examples, also of a silo with few; and without the bins that have few.
+        assert line["metrics"].pop(name) != pytest.approx(figures.metrics[name], rel=1e-6)
+    if least == 1 or answers != "numbers":
+        assert line["metrics"]["loss"] == pytest.approx(totals["loss"] / samples, rel=1e-6)
+    found = {name: line["metrics"][name] for name in names if name in line["metrics"]}
+    expected = {name: value for name, value in figures.metrics.items() if name in found or least == 1}
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert {"f1", "r2", "iou", "perplexity"} & found.keys()
+    assert line.get("perClass", {}) == {name: list(values) for name, values in figures.per_class.items()}
+    assert line.get("confusion") == (
+        None if figures.confusion is None else [list(row) for row in figures.confusion]
+    )
+    assert not {"tokens", "log_likelihood"} & line["metrics"].keys()
+
+
+@pytest.mark.parametrize(
+    ("answers", "kinds", "scalars"),
+    [
+        ("class", ["confusion", "confusion"], {"accuracy", "loss"}),
+        ("labels", ["confusion"], {"accuracy", "loss"}),
+        ("numbers", ["feature_statistics"] * 4, {"mae", "loss"}),
+        ("pixels", ["confusion"], {"accuracy", "loss"}),
+        ("tokens", [], {"accuracy", "loss", "tokens", "log_likelihood"}),
+    ],
+)
+def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[str]) -> None:
+    names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
+    step = bound("fedavg", evaluation={"metrics": names}, **TASKS[answers]).evaluation()
+    assert [payload.kind for payload in step.payloads] == kinds
+    assert set(step.metrics) == scalars
+    held = bound("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers]).evaluation()
+    assert held == bound("fedavg", **TASKS[answers]).evaluation()
+
+
+class Sent:
+    """Updates of one silo with four examples."""
+
+    silos = ("silos/s0",)
+
+    def __init__(self, blocks: Tree) -> None:
+        self.blocks = blocks
+
+    def samples(self, silo: str) -> int:
+        return 4
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        return {}
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        return dict(self.blocks)
+
+
+BINS = np.zeros((16, 3))
+VALUES = {
+    "count": np.ones(2, np.int64),
+    "missing": np.zeros(2, np.int64),
+    "mean": np.zeros(2),
+    "m2": np.zeros(2),
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "answers", "blocks", "said"),
+    [
+        ("recall", "class", {"confusion/1": [1, 2]}, r"confusion/\*: counts 3 examples, and the silo says 4"),
+        (
+            "f1",
+            "labels",
+            {"confusion/0": [1, 2, 0, 0]},
+            "confusion/0: counts 3 examples, and the silo says 4",
+        ),
+        ("calibration_error", "class", {"calibration": BINS + 1}, "calibration: the bins are not those of 4"),
+        ("calibration_error", "class", {"calibration": BINS - 1}, "calibration: the bins are not those of 4"),
+        (
+            "r2",
+            "numbers",
+            {f"targets/{name}": -1 - found for name, found in VALUES.items()},
+            "targets/count: -2 is",
+        ),
+    ],
+)
+def test_sums_that_are_none_fail_the_job_and_name_the_silo(
+    metric: str, answers: Any, blocks: dict[str, Any], said: str
+) -> None:
+    sent: Any = Sent({name: np.array(values) for name, values in blocks.items()})
+    with pytest.raises(MethodError, match=f"silo silos/s0: {said}"):
+        evaluation_record(sent, ChosenMetrics.of([metric], answers), 2)
