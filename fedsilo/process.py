@@ -33,6 +33,9 @@ MAX_TERMINATION_BYTES = 4096
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables in which numerical libraries look for their number of threads when they are loaded."""
 
+TEMPORARY_BYTES = "FEDSILO_TEMPORARY_BYTES"
+"""Variable with the bytes of temporary files that a pod may write; a program without it may fill the disk."""
+
 
 class Arguments(argparse.ArgumentParser):
     """The command line of a process; a wrong one is an error like any other, so that it is reported alike."""

@@ -20,6 +20,7 @@ from fedsilo.api.text import first_line, size
 from fedsilo.data.features import checked_features
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.errors import DataInvalid
+from fedsilo.process import TEMPORARY_BYTES
 
 IN_MEMORY_BYTES = 1 << 30
 """Features of more bytes stay in their files, where the loader's configuration does not say otherwise."""
@@ -209,11 +210,13 @@ class RowWriter:
         self._parts: list[np.ndarray] = []
         self._bytes = 0
         self._file: Descriptor | None = None
+        room = os.environ.get(TEMPORARY_BYTES, "")
+        self._room = int(room) if room.isdecimal() else None
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows, (n, width).
 
-        :raises DataInvalid: when there is no space for the temporary file
+        :raises DataInvalid: when there is no space for the temporary file, or the pod may not write so much
         """
         self._parts.append(np.ascontiguousarray(rows, np.float32))
         self._bytes += self._parts[-1].nbytes
@@ -228,6 +231,12 @@ class RowWriter:
         return StoredRows(self._file, "the table's temporary file", 0, shape, np.dtype(np.float32))
 
     def _spill(self) -> None:
+        if self._room is not None and self._bytes > self._room:
+            raise DataInvalid(
+                f"the table takes {size(self._bytes)} so far, and this pod may write {size(self._room)} of temporary"
+                " files; set limits.ephemeral-storage in the resources of the Silo's agent (of a test set: of the"
+                " job's aggregator) to more than the table takes, set config.inMemory to true, or choose fewer columns"
+            )
         try:
             if self._file is None:
                 self._file = Descriptor.temporary()

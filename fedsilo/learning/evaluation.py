@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +19,9 @@ from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.training import Examples
 from fedsilo.tasks.classification import Classification, label_scores
 from fedsilo.tasks.interface import LearningTask
+
+BATCH_BYTES = 512 << 20
+"""Most bytes of a batch's features, in float32; large examples are scored fewer at a time."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def evaluate(
     score = label_scores if task is None else task.scores
     names = (*(Classification.metrics if task is None else task.metrics), "loss")
     sums = torch.zeros(len(names), dtype=torch.float64, device=device)
-    order = torch.split(torch.arange(len(examples), device=device), batch_size)
+    order = _batches(examples, batch_size)
     with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:
         for _, features, labels in stream:
             outputs = model(features)
@@ -111,7 +114,14 @@ def evaluate(
 
 def features_of(model: Model, examples: Examples, batch_size: int = 512) -> np.ndarray:
     """Features of all examples in evaluation mode, (n, feature), float32, in the order of the examples."""
-    order = torch.split(torch.arange(len(examples), device=examples.labels.device), batch_size)
+    order = _batches(examples, batch_size)
     with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:
         parts = [model.features(features).float().cpu() for _, features, _ in stream]
     return torch.cat(parts).numpy() if parts else np.empty((0, model.feature), np.float32)
+
+
+def _batches(examples: Examples, size: int) -> Sequence[torch.Tensor]:
+    """All examples in their order, at most so many and so many bytes at a time."""
+    example_bytes = torch.float32.itemsize * math.prod(examples.pool.shape[1:])
+    fitting = max(1, BATCH_BYTES // max(example_bytes, 1))
+    return torch.split(torch.arange(len(examples), device=examples.labels.device), min(size, fitting))

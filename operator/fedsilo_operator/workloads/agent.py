@@ -40,6 +40,7 @@ from fedsilo_operator.workloads.pod import (
     batch_job,
     metadata,
     pod_spec,
+    room_for_data,
 )
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
@@ -158,6 +159,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     """The job's image over the silo's data, on the silo's GPU, once its network is found closed."""
     template = parsed.silo.spec.agent
     dataset = parsed.silo.dataset(parsed.agent.spec.job.spec.data.dataset)
+    resources: dict[str, Any] = {what: _quantities(amounts) for what, amounts in template.resources.items()}
     container = Container(
         name=TRAINER,
         image=trainer_image(parsed.agent, settings),
@@ -169,7 +171,8 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             _directory(parsed, _LAYOUT.state),
             *dataset_mounts([dataset] if dataset else []),
         ],
-        resources={what: _quantities(amounts) for what, amounts in template.resources.items()},
+        resources=resources,
+        environment=room_for_data(resources),
     )
     # A retry on the guard's node finds their volume attached; scarce GPUs may still be on another.
     beside = {"podAffinityTerm": _same_node_as(parsed, GUARD), "weight": 100}

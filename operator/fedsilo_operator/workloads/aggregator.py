@@ -44,6 +44,7 @@ from fedsilo_operator.workloads.pod import (
     batch_job,
     metadata,
     pod_spec,
+    room_for_data,
 )
 
 AGGREGATOR = "aggregator"
@@ -246,7 +247,13 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         for what, amounts in spec.resources.items()
     }
     container = Container(
-        AGGREGATOR, spec.image or settings.aggregator_image, arguments, mounts, resources, ports
+        AGGREGATOR,
+        spec.image or settings.aggregator_image,
+        arguments,
+        mounts,
+        resources,
+        ports,
+        environment=room_for_data(resources),
     )
     pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
     return batch_job(

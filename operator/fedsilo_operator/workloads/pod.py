@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
+from fedsilo.process import TEMPORARY_BYTES
 from fedsilo_operator.objects import JOB, Ref
 
 USER = 65532
@@ -27,7 +29,10 @@ METRICS_PORT = 8080
 METRICS = {"metrics": METRICS_PORT}
 
 TMP_SIZE = "1Gi"
-"""A pod that fills its `/tmp` is evicted before it fills its node's disk."""
+"""A pod that fills its `/tmp` is evicted before it fills its node's disk; its own limit replaces this one."""
+
+PART_FOR_DATA = 0.9
+"""Of `/tmp`, which a program may fill with data: caches and logs need the rest, and a full one is evicted."""
 
 SUSPEND_MANAGER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""
@@ -83,6 +88,7 @@ def pod_spec(
     mounts = [mount for each in (*init_containers, container) for mount in each.mounts]
     volumes = {mount.name: {"name": mount.name, **mount.source} for mount in mounts}
     extra |= {"initContainers": list(map(_container, init_containers))} if init_containers else {}
+    tmp = {"name": "tmp", "emptyDir": {"sizeLimit": str(_tmp_size(container.resources))}}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -97,9 +103,21 @@ def pod_spec(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(container)],
-        "volumes": [*volumes.values(), {"name": "tmp", "emptyDir": {"sizeLimit": TMP_SIZE}}],
+        "volumes": [*volumes.values(), tmp],
         **extra,
     }
+
+
+def room_for_data(resources: Mapping[str, Any]) -> dict[str, str]:
+    """The variable that says how many bytes of data a program may write to its `/tmp`.
+
+    :param resources: the container's.
+    """
+    return {TEMPORARY_BYTES: str(int(PART_FOR_DATA * _tmp_size(resources).value))}
+
+
+def _tmp_size(resources: Mapping[str, Any]) -> Quantity:
+    return Quantity(resources.get("limits", {}).get("ephemeral-storage", TMP_SIZE))
 
 
 def _container(container: Container) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from fedsilo.data.sources import LazyFeatures
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_table
 from fedsilo.errors import DataInvalid
+from fedsilo.process import TEMPORARY_BYTES
 from tests.unit.data.specs import data, dataset
 from tests.unit.data.test_bad_data import refusal
 
@@ -319,6 +320,19 @@ def test_a_temporary_file_for_which_there_is_no_space(
     assert (
         "do not fit into '/dev/full/none' (Not a directory); set TMPDIR to a directory with more" in message
     )
+
+
+def test_a_temporary_file_that_is_larger_than_the_pod_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TEMPORARY_BYTES, "7")
+    message = refused(tmp_path, ROWS, inMemory=False)
+    assert (
+        "so far, and this pod may write 7 B of temporary files; set limits.ephemeral-storage in the"
+        in message
+    )
+    monkeypatch.setenv(TEMPORARY_BYTES, "1000")
+    assert len(csv(tmp_path, inMemory=False)) == 3
 
 
 def test_a_trainer_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from fedsilo.errors import DataInvalid, MethodError
-from fedsilo.learning.evaluation import Evaluation, evaluate
+from fedsilo.learning import evaluation
+from fedsilo.learning.evaluation import Evaluation, evaluate, features_of
 from fedsilo.learning.models import Model
 from fedsilo.learning.training import Examples
 
@@ -66,3 +67,20 @@ def test_answers_that_are_no_numbers_are_no_score() -> None:
         MethodError, match=r"evaluation: loss nan: the model has diverged; lower the learning"
     ):
         evaluate(model, Examples.from_arrays(features, np.arange(3), "cpu"))
+
+
+def test_large_examples_are_scored_fewer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return x
+
+    model = identity_model()
+    model.encoder.forward = forward
+    examples = Examples.from_arrays(np.eye(3, dtype="f4")[[0, 1, 2, 0, 1]], np.zeros(5, int), "cpu")
+    evaluate(model, examples)
+    monkeypatch.setattr(evaluation, "BATCH_BYTES", 2 * 3 * 4)
+    evaluate(model, examples)
+    features_of(model, examples)
+    assert sizes == [5, 2, 2, 1, 2, 2, 1]

@@ -49,7 +49,7 @@ def train(model: Any, data: TrainingData, context: TrainingContext) -> TrainingO
     """One step of a plain loop."""
     features, labels = next(iter(data.train.batches(len(data.train), seed=context.seed)))
     loss = nn.functional.cross_entropy(model(features), labels)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad

@@ -91,6 +91,18 @@ def test_children_are_those_of_the_golden_file() -> None:
     assert yaml.dump_all(made(full()), Dumper=_Readable, sort_keys=False) == GOLDEN.read_text()
 
 
+def test_a_trainer_writes_as_much_data_as_its_limit_of_storage_has_room_for() -> None:
+    limits = {"cpu": "2", "ephemeral-storage": "100Gi"}
+    template = TEMPLATE | {"resources": {"limits": limits}}
+    world = World(agent(job_spec()), silo(template=template))
+    found, beside = pod(TRAINER, world), pod(GUARD, world)
+    assert found["containers"][0]["resources"]["limits"] == limits
+    (variable,) = found["containers"][0]["env"]
+    assert variable == {"name": "FEDSILO_TEMPORARY_BYTES", "value": str(90 << 30)}
+    assert found["volumes"][-1] == {"name": "tmp", "emptyDir": {"sizeLimit": "100Gi"}}
+    assert beside["volumes"][-1] == {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
+
+
 def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> None:
     world = full()
     config, present = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
