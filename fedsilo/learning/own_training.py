@@ -22,13 +22,16 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedsilo.api.python_import import described, import_own, place_of
-from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.errors import DataInvalid, MethodError, Problem
 from fedsilo.learning import confinement
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
+from fedsilo.wire.tensors import TensorSpec
 
 FIELD = "spec.training.trainer"
+
+OURS = (__file__, confinement.__file__)
 
 log = logging.getLogger("fedsilo.trainer.own")
 
@@ -176,7 +179,7 @@ def train_with(
         except (Exception, SystemExit) as failure:
             log.exception("%s: %r", FIELD, name)
             raise MethodError(
-                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure, [confinement.__file__])}; "
+                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure, OURS)}; "
                 "correct the function"
             ) from failure
         finally:
@@ -211,6 +214,10 @@ def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOut
     for key, array in outcome.state.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"returns state {key!r}, a {type(array).__name__}; keep NumPy arrays")
+        try:
+            TensorSpec(key, array.shape, array.dtype.name)
+        except Problem as problem:
+            raise ValueError(f"returns state that cannot be kept: {problem.detail}") from None
     return outcome
 
 

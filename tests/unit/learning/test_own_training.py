@@ -55,6 +55,9 @@ WRONG = {
     "confiding": "returns metric 'mean_age', which the method does not declare; it declares loss",
     "infinitely_lossy": "returns metric 'loss' of inf; return a finite number",
     "remembering_text": "returns state 'note', a str; keep NumPy arrays",
+    "remembering_objects": "returns state that cannot be kept: tensor seen: dtype is object; use float16, float32",
+    "remembering_nameless": "returns state that cannot be kept: tensor .* printable ASCII characters",
+    "taking_too_few": r"raises TypeError: taking_too_few\(\) takes 1 positional argument but 3 were given; correct",
     "no_function": "is a int; name a function",
 }
 

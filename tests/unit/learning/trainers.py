@@ -60,6 +60,18 @@ def leaving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     sys.exit(0)
 
 
+def remembering_objects(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, state={"seen": np.array([None])})
+
+
+def remembering_nameless(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, state={"a name\n": np.ones(1)})
+
+
+def taking_too_few(model: Model) -> Made:
+    return TrainingOutcome(model, 1)
+
+
 def exiting(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     os._exit(0)
 
