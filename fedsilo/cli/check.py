@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     federation = load_manifest(args.file)
 
     from fedsilo.local.check import check
+    from fedsilo.local.parts_check import require_parts_of_the_model
 
+    require_parts_of_the_model(federation)
     findings = check(federation)
     if args.json:
         print(json.dumps({"file": federation.file, "findings": [asdict(finding) for finding in findings]}))

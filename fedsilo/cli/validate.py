@@ -20,9 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what would run."""
+    from fedsilo.local.parts_check import require_parts_of_the_model
     from fedsilo.validation import load_manifest
 
-    print(summary(load_manifest(args.file)))
+    federation = load_manifest(args.file)
+    require_parts_of_the_model(federation)
+    print(summary(federation))
     return 0
 
 

@@ -111,15 +111,24 @@ def build_module(
     if findings := check_model(model, data, task):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
-        with torch.device("meta"), _NothingDrawn():
-            # A tensor that is too large is refused here, before memory is asked for.
-            signature(_built_in(model, learning_task))
+        blank_model(model, learning_task)
     with torch.random.fork_rng([]):
         # Not torch.manual_seed, which would seed the GPU's generators too.
         torch.default_generator.manual_seed(seed)
         if model.name.startswith(PYTHON):
             return _from_factory(model, learning_task)
         return _built_in(model, learning_task)
+
+
+def blank_model(model: ModelSpec, task: LearningTask) -> nn.Module:
+    """A built-in network whose tensors have names, shapes and dtypes, and no numbers; it takes no memory.
+
+    :raises MethodError: a tensor that is too large to travel.
+    """
+    with torch.device("meta"), _NothingDrawn():
+        blank = _built_in(model, task)
+        signature(blank)
+        return blank
 
 
 class _NothingDrawn(TorchFunctionMode):

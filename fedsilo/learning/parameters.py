@@ -10,9 +10,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 from torch import nn
 
+from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.wire.tensors import ModelSignature, Tree, raw_bytes
+
+FIELD = "spec.model.parameters"
 
 PARTS = ("shared", "frozen", "local")
 
@@ -45,25 +48,36 @@ def parts_of(spec: ParametersSpec | None, model: nn.Module) -> Parts | None:
     """
     if spec is None:
         return None
+    for path, value, problem, remedy in parts_findings(spec, model):
+        written = "" if value is ABSENT else f"{value!r}: "
+        raise ManifestInvalid(f"{path}: {written}{problem}; {remedy}")
+    return _divided(spec, tuple(model.state_dict()))
+
+
+def parts_findings(spec: ParametersSpec, model: nn.Module) -> list[Finding]:
+    """Faults of a division: patterns that match nothing, or else tensors of two parts, or nothing that is shared."""
     state = model.state_dict(keep_vars=True)
     names = tuple(state)
-    named = {part: set(_matching(part, getattr(spec, part), names)) for part in PARTS}
-    for number, part in enumerate(PARTS):
-        for other in PARTS[number + 1 :]:
-            if both := sorted(named[part] & named[other]):
-                raise ManifestInvalid(
-                    f"spec.model.parameters: tensor {both[0]!r} is named in {part} and in {other}; narrow the patterns"
-                )
-    rest = set(names) - set().union(*named.values())
-    named["frozen" if spec.shared else "shared"] |= rest
-    if not any(name in named["shared"] for name, _ in model.named_parameters(remove_duplicate=False)):
-        raise ManifestInvalid(
-            "spec.model.parameters: no parameter is shared, so that silos would learn nothing from each other; leave "
-            "some to shared"
-        )
-    parts = Parts(names, *(frozenset(named[part]) for part in PARTS))
-    _require_whole_tensors(parts, state)
-    return parts
+    if unmatched := [finding for part in PARTS for finding in _unmatched(part, getattr(spec, part), names)]:
+        return unmatched
+    parts = _divided(spec, names)
+    if overlapping := list(_overlapping(parts)):
+        return overlapping
+    if not any(name in parts.shared for name, _ in model.named_parameters(remove_duplicate=False)):
+        problem = "no parameter is shared, so that silos would learn nothing from each other"
+        return [(FIELD, ABSENT, problem, "leave some to shared")]
+    return list(_divided_tensors(parts, state))
+
+
+def _divided(spec: ParametersSpec, names: tuple[str, ...]) -> Parts:
+    """The parts as the patterns name them, and what none of them names in one of them."""
+    named = {part: {name for name in names if _is_named(name, getattr(spec, part))} for part in PARTS}
+    named["frozen" if spec.shared else "shared"] |= set(names) - set().union(*named.values())
+    return Parts(names, *(frozenset(named[part]) for part in PARTS))
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def freeze(model: nn.Module, frozen: frozenset[str]) -> None:
@@ -90,32 +104,32 @@ def changed_tensors(names: Sequence[str], before: Mapping[str, np.ndarray], afte
             yield name
 
 
-def _matching(part: str, patterns: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+def _unmatched(part: str, patterns: Sequence[str], names: Sequence[str]) -> Iterator[Finding]:
     for position, pattern in enumerate(patterns):
-        matching = [name for name in names if fnmatchcase(name, pattern)]
-        if not matching:
+        if not any(fnmatchcase(name, pattern) for name in names):
             near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
-            raise ManifestInvalid(
-                f"spec.model.parameters.{part}[{position}]: {pattern!r}: matches no tensor of the model; the "
-                f"nearest of its {len(names)} is {near[0] if near else 'none'}"
-            )
-        yield from matching
+            remedy = f"the nearest of its {len(names)} is {near[0] if near else 'none'}"
+            yield f"{FIELD}.{part}[{position}]", pattern, "matches no tensor of the model", remedy
 
 
-def _require_whole_tensors(parts: Parts, state: Mapping[str, object]) -> None:
-    """Check that a tensor with two names, such as tied embeddings, is not of two parts.
+def _overlapping(parts: Parts) -> Iterator[Finding]:
+    for number, part in enumerate(PARTS):
+        for other in PARTS[number + 1 :]:
+            if both := sorted(getattr(parts, part) & getattr(parts, other)):
+                problem = f"tensor {both[0]!r} is named in {part} and in {other}"
+                yield FIELD, ABSENT, problem, "narrow the patterns"
 
-    :raises ManifestInvalid: naming both.
-    """
+
+def _divided_tensors(parts: Parts, state: Mapping[str, object]) -> Iterator[Finding]:
+    """Tensors with two names, such as tied embeddings, that are of two parts."""
     seen: dict[int, str] = {}
     for name, tensor in state.items():
         first = seen.setdefault(id(tensor), name)
         for part in PARTS:
             if (name in getattr(parts, part)) != (first in getattr(parts, part)):
-                raise ManifestInvalid(
-                    f"spec.model.parameters: {first!r} and {name!r} are one tensor and stand in two parts; name both "
-                    f"in {part}, or neither"
-                )
+                problem = f"{first!r} and {name!r} are one tensor and stand in two parts"
+                yield FIELD, ABSENT, problem, f"name both in {part}, or neither"
+                break
 
 
 def _stay_in_evaluation(module: nn.Module) -> None:

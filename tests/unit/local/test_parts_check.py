@@ -1,0 +1,84 @@
+"""`fedsilo validate` and `check` hold the patterns of `spec.model.parameters` against the model's own names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.cli.main import main
+from fedsilo.local import parts_check
+from tests.unit.api.manifests import edited
+
+JOB = "fedsilo: job.yaml: document 5 (FederatedJob digits): spec.model.parameters"
+TIED = "{name: 'python:tests.unit.silo.networks:tied', config: {}"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(parameters: str, model: str = "{name: lenet, config: {padding: 2}") -> None:
+    Path("job.yaml").write_text(
+        edited(
+            ("{name: lenet, config: {padding: 2}", f"{model}, parameters: {parameters}"),
+            (", testDataset: digits-test", ""),
+            ("inputShape: [1, 8, 8]", "inputShape: [64]" if model == TIED else "inputShape: [1, 8, 8]"),
+        )
+    )
+
+
+def said(capsys: pytest.CaptureFixture[str], command: str = "validate") -> list[str]:
+    assert main([command, "-f", "job.yaml"]) == 2
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("command", ["validate", "check"])
+def test_all_patterns_that_match_nothing_are_said_at_once(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("{frozen: ['encodr.*', 'encoder.*'], local: ['clasifier.*']}")
+    assert said(capsys, command) == [
+        f'{JOB}.frozen[0]: "encodr.*": matches no tensor of the model; the nearest of its 6 is encoder.3.bias',
+        f'{JOB}.local[0]: "clasifier.*": matches no tensor of the model; the nearest of its 6 is classifier.bias',
+    ]
+
+
+def test_a_division_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    write("{frozen: ['encoder.*'], local: ['*.weight']}")
+    assert said(capsys) == [
+        f"{JOB}: tensor 'encoder.0.weight' is named in frozen and in local; narrow the patterns"
+    ]
+    write("{frozen: ['*']}")
+    assert said(capsys) == [
+        f"{JOB}: no parameter is shared, so that silos would learn nothing from each other; leave some to shared"
+    ]
+    write("{frozen: ['encoder.0.*']}", TIED)
+    (line, *_) = said(capsys)
+    assert line.startswith(
+        f"{JOB}: 'encoder.0.weight' and 'encoder.1.weight' are one tensor and stand in two "
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{name: lenet, config: {padding: 2}",
+        TIED,
+        "{name: 'python:no_such_package:network', config: {}",
+    ],
+)
+def test_what_fits_or_cannot_be_built_here_is_valid(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write("{frozen: ['encoder.*']}", model)
+    assert main(["validate", "-f", "job.yaml"]) == 0
+    assert "job.yaml: valid" in capsys.readouterr().out
+
+
+def test_without_pytorch_nothing_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parts_check, "find_spec", lambda _name: None)
+    write("{frozen: ['encodr.*']}")
+    assert main(["validate", "-f", "job.yaml"]) == 0
+    assert "job.yaml: valid" in capsys.readouterr().out
