@@ -193,7 +193,8 @@ async def test_a_certificate_of_another_time(hub: Hub, days: int, said: str) -> 
     assert "set this machine's clock if that is wrong" in text
 
 
-async def test_a_port_that_speaks_no_tls(hub: Hub) -> None:
+async def test_a_port_that_speaks_no_tls(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "CONNECT_SECONDS", 0.1)
     proxy = ConnectProxy()
     async with proxy.serving():
         text = await refusal(f"https://127.0.0.1:{proxy.port}", hub.ca, {})

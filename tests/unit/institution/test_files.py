@@ -97,8 +97,10 @@ def test_a_decision_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
         ("two", "Approved"),
         ("one", "Refused"),
     ]
-    for number in range(MAX_APPROVALS - 2):
-        write_approval(place, entry(str(number)))
+    kept = [one.model_dump(by_alias=True, exclude_none=True) for one in read_approvals(place)]
+    filled = [kept[0] | {"job": str(number)} for number in range(MAX_APPROVALS - 3)]
+    place.approvals.write_text(json.dumps({"approvals": [*kept, *filled]}))
+    write_approval(place, entry("the last"))
     with pytest.raises(ManifestInvalid, match="remove those of jobs that are gone"):
         write_approval(place, entry("too many"))
     write_approval(place, entry("two", "Refused"))
