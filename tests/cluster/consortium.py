@@ -104,6 +104,9 @@ class Consortium:
         def there() -> Mapping[str, Any] | None:
             nonlocal last
             last = self.condition(name, kind)
+            if kind == "Complete" and last.get("status") != status:
+                failed = self.condition(name, "Failed")
+                assert failed.get("status") != "True", f"job {name} failed: {failed['message']}"
             reached = (last.get("status"), last.get("reason")) == (status, reason)
             return last if reached and all(word in last["message"] for word in words) else None
 
