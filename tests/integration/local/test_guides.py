@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torchvision
 import yaml
@@ -70,6 +71,34 @@ def test_pretrained_images(terminal: Terminal) -> None:
     data = DataSpec(dataset="scans", classes=10, input_shape=(3, 224, 224))
     network = build_model(ModelSpec(name="torchvision:resnet18"), data, seed=0)
     network.load_state_dict(load_file(terminal.folder / "runs" / "resnet18.safetensors"))
+
+
+@runs("docs/guides/segmentation.md")
+def test_segmentation(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "docs/guides/segmentation.md"
+    folder = _copy_example(terminal, "segmentation")
+    make, export, validate, check, run, evaluate = terminal.commands
+    terminal.type(make)
+    terminal.type(export)
+    assert "examples/segmentation/stroke_training.py" in terminal.type(validate)
+    ready, by_class = blocks(page, "text")
+    assert terminal.type(check) == ready
+    terminal.type(run)
+    _assert_alike(by_class, terminal.type(evaluate))
+    directory = terminal.folder / "runs" / "segmentation"
+    assert "epoch 2: loss 0." in (directory / "logs" / "north-trainer.log").read_text()
+    monkeypatch.syspath_prepend(folder)
+    again = fedsilo.simulate(folder / "segmentation.yaml", terminal.folder / "runs" / "again", display=False)
+    assert _model(again.directory) == _model(directory)
+
+
+def test_pages_show_what_is_in_the_examples() -> None:
+    page, folder = "docs/guides/segmentation.md", ROOT / "examples" / "segmentation"
+    assert blocks(page, "python") == [(folder / "stroke_training.py").read_text()]
+    *_, south, _, job = yaml.safe_load_all((folder / "segmentation.yaml").read_text())
+    shown_silo, shown_job = (yaml.safe_load(block) for block in blocks(page, "yaml"))
+    for shown, document in ((shown_silo, south), (shown_job, job)):
+        assert shown == {field: document["spec"][field] for field in shown}
 
 
 def _copy_example(terminal: Terminal, name: str) -> Path:
