@@ -1,0 +1,1 @@
+"""Data of this project, as `python:` loaders of fedsilo."""
