@@ -1,10 +1,34 @@
-"""Figures as JSON can state them: it has neither NaN nor infinity (RFC 8259, section 6)."""
+"""Figures as JSON can state them, which has neither NaN nor infinity (RFC 8259, section 6), and as people see them."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+
+MAIN_METRICS = ("accuracy", "mae", "loss")
+"""What stands for a job where it does not say by what its best model is chosen: the first that it reports."""
+
+SMALLER_IS_BETTER = frozenset(("loss", "mae", "rmse", "perplexity", "calibration_error"))
+
+_SHARE = re.compile("accuracy|^(recall|precision|f1|dice|iou|auroc|average_precision|calibration_error)(_|$)")
+
+
+def main_score(status: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Name and value of the one score that stands for a job in tables; None where it has none yet.
+
+    :param status: of the job, or what a run ended with: its `metrics`, and `best` where it chooses its model.
+    """
+    metrics = status.get("metrics") or {}
+    chosen = (status.get("best") or {}).get("metric")
+    name = next((name for name in (chosen, *MAIN_METRICS, *metrics) if name in metrics), None)
+    return None if name is None else (name, metrics[name])
+
+
+def shown(metric: str, value: float) -> str:
+    """A score for people: a share in per cent, anything else with four digits."""
+    return f"{value:.1%}" if _SHARE.search(metric) and 0 <= value <= 1 else f"{value:.4g}"
 
 
 def finite(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import JobPhase
+from fedsilo.api.figures import main_score, shown
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import JOBS, get_job
@@ -80,20 +81,28 @@ def table(jobs: Sequence[Object], now: datetime, *, namespaces: bool) -> str:
     """One line for each job."""
     if not jobs:
         return "there are no jobs" if namespaces else "there are no jobs in this namespace"
-    head = ("job", "state", "round", "silos", "accuracy", "deadline", "method", "age")
-    rows = sorted(_row(job, now, reference(job) if namespaces else job["metadata"]["name"]) for job in jobs)
+    found = [main_score(status_of(job)) for job in jobs]
+    names = {score[0] for score in found if score is not None}
+    title = "accuracy" if names <= {"accuracy"} else "score"
+    head = ("job", "state", "round", "silos", title, "deadline", "method", "age")
+    rows = sorted(
+        _row(
+            job, now, reference(job) if namespaces else job["metadata"]["name"], names_score=title == "score"
+        )
+        for job in jobs
+    )
     return columns([head, *rows], right={4})
 
 
-def _row(job: Object, now: datetime, name: str) -> tuple[str, ...]:
+def _row(job: Object, now: datetime, name: str, *, names_score: bool) -> tuple[str, ...]:
     status = status_of(job)
-    accuracy, deadline = (status.get("metrics") or {}).get("accuracy"), status.get("roundDeadline")
+    score, deadline = main_score(status), status.get("roundDeadline")
     return (
         name,
         _state(job),
         status.get("progress") or "-",
         status.get("siloProgress") or "-",
-        "-" if accuracy is None else f"{accuracy:.1%}",
+        "-" if score is None else " ".join([*([plain(score[0])] if names_score else []), shown(*score)]),
         "-" if deadline is None or has_ended(job) else _left(deadline, now),
         job["spec"]["method"]["name"],
         duration(age(job["metadata"]["creationTimestamp"], now)),
@@ -136,6 +145,8 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
         yield "open", f"{round_name(round)} {since(round.since, now)}{answered}"
         if round.until:
             yield "deadline", until(round.until, now)
+    if best := status.get("best"):
+        yield "best", f"round {best['round']}: {plain(best['metric'])} {_number(best['value'])}"
     for name in ("metrics", "training", "refused"):
         if values := status.get(name):
             yield name, ", ".join(f"{plain(key)} {_number(value)}" for key, value in sorted(values.items()))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite, main_score
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
@@ -138,7 +138,8 @@ def _summary(job: Object) -> Document:
         "rounds": status.get("rounds"),
         "step": None if has_ended(job) else status.get("step"),
         "metrics": finite(status.get("metrics") or {}),
-        "spark": _spark(status.get("curve") or ()),
+        "main": (main_score(status) or (None,))[0],
+        "spark": _spark(status),
         "waiting": waiting(job),
         "marks": [_mark(silo) for silo in silos[:MAX_MARKS]],
         "silos": len(silos),
@@ -147,10 +148,11 @@ def _summary(job: Object) -> Document:
     }
 
 
-def _spark(points: Iterable[Object]) -> Document | None:
-    """The one curve that stands for the job: accuracy, else any score, else a training figure."""
-    curves = _curves(points)
-    named = sorted(curves, key=lambda curve: (curve["name"] != "accuracy", curve["group"] != "score"))
+def _spark(status: Mapping[str, Any]) -> Document | None:
+    """The one curve that stands for the job: that of its main score, else of any, else of a training figure."""
+    main = (main_score(status) or ("accuracy",))[0]
+    curves = _curves(status.get("curve") or ())
+    named = sorted(curves, key=lambda curve: (curve["name"] != main, curve["group"] != "score"))
     if not named:
         return None
     whole: list[tuple[int, float]] = named[0]["points"]

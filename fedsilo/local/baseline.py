@@ -1,4 +1,4 @@
-"""The accuracy that each silo reaches by itself: the job's training, the same number of rounds, no exchange.
+"""The scores that each silo reaches by itself: the job's training, the same number of rounds, no exchange.
 
 Run as `python -m fedsilo.local.baseline MANIFEST DATA_ROOT OUTPUT`. It reads every silo's data in one process, which
 only a machine that holds them all can do; a real federation cannot and need not.
@@ -24,6 +24,8 @@ from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.losses import task_loss
+from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.own_training import ExampleSet, TrainingData
@@ -31,6 +33,7 @@ from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.local.evaluation import pooled
 from fedsilo.logs import start_logging
 from fedsilo.methods.pieces.feature_statistics import pool_examples
 from fedsilo.methods.pieces.preprocessing import numbers_of
@@ -81,9 +84,10 @@ def train_locally(
 
 
 def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
-    """Accuracy of each silo's own model on the test set, or on all silos' validation examples without one."""
+    """Scores of each silo's own model on the test set, or on all silos' validation examples without one."""
     spec = federation.job.spec
     initial, task = initial_weights(spec, root), bind(spec.task, spec.data)
+    chosen = ChosenMetrics.of_job(spec)
     loaded = {str(silo): load_examples(spec, silo, root) for silo in federation.silos}
     if spec.evaluation.test_dataset is not None:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
@@ -94,10 +98,12 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     for silo in federation.silos:
         data = loaded[str(silo)]
         model = train_locally(spec, str(silo), data, initial, preprocessing)
-        scored = [evaluate(model, test, task=task) for test in tests]
-        correct, samples = sum(score.correct for score in scored), sum(score.samples for score in scored)
-        counts = data[0].labels.bincount(minlength=spec.data.class_count).tolist()
-        found.append({"name": silo.metadata.name, "accuracy": correct / samples, "classes": counts})
+        scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
+        entry = {**pooled(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics}
+        counts = {}
+        if task.single_label:
+            counts = {"classes": data[0].labels.bincount(minlength=spec.data.class_count).tolist()}
+        found.append({**entry, "name": silo.metadata.name, **counts})
     return found
 
 

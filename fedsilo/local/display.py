@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
+from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, shown
 from fedsilo.api.text import counted, size
 from fedsilo.local.progress import RunOutcome, RunProgress
 
@@ -117,7 +118,7 @@ class LiveDisplay:
 
 
 def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> None:
-    """The table at the end, with each silo's accuracy in the local baseline where that was computed."""
+    """The table at the end, with each silo's score in the local baseline where that was computed."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     if outcome["phase"] != "Succeeded":
         # Text and not markup: messages quote shapes such as [height, width].
@@ -137,40 +138,52 @@ def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
     """One line for each of several jobs."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     table = Table("job", "method", title="compared", title_justify="left")
-    for column in ("rounds", "exchanged per silo", "seconds", "accuracy"):
+    scores = [main_score(outcome.document) for outcome in outcomes]
+    names = {score[0] for score in scores if score is not None}
+    for column in ("rounds", "exchanged per silo", "seconds", _title(*names) if len(names) == 1 else "score"):
         table.add_column(column, justify="right")
-    for outcome in outcomes:
+    for outcome, score in zip(outcomes, scores, strict=True):
         document = outcome.document
-        accuracy = document["metrics"].get("accuracy")
         table.add_row(
             document["job"],
             document["method"],
             str(document["rounds"]),
             size(outcome.exchanged),
             f"{document['seconds']:.0f}",
-            "-" if accuracy is None else f"{accuracy:.1%}",
+            "-" if score is None else " ".join([*([score[0]] if len(names) > 1 else []), shown(*score)]),
         )
     console.print(table)
 
 
 def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> Table:
     table = Table("trained on", Column("samples", justify="right"))
-    if baseline:
+    # Of several silos' scores there may be a mean and no score of one model, which a baseline has.
+    metrics = {
+        name: value for name, value in outcome["metrics"].items() if not baseline or name in baseline[0]
+    }
+    main = main_score({**outcome, "metrics": metrics})
+    by_class = any("classes" in score for score in baseline)
+    if by_class:
         table.add_column("classes", overflow="fold")
-    table.add_column("accuracy", justify="right")
+    table.add_column("score" if main is None else _title(main[0]), justify="right")
     scores = {score["name"]: score for score in baseline}
     for silo in outcome["silos"]:
         score = scores.get(silo["name"])
-        cells = [] if score is None else [_classes(score["classes"], data), f"{score['accuracy']:.1%}"]
+        cells = [] if score is None or not by_class else [_classes(score["classes"], data)]
+        if score is not None and main is not None:
+            cells.append(shown(main[0], score[main[0]]) if main[0] in score else "-")
         table.add_row(
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
     table.add_section()
     samples = f"{sum(silo['samples'] or 0 for silo in outcome['silos']):,}"
-    accuracy = outcome["metrics"].get("accuracy")
-    cells = [*([""] if baseline else []), "-" if accuracy is None else f"{accuracy:.1%}"]
+    cells = [*([""] if by_class else []), "-" if main is None else shown(*main)]
     table.add_row("all, federated", samples, *cells, style="bold green")
     return table
+
+
+def _title(metric: str) -> str:
+    return f"{metric} (smaller is better)" if metric in SMALLER_IS_BETTER else metric
 
 
 def _headline(progress: RunProgress) -> str:

@@ -85,7 +85,7 @@ def local_baseline(
     server: ForkServerClient,
     check: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Accuracy of each silo training by itself, for comparison; in a process of its own.
+    """Scores of each silo training by itself, for comparison; in a process of its own.
 
     Possible only here, where one machine holds every silo's data.
 

@@ -28,8 +28,8 @@ function difference(old, job) {
   if (!old) return `New job ${job.name}.`;
   if (old.state !== job.state) return `${job.name} is now ${spaced(job.state).toLowerCase()}.`;
   if (old.round === job.round) return null;
-  const { accuracy } = job.metrics;
-  const score = accuracy === undefined ? "" : `, accuracy ${figure("accuracy", accuracy)}`;
+  const value = job.metrics[job.main];
+  const score = value === undefined ? "" : `, ${job.main} ${figure(job.main, value)}`;
   return `${job.name}: ${plural(job.round, "round")} of ${job.rounds} complete${score}.`;
 }
 

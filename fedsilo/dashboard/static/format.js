@@ -32,7 +32,7 @@ export function figure(name, value) {
 }
 
 export const isShare = (name, value) =>
-  /accuracy|^(recall|precision|f1|auroc|average_precision|calibration_error)(_|$)/.test(name) && value >= 0 && value <= 1;
+  /accuracy|^(recall|precision|f1|dice|iou|auroc|average_precision|calibration_error)(_|$)/.test(name) && value >= 0 && value <= 1;
 
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 

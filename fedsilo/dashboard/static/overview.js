@@ -42,9 +42,8 @@ function card(job) {
 }
 
 function score(job) {
-  const entries = Object.entries(job.metrics);
-  const [name, value] = entries.find(([key]) => key === "accuracy") || entries[0] || [];
-  return name === undefined ? [] : [name, figure(name, value)];
+  const value = job.metrics[job.main];
+  return value === undefined ? [] : [job.main, figure(job.main, value)];
 }
 
 function silos(rows) {

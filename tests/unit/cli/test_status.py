@@ -113,3 +113,13 @@ def test_watching_shows_each_change_once_and_ends_with_the_job(
     assert first.startswith("research/digits  Running")
     assert [text.split()[0] for text in others] == ["Failed"]
     assert len(kubectl.calls) == 4
+
+
+def test_jobs_without_accuracy_show_their_own_score() -> None:
+    numbers = job(phase="Running", metrics={"loss": 9.0, "mae": 2.25})
+    best = {"round": 3, "metric": "dice", "value": 0.5}
+    masks = job(phase="Running", metrics={"accuracy": 0.9, "dice": 0.5}, best=best)
+    shown = table([numbers, masks], NOW, namespaces=False)
+    assert "accuracy" not in shown
+    assert "mae 2.25" in shown and "dice 50.0%" in shown and " score " in shown
+    assert "  best      round 3: dice 0.5" in page(masks, NOW)
