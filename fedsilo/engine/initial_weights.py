@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from numpy import isfinite
+
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import shortened
 from fedsilo.durable import require_content
@@ -47,7 +49,7 @@ def initial_weights(spec: FederatedJobSpec, root: Path, directory: Path | None =
 
 
 def require_tensors_of(signature: ModelSignature, weights: StoredTree) -> None:
-    """Return if a file holds exactly the tensors of the model.
+    """Return if a file holds exactly the tensors of the model, and finite ones.
 
     :param signature: of the whole model.
     :raises DataInvalid: naming the tensors that differ.
@@ -56,8 +58,18 @@ def require_tensors_of(signature: ModelSignature, weights: StoredTree) -> None:
     try:
         with open_blob(weights.path) as opened:
             found = dict(opened.specs)
+            not_finite = [
+                name
+                for name, tensor in opened.items()
+                if tensor.dtype.kind == "f" and not isfinite(tensor).all()
+            ]
     except Problem as problem:
         raise DataInvalid(f"{where}: {problem.detail}") from None
+    if not_finite:
+        listed = ", ".join(shortened(not_finite, SHOWN, "more tensors"))
+        raise DataInvalid(
+            f"{where}: has NaN or infinity in {listed}; training can begin with finite weights only"
+        )
     expected = {tensor.name: tensor for tensor in signature.tensors}
     if differences := list(_differences(expected, found)):
         listed = "; ".join(shortened(differences, SHOWN, "more differences"))

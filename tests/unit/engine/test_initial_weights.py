@@ -220,3 +220,13 @@ def test_a_file_of_another_format(tmp_path: Path) -> None:
         "again",
         refusal(spec, tmp_path),
     )
+
+
+def test_weights_that_are_not_finite_are_none_to_begin_with(tmp_path: Path) -> None:
+    tree = weights_of(plain(), seed=5)
+    tree["classifier.bias"][1] = np.nan
+    spec = beginning_with(tree, tmp_path)
+    with pytest.raises(
+        DataInvalid, match=r"start.safetensors: has NaN or infinity in classifier.bias; training"
+    ):
+        open_engine(tmp_path / "aggregator", spec, root=tmp_path)
