@@ -26,6 +26,13 @@ def tied(input_shape: Shape, classes: int) -> SimpleNamespace:
     )
 
 
+def careless(model: Model, data: TrainingData, context: TrainingContext) -> TrainingOutcome:
+    """Own training that changes the first tensor that is frozen."""
+    with torch.no_grad():
+        next(parameter for parameter in model.parameters() if not parameter.requires_grad).add_(1e-3)
+    return TrainingOutcome(model, len(data.train), {"loss": 1.0})
+
+
 def nudging(model: Model, data: TrainingData, context: TrainingContext) -> TrainingOutcome:
     """Own training that changes a frozen tensor, which no gradient has asked for."""
     with torch.no_grad():
