@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 from aiohttp import web
@@ -21,7 +21,9 @@ from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.request_fields import (
     MAX_FAILURE_BYTES,
+    READINESS_PATH,
     SCHEMA_PATH,
+    announced_readiness,
     announced_schema,
     failure_report,
     is_satisfiable,
@@ -79,7 +81,7 @@ class AggregatorService:
         self.refused: Counter[str] = Counter()
         self.served: Counter[str] = Counter()
         self._keys = keys
-        self._announced: dict[str, float] = {}  # silo -> when it announced its schema first
+        self._announced: dict[str, float] = {}  # silo -> when it announced its data first
         self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
         self._repeated: dict[str, str] = {}  # silo -> one that it has from before, until it sends its answer
         self._changed = asyncio.Event()
@@ -95,6 +97,7 @@ class AggregatorService:
         app.router.add_patch(f"{job}/updates/{{task}}", self._update)
         app.router.add_post(f"{job}/failures/{{task}}", self._failure)
         app.router.add_post(f"{job}{SCHEMA_PATH}", self._schema)
+        app.router.add_post(f"{job}{READINESS_PATH}", self._readiness)
         return app
 
     def announce_change(self) -> None:
@@ -254,9 +257,24 @@ class AggregatorService:
 
     async def _schema(self, request: web.Request) -> web.Response:
         """Take a silo's schema, and answer when it is known whether it agrees with the others'."""
-        silo, asked = request[SILO], query(request, "wait")
-        wait = min(seconds(asked.get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
-        self.engine.announce(silo, announced_schema(request[BODY]))
+        wait = _wait(request)
+        self.engine.announce(request[SILO], announced_schema(request[BODY]))
+        return await self._until_known(request, wait, self.engine.schemata_agree)
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        """Take what a silo says of its data, and answer when it is known whether the job may begin with all of it."""
+        wait = _wait(request)
+        schema, findings = announced_readiness(request[BODY], self.engine.data)
+        if self.engine.data.check is None:
+            raise Problem("malformed", "readiness: this job asks for no check; send the schema alone")
+        self.engine.report_readiness(request[SILO], schema, findings)
+        return await self._until_known(request, wait, self.engine.is_ready)
+
+    async def _until_known(
+        self, request: web.Request, wait: float, may_begin: Callable[[Collection[str], float], bool]
+    ) -> web.Response:
+        """Answer when it is known whether the silo may begin, or its time is over."""
+        silo = request[SILO]
         self.announce_change()
         since = self._announced.setdefault(silo, time.monotonic())
         until = time.monotonic() + wait
@@ -264,7 +282,7 @@ class AggregatorService:
             now = time.monotonic()
             heard = {other for other, seen in self.last_seen.items() if now - seen < HEARD_SECONDS}
             try:
-                if self.engine.schemata_agree(heard, now - since):
+                if may_begin(heard, now - since):
                     return web.Response(status=204)
             except Problem:
                 self.announce_change()
@@ -299,6 +317,11 @@ class _CountedFile(web.FileResponse):
         writer = await super().prepare(request)
         self._count(self.content_length or 0)
         return writer
+
+
+def _wait(request: web.Request) -> float:
+    """Seconds for which an announcement may be held."""
+    return min(seconds(query(request, "wait").get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
 
 
 def _name(request: web.Request) -> str | None:

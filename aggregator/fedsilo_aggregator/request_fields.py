@@ -8,8 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
+from fedsilo.api.data import DataSpec
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.errors import DataInvalid, Problem
+from fedsilo.readiness.announced import AnnouncedFinding
+from fedsilo.readiness.statement import MAX_READINESS_BYTES, readiness_of
 from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.uploads import UploadRange
 
@@ -34,6 +37,9 @@ CONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-S
 SCHEMA_PATH = "/schema"
 """End of the path to which a silo announces the schema of its data."""
 
+READINESS_PATH = "/readiness"
+"""End of the path to which a silo says before round 1 how its data are."""
+
 
 async def small_body(request: web.Request) -> bytes:
     """The body of a report, or of a schema.
@@ -41,19 +47,21 @@ async def small_body(request: web.Request) -> bytes:
     :raises Problem: `too-long`.
     """
     if request.path.endswith(SCHEMA_PATH):
-        return await _schema_body(request)
+        return await _long_body(request, MAX_SCHEMA_BYTES, "a schema")
+    if request.path.endswith(READINESS_PATH):
+        return await _long_body(request, MAX_READINESS_BYTES, "a schema with findings")
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Problem("too-long", f"the body of a report is at most {MAX_FAILURE_BYTES} bytes") from None
 
 
-async def _schema_body(request: web.Request) -> bytes:
+async def _long_body(request: web.Request, limit: int, what: str) -> bytes:
     content = bytearray()
     async for piece in request.content.iter_any():
         content += piece
-        if len(content) > MAX_SCHEMA_BYTES:
-            raise Problem("too-long", f"a schema is at most {MAX_SCHEMA_BYTES} bytes")
+        if len(content) > limit:
+            raise Problem("too-long", f"{what} is at most {limit} bytes")
     return bytes(content)
 
 
@@ -64,6 +72,17 @@ def announced_schema(body: bytes) -> Schema:
     """
     try:
         return Schema.from_json(body)
+    except DataInvalid as error:
+        raise Problem("malformed", one_line(error)) from error
+
+
+def announced_readiness(body: bytes, data: DataSpec) -> tuple[Schema | None, tuple[AnnouncedFinding, ...]]:
+    """What a silo says of its data.
+
+    :raises Problem: `malformed`.
+    """
+    try:
+        return readiness_of(body, data)
     except DataInvalid as error:
         raise Problem("malformed", one_line(error)) from error
 

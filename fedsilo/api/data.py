@@ -60,6 +60,12 @@ class DataSpec(Fields):
         description="Imputation and standardisation, which silos send statistics for before round 1; none when null.",
     )
 
+    check: Literal["report", "refuse"] | None = Field(
+        default=None,
+        description="Have every silo say before round 1 whether its data fit; `refuse` ends the job where they do not, "
+        "`report` goes on. No check when null.",
+    )
+
     @property
     def class_count(self) -> int:
         """How many classes there are; labels are 0 to `class_count` - 1. 0 where the task has none."""

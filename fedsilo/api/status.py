@@ -29,9 +29,21 @@ class BestStatus(Fields):
     value: Number = Field(description="Its value.")
 
 
+class DataFinding(Fields):
+    """What the check before round 1 found of a silo's data."""
+
+    silo: Text = Field(description="Whose data it is about; the test set's where it is not a silo's.")
+    severity: Text = Field(description="error, warning or note.")
+    code: Text = Field(description="What is wrong, in one word.")
+    place: Text = Field(description="Where in the data.")
+    value: Text = Field(description="What was found there.")
+    remedy: Text = Field(description="What a person can do.")
+
+
 class ClassStatus(Fields):
     """What the last evaluation found of one class."""
 
+    name: Text | None = Field(default=None, description="Its name, where the job or the silos have one.")
     figures: dict[str, Number] = Field(
         default_factory=dict,
         max_length=20,
@@ -106,6 +118,11 @@ class FederatedJobStatus(Fields):
     )
     classes: tuple[ClassStatus, ...] = Field(
         default=(), max_length=50, description="The latest figures of each class, of at most 50 classes."
+    )
+    findings: tuple[DataFinding, ...] = Field(
+        default=(),
+        max_length=100,
+        description="What the silos say of their data, where spec.data.check asks for that; the gravest first.",
     )
     best: BestStatus | None = Field(
         default=None, description="The best model so far, where the job ends with that."

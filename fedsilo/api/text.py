@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MAX_ERROR_CHARACTERS = 2000
 """Of an error of foreign code, as a message quotes it."""
@@ -36,6 +37,12 @@ def counted(count: int, noun: str) -> str:
     :param noun: singular, with a regular plural.
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def severities(findings: Iterable[Mapping[str, object]]) -> str:
+    """How many findings there are of each severity: `1 error, 2 warnings`."""
+    counts = Counter(str(finding["severity"]) for finding in findings)
+    return ", ".join(counted(count, severity) for severity, count in counts.items())
 
 
 def size(count: float) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsilo.api.loading import JobManifest
-from fedsilo.api.text import counted
+from fedsilo.api.text import counted, severities
 from fedsilo.cli.columns import columns
 from fedsilo.errors import DataInvalid
 
@@ -49,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
 def table(federation: JobManifest, findings: Sequence[ReadinessFinding]) -> str:
     """A verdict, and a row for each finding."""
-    counts = Counter(finding.severity for finding in findings)
-    told = ", ".join(counted(count, severity) for severity, count in counts.items())
-    verdict = "not ready" if counts["error"] else "ready"
+    told = severities(map(asdict, findings))
+    verdict = "not ready" if any(finding.severity == "error" for finding in findings) else "ready"
     head = f"{federation.file}: {verdict}: {counted(len(federation.silos), 'silo')}, {told or 'no finding'}"
     if not findings:
         return head

@@ -126,9 +126,13 @@ def page(job: Object, now: datetime) -> str:
     sections = [[head, *(f"  {name:<10}{value}" for name, value in _facts(job, now))]]
     if silos := status.get("silos"):
         sections.append(_silos(silos))
+    if classes := status.get("classes"):
+        sections.append(_classes(classes, (spec.get("data") or {}).get("classes")))
+    if findings := status.get("findings"):
+        sections.append(_findings(findings))
     if conditions := status.get("conditions"):
         sections.append(_conditions(conditions, now))
-    return "\n\n".join("\n".join(section) for section in sections)
+    return "\n\n".join("\n".join(section) for section in sections if section)
 
 
 def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
@@ -174,6 +178,29 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         )
     return [columns(rows, right={3, 4, 5, 6} if scored else {3, 4, 5})]
+
+
+def _classes(classes: Sequence[Mapping[str, Any]], names: object) -> list[str]:
+    """The latest figures of each class, by the name that the silos or the job have for it."""
+    known = names if isinstance(names, list) else []
+    figures = sorted({name for found in classes for name in found.get("figures") or ()})
+    if not figures:
+        return []
+    rows: list[Sequence[str]] = [("  class", *map(plain, figures))]
+    for label, found in enumerate(classes):
+        name = found.get("name") or (known[label] if label < len(known) else label)
+        values = found.get("figures") or {}
+        rows.append((f"  {plain(name)}", *(_number(values.get(figure)) for figure in figures)))
+    return [columns(rows, right=range(1, len(figures) + 1))]
+
+
+def _findings(findings: Sequence[Mapping[str, str]]) -> list[str]:
+    fields = ("silo", "severity", "code", "place", "value", "remedy")
+    rows: list[Sequence[str]] = [("  data of", *fields[1:])]
+    for found in findings:
+        cells = [plain(found[name]) for name in fields]
+        rows.append((f"  {cells[0]}", *cells[1:]))
+    return [columns(rows)]
 
 
 def _number(value: float | None) -> str:

@@ -51,6 +51,10 @@ TONES: Mapping[str, str] = {
 """State -> the tone in which it is shown; any other is neutral."""
 
 
+SEVERITY_TONES: Mapping[str, str] = {"error": "bad", "warning": "wait"}
+"""Severity of a finding -> its tone."""
+
+
 def overview(snapshot: JobsSnapshot) -> Document:
     """All jobs, the silos that take part in them, and the latest events."""
     return _unless_malformed(_overview, snapshot)
@@ -106,6 +110,10 @@ def _page(found: JobsSnapshot) -> Document:
         "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
         "curves": _curves(status.get("curve") or ()),
         "classes": _classes(job),
+        "findings": [
+            {**found, "tone": SEVERITY_TONES.get(found["severity"], "none")}
+            for found in status.get("findings") or ()
+        ],
         "best": status.get("best"),
         "members": _members(job, found.agents),
         "contract": contract(job["spec"], status.get("parameters")),
@@ -176,7 +184,8 @@ def _classes(job: Object) -> list[Document]:
     found = status_of(job).get("classes") or ()
     return [
         {
-            "name": names[label] if isinstance(names, list) and label < len(names) else str(label),
+            "name": entry.get("name")
+            or (names[label] if isinstance(names, list) and label < len(names) else str(label)),
             "figures": finite(entry.get("figures") or {}),
             "answers": entry.get("answers") or [],
         }

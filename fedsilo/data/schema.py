@@ -130,6 +130,15 @@ class Schema:
         return hashlib.sha256(self.to_json()).hexdigest()
 
 
+def feature_names(schema: Schema, features: int) -> list[str]:
+    """Names of the columns as features, or else their numbers."""
+    names: list[str] = []
+    for column in schema.columns or ():
+        categories = column.categories
+        names += [column.name] if categories is None else [f"{column.name}={name}" for name in categories]
+    return names if len(names) == features else [str(place) for place in range(features)]
+
+
 def _columns(value: object) -> tuple[TableColumn, ...]:
     if not isinstance(value, list) or len(value) > MAX_COLUMNS:
         raise _refused("schema: columns", value, f"a list of at most {MAX_COLUMNS} columns")

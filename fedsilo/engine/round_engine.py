@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.data import DataSpec
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.data.schema import Schema
+from fedsilo.engine.announcements import Announcements, Moment
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.memory import release_free_memory
@@ -28,7 +30,6 @@ from fedsilo.engine.provenance import (
 from fedsilo.engine.record import Record, round_record, with_figures
 from fedsilo.engine.result import Result, write_checkpoint, write_result
 from fedsilo.engine.round import RoundOutcome
-from fedsilo.engine.schemata import AnnouncedSchemata
 from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
@@ -36,6 +37,8 @@ from fedsilo.errors import FedsiloError, Problem
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
+from fedsilo.readiness.announced import AnnouncedFinding
+from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.wire import AcceptedUpdate, ChainEnd, Expected, SigningKey, VerifyKey
 
 
@@ -70,9 +73,7 @@ class RoundEngine:
         self.rounds = workflow.rounds
         self._exchange_ids = frozenset(map(exchange_id, workflow.exchanges))
         store.claim(identity.uid, identity.spec_digest)
-        self._schemata = AnnouncedSchemata(
-            store.directory / "schemata.json", workflow.spec.data, workflow.test_schema
-        )
+        self._announcements = Announcements(store.directory, workflow.spec.data, workflow.test_schema)
         self._progress = store.load() or store.commit(JobProgress(0, self._workflow.start()), None)
         records = [*store.history(), self._progress.record]
         self._past = {
@@ -91,12 +92,17 @@ class RoundEngine:
     def failure(self) -> FedsiloError | None:
         """Why the job failed, once it has."""
         current = self._current
-        return self._lost or (current.failure if current else None)
+        return self._lost or self._announcements.failure or (current.failure if current else None)
 
     @property
     def parameters(self) -> int:
         """Numbers in the job's model."""
         return self._workflow.parameters
+
+    @property
+    def data(self) -> DataSpec:
+        """What the job says of the silos' data."""
+        return self._workflow.spec.data
 
     @property
     def evaluation(self) -> EvaluationSpec:
@@ -106,7 +112,12 @@ class RoundEngine:
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, where they are known."""
-        return self._schemata.classes
+        return self._announcements.classes
+
+    @property
+    def findings(self) -> tuple[ReadinessFinding, ...]:
+        """What is known of all silos' data, where the job asks for that; the gravest first."""
+        return self._announcements.findings
 
     @property
     def awaits_answers(self) -> bool:
@@ -193,7 +204,13 @@ class RoundEngine:
 
     def announce(self, silo: str, schema: Schema) -> None:
         """Take what a silo says of its data's names and types; it outlives a crash from now on."""
-        self._schemata.announce(silo, schema)
+        self._announcements.announce(silo, schema)
+
+    def report_readiness(
+        self, silo: str, schema: Schema | None, findings: tuple[AnnouncedFinding, ...]
+    ) -> None:
+        """The same with what a silo says of its data, where the job asks for that."""
+        self._announcements.report(silo, schema, findings)
 
     def schemata_agree(self, heard: Collection[str], waited: float) -> bool:
         """Whether a silo that has announced its schema may begin; False while others are waited for.
@@ -202,17 +219,19 @@ class RoundEngine:
         :param waited: seconds that the silo has waited so far.
         :raises Problem: `schema-mismatch` when they differ, with which the job has failed, or `job-finished`.
         """
-        current, mismatch = self._current, self._schemata.failure()
-        if self.ended and (mismatch is None or self._lost is not mismatch):
-            raise Problem("job-finished", "the job has ended; no schema is awaited any more")
-        if current is not None and not self.ended:
-            others = set(current.round.awaited) - set(self._schemata.silos)
-            if self._schemata.waits(others, heard, current.round.deadline, waited):
-                return False
-        if mismatch is not None:
-            self._lost = mismatch
-            raise Problem("schema-mismatch", str(mismatch))
-        return True
+        return self._announcements.agree(self._moment(heard, waited))
+
+    def is_ready(self, heard: Collection[str], waited: float) -> bool:
+        """The same for a silo that has said how its data are.
+
+        :raises Problem: also `not-ready`, when the job has failed of what the silos' data are like.
+        """
+        return self._announcements.ready(self._moment(heard, waited))
+
+    def _moment(self, heard: Collection[str], waited: float) -> Moment:
+        current = self._current
+        first = self._progress.position == 0
+        return Moment(current.round if current else None, first, self.ended, heard, waited)
 
     def wait(self, seconds: float) -> None:
         """Serving time went by: time in which silos could answer."""
@@ -222,7 +241,7 @@ class RoundEngine:
 
     def forget_failures(self) -> None:
         """Give the failed silos another try, and the open round its full time, when the job is resumed."""
-        self._schemata.forget()
+        self._announcements.forget()
         current = self._current
         if current is not None:
             current.forget_failures()
@@ -368,5 +387,7 @@ class RoundEngine:
         chain = self._store.provenance
         end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
         write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)
-        write_model_card(directory, self._workflow.method, self._store.history(), self._schemata.by_silo)
+        write_model_card(
+            directory, self._workflow.method, self._store.history(), self._announcements.schemata
+        )
         return result

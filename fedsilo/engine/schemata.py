@@ -5,7 +5,7 @@ It is compared before a silo begins: one whose names are not those of the job, o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedsilo.api.data import DataSpec
@@ -40,6 +40,7 @@ class AnnouncedSchemata:
         self._data = data
         self._test_set = test_set
         self._schemata = self._read()
+        self._faults: dict[str, list[SchemaFault]] = {}
         self._failure: SiloFailed | None = None
         self._compared = False
 
@@ -73,12 +74,19 @@ class AnnouncedSchemata:
     def forget(self) -> None:
         """Let all silos announce theirs anew, when the job is resumed."""
         unlink(self._path, missing_ok=True)
+        self._schemata, self._compared = {}, False
+
+    def faults(self) -> Mapping[str, Sequence[SchemaFault]]:
+        """Owner -> where its schema differs."""
+        if not self._compared:
+            self._faults = schema_faults(self._data, self._schemata, self._test_set)
+            self._failure = mismatch_failure(self._faults) if self._faults else None
+            self._compared = True
+        return self._faults
 
     def failure(self) -> SiloFailed | None:
         """The job's end, where they differ; it names all faults of all silos."""
-        if not self._compared:
-            faults = schema_faults(self._data, self._schemata, self._test_set)
-            self._failure, self._compared = mismatch_failure(faults) if faults else None, True
+        self.faults()
         return self._failure
 
     def waits(self, others: Collection[str], heard: Collection[str], deadline: float, waited: float) -> bool:

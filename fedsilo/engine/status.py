@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from fedsilo.api.status import (
     BestStatus,
     ClassStatus,
     CurvePoint,
+    DataFinding,
     FederatedJobStatus,
     ModelStatus,
     SiloStatusEntry,
@@ -32,12 +33,19 @@ from fedsilo.engine.selection import best_round
 from fedsilo.engine.store import JobIdentity
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
+from fedsilo.readiness.finding import ReadinessFinding
 
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
 """Outcome of a silo in a round -> the field of the round's record that names the silos with it."""
 
 SUCCEEDED = "Succeeded"
 """Reason of a job that has its model."""
+
+MAX_FINDINGS = 100
+"""Findings that the status has, the gravest ones."""
+
+MAX_FINDING_TEXT = 1000
+"""Characters of what a finding says, and of its remedy."""
 
 DRIFT = timedelta(seconds=10)
 """How far a round's deadline may drift before the status changes: it moves while no silo can be served."""
@@ -85,6 +93,14 @@ class RunningJob(Protocol):
     @property
     def result(self) -> Result | None:
         """The model, once it is there."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of its classes, where they are known."""
+
+    @property
+    def findings(self) -> Sequence[ReadinessFinding]:
+        """What the silos say of their data, where the job asks for that; the gravest first."""
 
     def history(self) -> list[dict[str, Any]]:
         """One record per completed round."""
@@ -177,7 +193,8 @@ class StatusSource:
             round_start_time=start,
             round_deadline=deadline,
             metrics=self._metrics,
-            classes=self._classes,
+            classes=_named(self._classes, job.classes),
+            findings=tuple(map(_finding, job.findings[:MAX_FINDINGS])),
             best=self._best(),
             training=self._training,
             curve=self._curve,
@@ -279,6 +296,24 @@ class StatusSource:
             update=account.update,
             personal_accuracy=account.personal_accuracy,
         )
+
+
+def _named(classes: tuple[ClassStatus, ...], names: Sequence[str] | None) -> tuple[ClassStatus, ...]:
+    """The classes with their names, where these are known."""
+    if names is None or len(names) < len(classes):
+        return classes
+    return tuple(found.model_copy(update={"name": name}) for found, name in zip(classes, names, strict=False))
+
+
+def _finding(found: ReadinessFinding) -> DataFinding:
+    return DataFinding.model_construct(
+        silo=found.silo,
+        severity=found.severity,
+        code=found.code,
+        place=found.place,
+        value=found.value[:MAX_FINDING_TEXT],
+        remedy=found.remedy[:MAX_FINDING_TEXT],
+    )
 
 
 def _name(silo: str) -> str:

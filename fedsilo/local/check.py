@@ -16,11 +16,12 @@ from fedsilo.data.comparison import compare
 from fedsilo.data.loaders import load
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema
+from fedsilo.engine.readiness import differences
 from fedsilo.errors import DataInvalid
-from fedsilo.readiness.examine import SiloData, absent_classes, examine
+from fedsilo.readiness.examine import absent_classes, examine
 from fedsilo.readiness.finding import ReadinessFinding, ordered
 from fedsilo.silo.examples import dataset_of, split
-from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.readiness import silo_data
 from fedsilo.tasks.registry import bind
 from fedsilo.validation import as_manifest
 
@@ -65,16 +66,7 @@ class _Check:
         if arrays is None:
             return
         train, validation = split(spec, silo, bind(spec.task, spec.data).strata(arrays.labels))
-        limits = ReplyLimits.of(spec, silo)
-        data = SiloData(
-            name,
-            arrays,
-            train,
-            validation,
-            limits.min_samples_per_class,
-            limits.min_values_per_feature,
-            tells_counts="class_counts" in silo.spec.policy.payload_kinds,
-        )
+        data = silo_data(spec, silo, arrays, train, validation)
         self._labels.append(arrays.labels)
         try:
             yield from examine(spec, data)
@@ -99,8 +91,4 @@ class _Check:
         return ReadinessFinding("Unreadable", "error", owner, place, value, remedy)
 
     def _differences(self) -> Iterator[ReadinessFinding]:
-        for owner, faults in compare(self._spec.data, self._schemata).items():
-            for fault in faults:
-                yield ReadinessFinding(
-                    "SchemaDiffers", "error", owner, fault.place, fault.problem, fault.remedy
-                )
+        yield from differences(compare(self._spec.data, self._schemata))

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
 from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, shown
-from fedsilo.api.text import counted, size
+from fedsilo.api.text import counted, severities, size
 from fedsilo.local.progress import RunOutcome, RunProgress
 
 STYLES: Mapping[str, str] = {
@@ -25,6 +25,9 @@ STYLES: Mapping[str, str] = {
     SiloState.AWAITED: "yellow",
     AgentPhase.STARTING: "dim",
 }
+
+
+SEVERITY_STYLES: Mapping[str, str] = {"error": "red", "warning": "yellow"}
 
 
 class Display(Protocol):
@@ -48,6 +51,7 @@ class PlainDisplay:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._rounds = self._notes = 0
+        self._findings: list[Mapping[str, str]] = []
         self._isolation_shown = False
 
     @contextmanager
@@ -65,6 +69,10 @@ class PlainDisplay:
             if sum(map(len, isolation.values())) == len(progress.federation.silos):
                 self._isolation_shown = True
                 self._print(_isolation(isolation))
+        for found in progress.status.get("findings") or ():
+            if found not in self._findings:
+                self._findings.append(found)
+                self._print(_finding_line(found))
         for record in progress.rounds[self._rounds :]:
             self._print(_round_line(record, progress))
         self._rounds = max(self._rounds, len(progress.rounds))
@@ -110,6 +118,8 @@ class LiveDisplay:
                 size(silo.get("bytesSent", 0)),
             )
         lines: list[Any] = [Text(_headline(progress), style="bold"), Text(_state(progress)), table]
+        if findings := progress.status.get("findings"):
+            lines.append(_findings_table(findings))
         isolation = progress.isolation
         if isolation:
             lines.append(Text(_isolation(isolation), style="dim"))
@@ -120,6 +130,8 @@ class LiveDisplay:
 def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> None:
     """The table at the end, with each silo's score in the local baseline where that was computed."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
+    if findings := outcome.get("findings"):
+        console.print(_findings_table(findings))
     if outcome["phase"] != "Succeeded":
         # Text and not markup: messages quote shapes such as [height, width].
         message = f": {outcome['reason']}: {outcome['message']}"
@@ -153,6 +165,24 @@ def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
             "-" if score is None else " ".join([*([score[0]] if len(names) > 1 else []), shown(*score)]),
         )
     console.print(table)
+
+
+def _findings_table(findings: Sequence[Mapping[str, str]]) -> Table:
+    """What the silos say of their data, the gravest first."""
+    title = f"data: {severities(findings)}"
+    table = Table("silo", "", "place", "what was found, and what to do", title=title, title_justify="left")
+    for found in findings:
+        style = SEVERITY_STYLES.get(found["severity"], "")
+        # Text and not markup: names of columns may have brackets.
+        told = Text(f"{found['value']}; {found['remedy']}")
+        code = Text(f"{found['severity']} {found['code']}", style=style)
+        table.add_row(Text(found["silo"]), code, Text(found["place"]), told)
+    return table
+
+
+def _finding_line(found: Mapping[str, str]) -> str:
+    place = f"{found['code']}: {found['place']}"
+    return f"data of {found['silo']}: {found['severity']}: {place}: {found['value']}; {found['remedy']}"
 
 
 def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> Table:

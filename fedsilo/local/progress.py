@@ -146,7 +146,7 @@ class RunProgress:
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
             "metrics": finite(self.status["metrics"]),
-            **({"best": self.status["best"]} if self.status.get("best") else {}),
+            **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
                 for silo in self.silos

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,6 +10,23 @@ Severity = Literal["error", "warning", "note"]
 """error: the job cannot run so; warning: it can, and the model will suffer; note: worth knowing."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+
+SEVERITY: Final[Mapping[str, Severity]] = {
+    "Unreadable": "error",
+    "SchemaDiffers": "error",
+    "NoTrainingExamples": "error",
+    "NoValidationExamples": "warning",
+    "ClassAbsent": "note",
+    "ClassSmall": "note",
+    "ValuesMissing": "note",
+    "FeatureEmpty": "warning",
+    "FeatureConstant": "warning",
+    "FeatureUnscaled": "warning",
+    "RangeUnusual": "warning",
+    "Duplicates": "warning",
+    "ValidationLeaks": "warning",
+}
+"""How grave each code is in one silo; a class that no silo has is a warning."""
 
 CODES: Final = {
     "Unreadable": "the dataset cannot be read, or is not what the job says",

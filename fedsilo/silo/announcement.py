@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fedsilo.api.data import DataSpec
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import Silo
 from fedsilo.data.comparison import compare, mismatch_text
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.errors import DataInvalid, PolicyRefused
+from fedsilo.readiness.announced import AnnouncedFinding, FindingRules, announced_findings
+from fedsilo.readiness.statement import readiness_body
+from fedsilo.silo.policy import min_samples_per_class
 
-__all__ = ["MAX_SCHEMA_BYTES", "Schema", "announced_schema", "require_declared"]
+__all__ = [
+    "MAX_SCHEMA_BYTES",
+    "AnnouncedFinding",
+    "Schema",
+    "announced_readiness",
+    "announced_schema",
+    "finding_rules",
+    "readiness_body",
+    "require_declared",
+]
 
 
 def announced_schema(value: object) -> Schema | None:
@@ -19,6 +35,24 @@ def announced_schema(value: object) -> Schema | None:
         return None if value is None else Schema.from_dict(value)
     except DataInvalid as error:
         raise PolicyRefused(f"signature.json: {error}") from error
+
+
+def announced_readiness(value: object, data: DataSpec) -> tuple[AnnouncedFinding, ...]:
+    """The findings as the trainer has written them.
+
+    :raises PolicyRefused: for anything but findings.
+    """
+    try:
+        return announced_findings(value, data)
+    except DataInvalid as error:
+        raise PolicyRefused(f"signature.json: {error}") from error
+
+
+def finding_rules(spec: FederatedJobSpec, silos: Iterable[Silo]) -> FindingRules:
+    """What may be told of a silo's data by all of these versions of its policy."""
+    known = list(silos)
+    kinds = set.intersection(*(set(silo.spec.policy.payload_kinds) for silo in known))
+    return FindingRules.of(kinds, max(min_samples_per_class(spec, silo) for silo in known))
 
 
 def require_declared(data: DataSpec, schema: Schema | None) -> None:

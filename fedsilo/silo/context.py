@@ -38,6 +38,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
+from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
 from fedsilo.tasks.registry import bind
@@ -87,6 +88,7 @@ class LocalContext(SiloContext):
     :param initial: the initial weights, where the task hands them out.
     :param local: the silo's own tensors; none before its first training.
     :param schema: names and types of the silo's data, which it announces.
+    :param findings: what a check of the data says; None where the job does not ask for one.
     """
 
     shuffle: bool = True
@@ -96,6 +98,7 @@ class LocalContext(SiloContext):
     initial: Mapping[str, np.ndarray] | None = None
     local: Mapping[str, np.ndarray] = field(default_factory=dict)
     schema: Schema = field(default_factory=Schema, kw_only=True)
+    findings: tuple[AnnouncedFinding, ...] | None = field(default=None, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -172,6 +175,7 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
         train=examples.train,
         validation=examples.validation,
         schema=examples.schema,
+        findings=examples.findings,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
         parts=parts,

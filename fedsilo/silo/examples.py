@@ -16,16 +16,22 @@ from fedsilo.data.split import split_validation
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.readiness.announced import AnnouncedFinding
+from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
 
 
 @dataclass(frozen=True)
 class SiloExamples:
-    """A silo's examples on the device, and what it announces of them."""
+    """A silo's examples on the device, and what it announces of them.
+
+    :param findings: what a check of them says; None where the job does not ask for one.
+    """
 
     train: Examples
     validation: Examples
     schema: Schema
+    findings: tuple[AnnouncedFinding, ...] | None
 
 
 def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examples, Examples]:
@@ -46,11 +52,11 @@ def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExample
     task = bind(spec.task, spec.data)
     arrays = load(dataset_of(spec, silo), spec.data, root=root, task=spec.task)
     device = pick_device(spec.training.device)
+    places = split(spec, silo, task.strata(arrays.labels))
     train, validation = (
-        Examples.from_arrays(part.features, part.labels, device, task)
-        for part in map(arrays.take, split(spec, silo, task.strata(arrays.labels)))
+        Examples.from_arrays(part.features, part.labels, device, task) for part in map(arrays.take, places)
     )
-    return SiloExamples(train, validation, arrays.schema)
+    return SiloExamples(train, validation, arrays.schema, readiness(spec, silo, arrays, *places))
 
 
 def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:

@@ -11,11 +11,14 @@ import numpy as np
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
+from fedsilo.data.arrays import Arrays
 from fedsilo.data.loaders import all_parts, load_whole, own_part
 from fedsilo.data.schema import Schema
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
+from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import dataset_of, split
+from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
 
 
@@ -32,17 +35,31 @@ class SharedData:
         self._device = pick_device(spec.training.device)
         self._full: dict[Hashable, tuple[Examples, np.ndarray, Schema]] = {}
         self._parts: dict[Hashable, list[np.ndarray]] = {}
+        self._arrays: dict[Hashable, Arrays] = {}
 
     def examples(self, silo: Silo) -> tuple[Examples, Examples]:
         """The silo's training and validation examples, the same as it has in a process of its own.
 
         :raises DataInvalid: naming dataset and item.
         """
-        dataset = dataset_of(self._spec, silo)
-        whole, labels, _ = self._load(dataset)
-        own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
-        train, validation = split(self._spec, silo, labels[own])
+        own, train, validation = self._places(silo)
+        whole = self._load(dataset_of(self._spec, silo))[0]
         return whole.take(own[train]), whole.take(own[validation])
+
+    def findings(self, silo: Silo) -> tuple[AnnouncedFinding, ...] | None:
+        """What a check of the silo's data says; None where the job does not ask for one. Errors as `examples`."""
+        if self._spec.data.check is None:
+            return None
+        own, train, validation = self._places(silo)
+        whole = self._arrays[_source(dataset_of(self._spec, silo))]
+        return readiness(self._spec, silo, whole.take(own), train, validation)
+
+    def _places(self, silo: Silo) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places of the silo's examples in the dataset, and of its training and validation examples among those."""
+        dataset = dataset_of(self._spec, silo)
+        labels = self._load(dataset)[1]
+        own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
+        return own, *split(self._spec, silo, labels[own])
 
     def schema(self, silo: Silo) -> Schema:
         """What the silo announces of its data; errors as `examples`."""
@@ -53,6 +70,8 @@ class SharedData:
         if source not in self._full:
             arrays = load_whole(dataset, self._spec.data, root=self._root, task=self._spec.task)
             examples = Examples.from_arrays(arrays.features, arrays.labels, self._device, self._task)
+            if self._spec.data.check is not None:
+                self._arrays[source] = arrays
             self._full[source] = examples, self._task.strata(arrays.labels), arrays.schema
         return self._full[source]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.data.schema import Schema
+from fedsilo.engine.data_description import silos_classes
 from fedsilo.engine.model_card import write_model_card
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
@@ -26,6 +27,7 @@ from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State
+from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.silo.policy import Sent
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
@@ -59,6 +61,8 @@ class Simulation:
     :ivar current: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
+    :ivar findings: what the silos say of their data, where the job asks for that.
+    :ivar classes: names of the classes, where they are known.
     :ivar private: what each silo keeps since its last update that counted.
     """
 
@@ -79,12 +83,14 @@ class Simulation:
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
+        self.findings: tuple[ReadinessFinding, ...] = ()
         self._sent: dict[str, Sent] = {}
         self._workflow = workflow
         self._directory = directory
         self._backend = backend
         self._writing = writing
         self._schemata = schemata or {}
+        self.classes = workflow.spec.data.class_names or silos_classes(self._schemata)
         self._history_bytes = 0
         self._history: list[dict[str, Any]] = []
 

@@ -14,13 +14,16 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema
-from fedsilo.errors import FedsiloError, PolicyRefused, Problem
+from fedsilo.errors import DataInvalid, FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree, as_stored
+from fedsilo.readiness.announce import unreadable
+from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
+from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.reply import (
     ReplyMetadata,
@@ -81,11 +84,13 @@ class SimulatedFailure:
     """Why there is no update, as a guard would report it.
 
     :param schema: of data that are not named as in the job.
+    :param findings: that the data cannot be read, if so.
     """
 
     reason: str
     message: str
     schema: Schema | None = None
+    findings: tuple[AnnouncedFinding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,13 @@ class SimulatedSilo:
         """What it announces of its data; None where they could not be read."""
         found = self.runner
         return found.schema if isinstance(found, SimulatedFailure) else found.context.schema
+
+    @property
+    def findings(self) -> tuple[AnnouncedFinding, ...]:
+        """What it tells of its data, where the job asks for that and its policy permits it."""
+        found = self.runner
+        findings = found.findings if isinstance(found, SimulatedFailure) else found.context.findings
+        return finding_rules(self._job.spec, [self._silo]).told(findings or ())
 
     @property
     def samples(self) -> int:
@@ -199,7 +211,7 @@ def open_silos(
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
         try:
             train, validation = data.examples(silo)
-            schema = data.schema(silo)
+            schema, findings = data.schema(silo), data.findings(silo)
         except (Exception, SystemExit) as error:
             return failure_of(error, f"of {silo}")
         minimum = policy.min_samples_per_class(job.spec, silo)
@@ -215,6 +227,7 @@ def open_silos(
             parts=parts,
             networks=networks,
             schema=schema,
+            findings=findings,
         )
         return TaskRunner(method, context)
 
@@ -225,6 +238,8 @@ def failure_of(error: BaseException, task: str) -> SimulatedFailure:
     """What a trainer or guard would report; an error that is not fedsilo's is logged with its traceback."""
     if isinstance(error, SchemaMismatch):
         return SimulatedFailure(error.reason, str(error), error.schema)
+    if isinstance(error, DataInvalid):
+        return SimulatedFailure(error.reason, str(error), findings=unreadable(error))
     if isinstance(error, FedsiloError):
         return SimulatedFailure(error.reason, str(error))
     log.error("task %s", task, exc_info=error)

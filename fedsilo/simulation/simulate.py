@@ -15,6 +15,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.data.schema import Schema
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
+from fedsilo.engine.readiness import readiness_failure, readiness_table
 from fedsilo.engine.schemata import mismatch_failure, schema_faults
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
@@ -23,6 +24,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
+from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
@@ -87,22 +89,32 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
-    schemata = _same_schemata(spec, silos, workflow.test_schema)
+    schemata, findings = _announced(spec, silos, workflow.test_schema)
     backend = _backend(method, silos, execution)
-    return Simulation(workflow, identity, directory, backend, writing, schemata)
+    simulation = Simulation(workflow, identity, directory, backend, writing, schemata)
+    simulation.findings = findings
+    return simulation
 
 
-def _same_schemata(
+def _announced(
     spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], test_set: Schema | None
-) -> Mapping[str, Schema]:
-    """What the silos' data are called, compared before any of them trains, as an aggregator does.
+) -> tuple[Mapping[str, Schema], tuple[ReadinessFinding, ...]]:
+    """What the silos' data are called and like, looked at before any of them trains, as an aggregator does.
 
+    :returns: schemata by silo, and findings where the job asks for them.
     :raises SiloFailed: naming all faults of all silos.
     """
     announced = {name: silo.schema for name, silo in silos.items() if silo.schema is not None}
-    if faults := schema_faults(spec.data, announced, test_set):
+    faults = schema_faults(spec.data, announced, test_set)
+    findings: tuple[ReadinessFinding, ...] = ()
+    if spec.data.check is not None:
+        told = {name: silo.findings for name, silo in silos.items()}
+        findings = readiness_table(spec.data, told, announced, faults)
+        if spec.data.check == "refuse" and (failure := readiness_failure(findings)) is not None:
+            raise failure
+    if faults:
         raise mismatch_failure(faults)
-    return announced
+    return announced, findings
 
 
 def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:

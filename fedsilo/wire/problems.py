@@ -41,6 +41,7 @@ STATUS: dict[str, int] = {
     "round-closed": 410,
     "job-finished": 410,
     "schema-mismatch": 409,
+    "not-ready": 409,
     # what is in it
     "digest-mismatch": 422,
     "unexpected-block": 422,

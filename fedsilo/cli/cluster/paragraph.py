@@ -13,10 +13,10 @@ from typing import Any
 
 from fedsilo.api.conditions import UNREADABLE, UNVERIFIED, ConditionType
 from fedsilo.api.observed import Object, status_of
-from fedsilo.api.text import listed, shortened
+from fedsilo.api.text import listed, severities, shortened
 from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
-from fedsilo.cli.cluster.text import sentence
+from fedsilo.cli.cluster.text import plain, sentence
 from fedsilo.cli.cluster.time_format import age, at, since
 from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
 
@@ -75,7 +75,7 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
     :param now: with the time zone in which times are shown.
     """
     context = Context(job, explain(job), silo_views(job, agents), now)
-    text = _STATES[context.explanation.state](context)
+    text = _STATES[context.explanation.state](context) + _data(context)
     if not context.explanation.unseen_change:
         return text
     remedy = "" if _IF_IT_LASTS in text else f" {_IF_IT_LASTS}"
@@ -84,6 +84,21 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
 
 def _message(cause: Cause) -> str:
     return sentence(f"{cause.reason}: {cause.message}" if cause.message else cause.reason)
+
+
+def _data(context: Context) -> str:
+    """What is wrong with the silos' data, where the job has not failed of it: its failure names all errors."""
+    if context.explanation.state in (WaitState.DELETING, WaitState.FAILED):
+        return ""
+    findings = [one for one in context.status.get("findings") or () if one["severity"] != "note"]
+    if not findings:
+        return ""
+    told = [f"{one['silo']}: {one['code']}: {one['place']}: {sentence(one['value'])}" for one in findings]
+    quoted = " ".join(shortened(told, MAX_NAMES, "more."))
+    return (
+        f" The check of its data found {severities(findings)}. {plain(quoted)} "
+        f"All findings and remedies: `kubectl fedsilo status {context.arguments}`."
+    )
 
 
 def _deleting(context: Context) -> str:

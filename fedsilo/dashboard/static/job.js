@@ -4,7 +4,7 @@ import { chart } from "./chart.js";
 import { classes } from "./classes.js";
 import { h, table } from "./dom.js";
 import { badge, events, marks, rounds, section, waitingFor } from "./parts.js";
-import { between, count, figure, plural, size, time } from "./format.js";
+import { between, count, figure, plural, size, spaced, time } from "./format.js";
 
 /** Everything about one job. */
 export function jobPage(view) {
@@ -18,6 +18,7 @@ export function jobPage(view) {
     h("div", { class: "facts" }, rounds(view), marks(view), facts(view)),
     curves(view),
     view.classes.length > 0 && section("Classes", classes(view.classes)),
+    view.findings.length > 0 && section("Data", findings(view.findings)),
     section("Silos", members(view.members)),
     events(view.events),
     section("Contract", contract(view.contract)),
@@ -76,6 +77,16 @@ function members(rows) {
       badge(silo.state, silo.tone), time(silo.since), count(silo.lastRound), count(silo.samples),
       ...told ? [silo.personalAccuracy === null ? "" : figure("accuracy", silo.personalAccuracy)] : [], size(silo.bytes), silo.message,
     ],
+  })));
+}
+
+// What the silos say of their data before round 1, the gravest first.
+function findings(rows) {
+  const columns = [{ title: "Silo" }, { title: "Severity" }, { title: "Finding" }, { title: "Place" }, { title: "Found" },
+    { title: "Remedy", wide: true }];
+  return table("What the silos say of their data", columns, rows.map((found, place) => ({
+    key: `${found.silo} ${found.code} ${place}`,
+    cells: [h("b", null, found.silo), badge(found.severity, found.tone), spaced(found.code), found.place, found.value, found.remedy],
   })));
 }
 

@@ -24,6 +24,7 @@ from yarl import URL
 from fedsilo.data.schema import MAX_SCHEMA_BYTES
 from fedsilo.errors import Problem
 from fedsilo.listener import Connections
+from fedsilo.readiness.statement import MAX_READINESS_BYTES
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import MAX_SMALL_BODY_BYTES, small_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
@@ -40,6 +41,9 @@ LARGE_BYTES = 1 << 20
 
 AUTHORITIES = 256
 """Aggregators whose TLS settings are kept; of others they are made anew."""
+
+LONG_BODIES = {"schema": MAX_SCHEMA_BYTES, "readiness": MAX_READINESS_BYTES}
+"""Last part of a path -> length of a body that is no short report."""
 
 METHODS = ("GET", "HEAD", "PATCH", "POST")
 
@@ -97,7 +101,7 @@ class Forwarding:
         # The path goes on as it came, so nothing but a path may have come: a request can name a whole URL.
         if not request.raw_path.startswith(f"/v1/jobs/{job}/"):
             raise Problem("malformed", f"{request.raw_path[:200]}: send the path of the job, and no more")
-        limit = MAX_SCHEMA_BYTES if request.path.endswith("/schema") else MAX_SMALL_BODY_BYTES
+        limit = LONG_BODIES.get(request.path.rpartition("/")[2], MAX_SMALL_BODY_BYTES)
         body = await small_body(request, limit) if request.method == "POST" else None
         proof = request.headers.get("Authorization", "")
         silo = claimed_sender(proof)

@@ -35,6 +35,7 @@ log = logging.getLogger("fedsilo.guard")
 
 EVENTS = (
     "signature",
+    "readiness",
     "departure",
     "acknowledged",
     "not-accepted",
@@ -45,7 +46,7 @@ EVENTS = (
 )
 """The only events that are ever written."""
 
-LIMITED_EVENTS = frozenset({"not-accepted", "refused", "task-refused", "failed"})
+LIMITED_EVENTS = frozenset({"readiness", "not-accepted", "refused", "task-refused", "failed"})
 """Events that the other sides can cause as often as they like."""
 
 STOCK_BYTES, BYTES_PER_DAY = 4 << 20, 1 << 20
@@ -61,6 +62,7 @@ class AuditRecord:
     :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it.
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
     :ivar schema: digest of the schema of the data that it announced with it, if it did.
+    :ivar readiness: digest of what was last told of the data.
     :ivar departures: task -> digest of its update.
     :ivar answered: round and phase -> what departed in this exchange.
     :ivar finished: whether its last line says that the job is over.
@@ -69,6 +71,7 @@ class AuditRecord:
     acknowledged: tuple[str, ...] = ()
     signature: str | None = None
     schema: str | None = None
+    readiness: str | None = None
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
     finished: bool = False
@@ -82,6 +85,8 @@ class AuditRecord:
                 self.acknowledged = (*(other for other in self.acknowledged if other != task), task)[-2:]
             case "signature":
                 self.signature, self.schema = line.get("digest"), line.get("schema")
+            case "readiness":
+                self.readiness = line.get("digest")
             case "departure":
                 task, digest = line.get("task", ""), line.get("digest", "")
                 self.departures[task] = digest

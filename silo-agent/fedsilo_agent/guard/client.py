@@ -134,14 +134,25 @@ class AggregatorClient:
         :param content: a schema in canonical JSON.
         :raises Problem: `schema-mismatch` when they differ, with which the job has failed.
         """
-        path, agreed = f"{self._base}/schema?wait={SCHEMA_WAIT_SECONDS:g}", False
+        await self._announce("schema", content)
+
+    async def announce_readiness(self, content: bytes) -> None:
+        """Say how the silo's data are, and wait until the aggregator lets it begin.
+
+        :param content: schema and findings in canonical JSON.
+        :raises Problem: `not-ready` or `schema-mismatch` when the job has failed of what the silos have said.
+        """
+        await self._announce("readiness", content)
+
+    async def _announce(self, what: str, content: bytes) -> None:
+        path, agreed = f"{self._base}/{what}?wait={SCHEMA_WAIT_SECONDS:g}", False
 
         async def once() -> bool:
             async with self._request("POST", path, data=content, proven=content) as response:
                 return response.status == 204
 
         while not agreed:
-            agreed = await self._retry("the schema", once)
+            agreed = await self._retry(f"the {what}", once)
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         """Report why there will be no update for a task."""

@@ -66,11 +66,13 @@ class Announcement:
 
     :param signature: of the model; None where the data are not named as in the job, and nothing will be trained.
     :param schema: of the data; None of a trainer that announces none.
+    :param findings: what a check of the data says; likewise.
     """
 
     signature: Any
     isolation: str
     schema: Any
+    findings: Any = None
 
 
 def read_announcement(path: Path) -> Announcement:
@@ -82,7 +84,8 @@ def read_announcement(path: Path) -> Announcement:
     if b'"sha256": ' in content and not holds_digest(content):
         raise FileDamaged(f"{path}: damaged, it is not what the trainer wrote; start the trainer again")
     document = as_object(path, content)
-    return Announcement(document.get("signature"), str(document.get("isolation", "")), document.get("schema"))
+    signature, schema, findings = (document.get(name) for name in ("signature", "schema", "findings"))
+    return Announcement(signature, str(document.get("isolation", "")), schema, findings)
 
 
 def sign_reply(

@@ -21,6 +21,7 @@ from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.volume import Volume, pauses
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line
+from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, sent_before
@@ -79,8 +80,7 @@ class Guard:
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
-        self._client = client
-        self._agreed: Schema | None = None  # the schema that this process has announced
+        self._agreement = Agreement(check, client, self._audit)
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
@@ -148,7 +148,7 @@ class Guard:
             self._audit.write("refused", task=task.task, round=task.round, detail=text)
             await self._outbox.report(task.task, refusal.reason, text)
         except Problem as problem:
-            await self._outbox.drop(task.task, problem, round=task.round)
+            await self._outbox.drop(task.task, problem, round=task.round, **self._agreement.facts(problem))
         except FedsiloError as error:
             text = bounded(str(error))
             log.error("task %s: %s: %s", task.task, error.reason, one_line(text))
@@ -164,8 +164,9 @@ class Guard:
     async def _contract(self, task: Task) -> Contract:
         announcement = await self._announced()
         schema = announced_schema(announcement.schema)
-        if announcement.signature is None and schema is not None:
-            await self._agree(schema)  # which names this silo's faults beside those of the others
+        if announcement.signature is None and (schema is not None or announcement.findings is not None):
+            # Which names this silo's faults beside those of the others.
+            await self._agreement.reach(schema, announcement.findings)
             self._raise_failure(self._volume.drop / "failed.json")
         try:
             signature = ModelSignature.from_dict(announcement.signature)
@@ -173,8 +174,7 @@ class Guard:
             raise PolicyRefused(f"signature.json: {problem}") from problem
         self._require_as_before(signature, announcement, schema)
         contract = self._check.contract(task, signature, schema)
-        if schema is not None:
-            await self._agree(schema)
+        await self._agreement.reach(schema, announcement.findings)
         return contract
 
     def _require_as_before(
@@ -198,23 +198,6 @@ class Guard:
             raise PolicyRefused(
                 "signature.json: the trainer's model is not the one that it had before round 1"
             )
-
-    async def _agree(self, schema: Schema) -> None:
-        """Announce the schema, once in this process: the trainer is given no task before all agree.
-
-        :raises Problem: `schema-mismatch`.
-        """
-        if self._agreed != schema:
-            try:
-                await self._client.announce_schema(schema.to_json())
-            except Problem as problem:
-                if (
-                    problem.code != "malformed"
-                    or self._check.agent.spec.job.spec.data.class_names is not None
-                ):
-                    raise
-                log.warning("the aggregator compares no schemata: %s", problem)  # an earlier release
-            self._agreed = schema
 
     async def _announced(self) -> Announcement:
         """What the trainer says before round 1, once it does; what is damaged is replaced when a trainer starts."""

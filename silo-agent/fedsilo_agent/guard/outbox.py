@@ -21,7 +21,9 @@ from fedsilo_agent.guard.client import AggregatorClient
 
 log = logging.getLogger("fedsilo.guard")
 
-SETTLED_CODES = frozenset({"already-accepted", "round-closed", "job-finished", "schema-mismatch"})
+SETTLED_CODES = frozenset(
+    {"already-accepted", "round-closed", "job-finished", "schema-mismatch", "not-ready"}
+)
 """Refusals that say that the aggregator does not wait for the update any more."""
 
 

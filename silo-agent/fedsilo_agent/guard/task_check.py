@@ -20,8 +20,9 @@ from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
 from fedsilo.methods.interface import INITIAL
 from fedsilo.methods.method import Method
+from fedsilo.readiness.announced import FindingRules
 from fedsilo.silo import policy
-from fedsilo.silo.announcement import Schema, require_declared
+from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
@@ -65,6 +66,14 @@ class TaskCheck:
         """
         first, *others = (policy.ReplyLimits.of(self.agent.spec.job.spec, silo) for silo in self._silos())
         return reduce(policy.ReplyLimits.and_those, others, first)
+
+    @property
+    def finding_rules(self) -> FindingRules:
+        """What may be told of the silo's data before round 1.
+
+        :raises PolicyRefused: when the present policy cannot be read.
+        """
+        return finding_rules(self.agent.spec.job.spec, self._silos())
 
     @cached_property
     def _method(self) -> Method:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
+from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.volume import Volume
@@ -79,7 +79,8 @@ def _run(args: argparse.Namespace) -> None:
     from fedsilo.silo.personal import PersonalModel
     from fedsilo_agent.trainer.loop import Trainer
 
-    mailbox.announce(runner.context.signature, isolation, runner.context.schema)
+    context = runner.context
+    mailbox.announce(context.signature, isolation, context.schema, context.findings)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     personal = PersonalModel(volume.state, runner.method, runner.context.silo)
     try:
@@ -111,7 +112,6 @@ def _mailbox_and_runner(
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document
     from fedsilo.api.silo import Silo
-    from fedsilo.data.numbering import SchemaMismatch
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
     from fedsilo.silo.context import open_context
@@ -130,8 +130,8 @@ def _mailbox_and_runner(
         context = open_context(spec, silo, args.data_root)
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
-        if isinstance(error, SchemaMismatch):
-            mailbox.announce(None, isolation, error.schema)
+        if isinstance(error, DataInvalid):
+            _announce_unusable(mailbox, isolation, error, spec.data.check is not None)
         mailbox.give_up(error.reason, str(error))
         raise
     except SystemExit as left:
@@ -141,6 +141,20 @@ def _mailbox_and_runner(
         )
         mailbox.give_up(failure.reason, str(failure))
         raise failure from left
+
+
+def _announce_unusable(mailbox: Mailbox, isolation: str, error: DataInvalid, asked: bool) -> None:
+    """Say what the data are called all the same, or that they cannot be read, so that the job names all silos' faults.
+
+    :param asked: whether the job asks how the data are.
+    """
+    from fedsilo.data.numbering import SchemaMismatch
+    from fedsilo.readiness.announce import unreadable
+
+    if isinstance(error, SchemaMismatch):
+        mailbox.announce(None, isolation, error.schema, () if asked else None)
+    elif asked:
+        mailbox.announce(None, isolation, None, unreadable(error))
 
 
 def _limit(runner: TaskRunner) -> float | None:

@@ -18,6 +18,7 @@ from fedsilo.full_disk import when_there_is_space
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.drop import damaged_file, write_digests
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.reply import reply_document
@@ -59,15 +60,21 @@ class Mailbox:
             unlink(path, missing_ok=True)
 
     def announce(
-        self, signature: ModelSignature | None, isolation: str, schema: Schema | None = None
+        self,
+        signature: ModelSignature | None,
+        isolation: str,
+        schema: Schema | None = None,
+        findings: Iterable[AnnouncedFinding] | None = None,
     ) -> None:
         """Publish the model's signature and the schema of the data, before round 1.
 
-        :param signature: None where the schema is not the job's, and nothing will be trained.
+        :param signature: None where the data are not the job's, and nothing will be trained.
+        :param findings: what a check of the data says; None where the job does not ask for one.
         """
         document: dict[str, Any] = {"isolation": isolation}
         document |= {} if signature is None else {"signature": signature.to_dict()}
         document |= {} if schema is None else {"schema": schema.to_dict()}
+        document |= {} if findings is None else {"findings": [finding.to_dict() for finding in findings]}
         when_there_is_space(lambda: write_with_digest(self._volume.drop / "signature.json", document))
 
     def is_finished(self) -> bool:

@@ -92,8 +92,8 @@ class Aggregator:
 class Scene:
     """A silo's volume, its guard and the aggregator; the trainer has dropped an honest reply already."""
 
-    def __init__(self, root: Path) -> None:
-        site = Site(root, federation(rounds=3), port=1)
+    def __init__(self, root: Path, data: Any = None, policy: Any = None) -> None:
+        site = Site(root, federation(rounds=3, data=data, policy=policy), port=1)
         directory = site.workdir.silo("north")
         agent = load_document(directory / "agent.json", SiloAgent)
         self.check = TaskCheck(agent, load_document(directory / "silo.json", Silo))
@@ -462,6 +462,13 @@ async def test_where_schemata_differ_the_trainer_gets_no_task_and_nothing_leaves
     await scene.run()
     assert (len(comparing.announced), scene.aggregator.uploads, scene.aggregator.failures) == (1, {}, {})
     assert scene.events() == ["signature", "not-accepted", "finished"]
+    line = json.loads((scene.volume.audit / "log.jsonl").read_text().splitlines()[1])
+    digest = hashlib.sha256(comparing.announced[0][0]).hexdigest()
+    assert (line["code"], line["schema"], line["detail"]) == (
+        "schema-mismatch",
+        digest,
+        "silo b: class 'prrot'",
+    )
 
 
 @pytest.mark.parametrize("told", [True, False])

@@ -123,3 +123,36 @@ def test_jobs_without_accuracy_show_their_own_score() -> None:
     assert "accuracy" not in shown
     assert "mae 2.25" in shown and "dice 50.0%" in shown and " score " in shown
     assert "  best      round 3: dice 0.5" in page(masks, NOW)
+
+
+FINDINGS = [
+    {
+        "silo": "default/north",
+        "severity": "error",
+        "code": "Unreadable",
+        "place": "dataset",
+        "value": "item 3\x1b[31m is torn",
+        "remedy": "mend it",
+    },
+    {
+        "silo": "default/east",
+        "severity": "note",
+        "code": "ClassSmall",
+        "place": "class cat",
+        "value": "too few",
+        "remedy": "nothing",
+    },
+]
+
+
+def test_what_the_silos_say_of_their_data() -> None:
+    told = page(job(findings=FINDINGS), NOW)
+    assert "  data of        severity  code        place      value" in told
+    assert "  default/north  error     Unreadable  dataset    item 3\\x1b[31m is torn  mend it" in told
+
+
+def test_figures_of_classes_by_name() -> None:
+    figures = [{"figures": {"recall": 0.5}, "name": "cat"}, {"figures": {}}, {"figures": {"recall": 1.0}}]
+    told = page(job(classes=figures, spec={"data": {"classes": ["a", "b"]}}), NOW)
+    assert "  class  recall\n  cat       0.5\n  b           -\n  2           1" in told
+    assert "class" not in page(job(classes=[{"answers": [1]}]), NOW)

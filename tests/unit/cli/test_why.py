@@ -95,3 +95,29 @@ def test_a_terminal_gets_lines_of_its_width(kubectl: FakeKubectl) -> None:
     assert done.returncode == 0
     assert len(lines) > 2
     assert all(len(line) <= 60 for line in lines if "`" not in line)
+
+
+def test_what_is_wrong_with_the_silos_data_is_said_while_the_job_goes_on() -> None:
+    findings = [
+        {
+            "silo": "a/north",
+            "severity": "warning",
+            "code": "Duplicates",
+            "place": "examples",
+            "value": "9 copies",
+        },
+        {
+            "silo": "a/east",
+            "severity": "note",
+            "code": "ClassSmall",
+            "place": "class cat",
+            "value": "too few",
+        },
+    ]
+    told = paragraph(job(condition("Complete", "True", "Complete"), findings=findings), [], NOW)
+    assert told.endswith(
+        " The check of its data found 1 warning. a/north: Duplicates: examples: 9 copies. All findings and "
+        "remedies: `kubectl fedsilo status digits -n research`."
+    )
+    failed = paragraph(job(condition("Failed", "True", "DataInvalid", "torn"), findings=findings), [], NOW)
+    assert "The check" not in failed

@@ -244,3 +244,26 @@ def test_a_job_whose_status_is_malformed_hides_no_other(status: dict[str, Any]) 
     shown = page(JobsSnapshot(place="cluster", jobs=[odd]), "research", "odd")
     assert shown is not None
     assert shown["state"] == "Unreadable"
+
+
+def test_a_job_s_page_has_what_its_silos_say_of_their_data() -> None:
+    found = {
+        "silo": "a/north",
+        "code": "Duplicates",
+        "place": "examples",
+        "value": "9 copies",
+        "remedy": "none",
+    }
+    status: dict[str, Any] = {
+        "findings": [found | {"severity": severity} for severity in ("error", "warning", "note")]
+    }
+    status["classes"] = [{"figures": {"recall": 0.5}, "name": "cat"}, {"figures": {"recall": 0.5}}]
+    snapshot = JobsSnapshot(place="cluster", jobs=[job("digits", "u", Calendar().ago(minutes=1), status)])
+    document = page(snapshot, "research", "digits")
+    assert document is not None
+    assert [(one["severity"], one["tone"]) for one in document["findings"]] == [
+        ("error", "bad"),
+        ("warning", "wait"),
+        ("note", "none"),
+    ]
+    assert [one["name"] for one in document["classes"]] == ["cat", "1"]

@@ -60,8 +60,8 @@ def test_an_evaluation_without_the_metric_is_no_improvement() -> None:
 def test_figures_by_class_go_into_the_status_unless_there_are_too_many() -> None:
     record: dict[str, Any] = {"perClass": {"recall": [0.5, None]}, "confusion": [[1, 1], [0, 0]]}
     assert [found.model_dump() for found in class_figures(record)] == [
-        {"figures": {"recall": 0.5}, "answers": (1, 1)},
-        {"figures": {}, "answers": (0, 0)},
+        {"name": None, "figures": {"recall": 0.5}, "answers": (1, 1)},
+        {"name": None, "figures": {}, "answers": (0, 0)},
     ]
     assert class_figures({"metrics": {"accuracy": 0.5}}) == ()
     assert class_figures({"perClass": {"recall": [0.5] * 51}}) == ()

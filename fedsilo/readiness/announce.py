@@ -1,0 +1,50 @@
+"""From a silo's data to what it may tell of them: `fedsilo.readiness.announced` says in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.readiness.announced import MAX_MESSAGE, MAX_PLACES, AnnouncedFinding
+from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
+
+
+def findings_of(spec: FederatedJobSpec, data: SiloData) -> tuple[AnnouncedFinding, ...]:
+    """Everything that a silo of these data can tell."""
+    return tuple(_found(spec, data, Facts.of(spec, data)))
+
+
+def unreadable(error: Exception) -> tuple[AnnouncedFinding, ...]:
+    """That the data cannot be read, and why."""
+    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    return (AnnouncedFinding("Unreadable", message=text[:MAX_MESSAGE]),)
+
+
+def _found(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[AnnouncedFinding]:
+    if facts.train < 2:
+        yield AnnouncedFinding("NoTrainingExamples")
+    if facts.validation == 0 and scores_its_own(spec):
+        yield AnnouncedFinding("NoValidationExamples")
+    # Whether a class is lacking or too small to be told of is one finding: the difference would be a count.
+    classes = sorted([*facts.absent(), *facts.small(data.min_samples_per_class)])
+    least = data.min_values_per_feature
+    sparse = set(facts.sparse(least))
+    named = {
+        "ClassSmall": classes,
+        "ValuesMissing": facts.incomplete(),
+        "FeatureEmpty": sorted(sparse) if spec.data.preprocessing is not None else [],
+        "FeatureConstant": [place for place in facts.constant() if place not in sparse],
+    }
+    yield from (_naming(code, places) for code, places in named.items() if places)
+    if facts.unusual_range:
+        yield AnnouncedFinding("RangeUnusual")
+    if not standardises(spec) and facts.spread() is not None:
+        yield AnnouncedFinding("FeatureUnscaled")
+    if facts.copies:
+        yield AnnouncedFinding("Duplicates", count=facts.copies)
+    if facts.leaking:
+        yield AnnouncedFinding("ValidationLeaks", count=facts.leaking)
+
+
+def _naming(code: str, places: list[int]) -> AnnouncedFinding:
+    return AnnouncedFinding(code, tuple(places[:MAX_PLACES]), len(places))

@@ -1,0 +1,134 @@
+"""What is true of a silo's data, in numbers that stay in the silo: its policy decides what is told of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.data.arrays import Arrays
+from fedsilo.data.statistics import FeatureStatistics
+
+PIECE_NUMBERS = 1 << 20
+"""Numbers that are in memory in double precision at a time."""
+
+SPREAD = 1000.0
+"""Ratio of the largest to the smallest standard deviation from which features count as of very different size."""
+
+
+@dataclass(frozen=True)
+class SiloData:
+    """One silo's data for a job.
+
+    :param train: places of the examples that it trains on.
+    :param validation: of those that it sets aside.
+    :param min_samples_per_class: of job and silo together; likewise `min_values_per_feature`.
+    :param tells_counts: whether the silo's policy permits counts of its classes.
+    """
+
+    silo: str
+    arrays: Arrays
+    train: np.ndarray
+    validation: np.ndarray
+    min_samples_per_class: int
+    min_values_per_feature: int
+    tells_counts: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one pass over the data finds.
+
+    :param classes: training examples of each class; None where the task has no single class.
+    :param statistics: of the features; None where they are tokens.
+    :param unusual_range: whether values of images lie in none of the usual ranges.
+    :param copies: examples that are there before.
+    :param leaking: validation examples of which a copy is trained on.
+    """
+
+    train: int
+    validation: int
+    examples: int
+    classes: np.ndarray | None
+    statistics: FeatureStatistics | None
+    unusual_range: bool
+    copies: int
+    leaking: int
+
+    @classmethod
+    def of(cls, spec: FederatedJobSpec, data: SiloData) -> Facts:
+        """Look at all examples once."""
+        statistics, digests = _pass(spec, data)
+        task = None if spec.task is None else spec.task.name
+        classes = None
+        if task in (None, "classification"):
+            classes = np.bincount(data.arrays.labels[data.train], minlength=spec.data.class_count)
+        trained = {digests[place] for place in data.train}
+        images = data.arrays.features.ndim == 4
+        return cls(
+            train=len(data.train),
+            validation=len(data.validation),
+            examples=len(digests),
+            classes=classes,
+            statistics=None if task == "language" else statistics,
+            unusual_range=images and data.arrays.schema.value_range is None,
+            copies=len(digests) - len(set(digests)),
+            leaking=sum(digests[place] in trained for place in data.validation),
+        )
+
+    def absent(self) -> list[int]:
+        """Classes without an example to train on."""
+        return [] if self.classes is None else np.flatnonzero(self.classes == 0).tolist()
+
+    def small(self, minimum: int) -> list[int]:
+        """Classes with some, and fewer than the minimum."""
+        if self.classes is None:
+            return []
+        return np.flatnonzero((self.classes > 0) & (self.classes < minimum)).tolist()
+
+    def incomplete(self) -> list[int]:
+        """Features with missing values."""
+        return [] if self.statistics is None else np.flatnonzero(self.statistics.missing > 0).tolist()
+
+    def sparse(self, minimum: int) -> list[int]:
+        """Features with fewer values than the minimum."""
+        return [] if self.statistics is None else np.flatnonzero(self.statistics.count < minimum).tolist()
+
+    def constant(self) -> list[int]:
+        """Features with one value in several examples."""
+        found = self.statistics
+        return [] if found is None else np.flatnonzero((found.m2 == 0) & (found.count > 1)).tolist()
+
+    def spread(self) -> tuple[float, float] | None:
+        """The smallest and the largest standard deviation, where they are very different."""
+        if self.statistics is None:
+            return None
+        spread = np.sqrt(self.statistics.variance[self.statistics.m2 > 0])
+        different = len(spread) > 1 and spread.max() > SPREAD * spread.min()
+        return (float(spread.min()), float(spread.max())) if different else None
+
+
+def standardises(spec: FederatedJobSpec) -> bool:
+    """Whether features of very different size do no harm."""
+    return spec.data.preprocessing is not None and spec.data.preprocessing.standardise
+
+
+def scores_its_own(spec: FederatedJobSpec) -> bool:
+    """Whether nobody scores the model but the silos."""
+    return spec.evaluation.test_dataset is None
+
+
+def _pass(spec: FederatedJobSpec, data: SiloData) -> tuple[FeatureStatistics, list[bytes]]:
+    """Statistics of all features, and a digest of each example, in one pass over them."""
+    shape = spec.data.input_shape
+    statistics, digests = FeatureStatistics.none(shape[0]), list[bytes]()
+    rows = max(PIECE_NUMBERS // prod(shape), 1)
+    for start in range(0, len(data.arrays), rows):
+        piece = np.ascontiguousarray(data.arrays.features[start : start + rows])
+        digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in piece]
+        fed = piece / 255 if piece.dtype == np.uint8 else piece
+        statistics = statistics.merge(FeatureStatistics.of(fed))
+    return statistics, digests

@@ -1,0 +1,72 @@
+"""What the guard says of the silo's data before its trainer gets a task, and whether the aggregator lets it begin."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+
+from fedsilo.errors import Problem
+from fedsilo.silo.announcement import Schema, announced_readiness, readiness_body
+from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.task_check import TaskCheck
+
+log = logging.getLogger("fedsilo.guard")
+
+DIFFERENT = ("schema-mismatch", "not-ready")
+"""Refusals with which the job has failed of what the silos have said."""
+
+
+class Agreement:
+    """What this process has announced and the aggregator has agreed to; it is announced once."""
+
+    def __init__(self, check: TaskCheck, client: AggregatorClient, audit: AuditLog) -> None:
+        self._check = check
+        self._client = client
+        self._audit = audit
+        self._said: bytes | None = None
+        self._refused: str | None = None
+
+    async def reach(self, schema: Schema | None, findings: Any) -> None:
+        """Announce the schema, and what may be told of the findings where the job asks for them.
+
+        :param findings: as the trainer has written them.
+        :raises PolicyRefused: for what are no findings.
+        :raises Problem: `schema-mismatch` or `not-ready`.
+        """
+        data = self._check.agent.spec.job.spec.data
+        if data.check is not None:
+            told = self._check.finding_rules.told(announced_readiness(findings, data))
+            content = readiness_body(schema, told)
+        elif schema is not None:
+            content = schema.to_json()
+        else:
+            return
+        if content == self._said:
+            return
+        try:
+            if data.check is not None:
+                self._record(content, [finding.to_dict() for finding in told])
+                await self._client.announce_readiness(content)
+            else:
+                await self._client.announce_schema(content)
+        except Problem as problem:
+            if problem.code in DIFFERENT and schema is not None:
+                self._refused = schema.digest()
+            if problem.code != "malformed" or data.class_names is not None or data.check is not None:
+                raise
+            log.warning("the aggregator compares no schemata: %s", problem)  # an earlier release
+        self._said = content
+
+    def facts(self, problem: Problem) -> dict[str, str]:
+        """What the audit line of a refusal says of the schema that was refused."""
+        if problem.code not in DIFFERENT:
+            return {}
+        return {"detail": problem.detail} | ({} if self._refused is None else {"schema": self._refused})
+
+    def _record(self, content: bytes, findings: list[dict[str, Any]]) -> None:
+        """Put on record what is about to leave, unless an earlier process of the guard has."""
+        digest = hashlib.sha256(content).hexdigest()
+        if self._audit.record.readiness != digest:
+            self._audit.write("readiness", digest=digest, findings=findings)

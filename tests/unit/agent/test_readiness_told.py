@@ -1,0 +1,119 @@
+"""What a guard tells of its silo's data before round 1: what the silo's policy permits, on record before it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsilo.errors import Problem
+from fedsilo_agent.guard.agreement import Agreement
+from fedsilo_agent.guard.audit import AuditLog
+from tests.unit.agent.test_guard import TASK, Scene
+
+SMALL = {"code": "ClassSmall", "places": [0, 2], "count": 2}
+CONSTANT = {"code": "FeatureConstant", "places": [1], "count": 1}
+COPIES = {"code": "Duplicates", "count": 9}
+FINDINGS = [SMALL, CONSTANT, COPIES]
+SCHEMA = {"classes": ["cat", "dog", "owl"]}
+TORN = [{"code": "Unreadable", "message": "item 3 is torn; mend it"}]
+
+
+class Told:
+    """What the aggregator is told, and whether the trainer had been given a task by then."""
+
+    def __init__(self, scene: Scene, refusal: Problem | None = None) -> None:
+        self.statements: list[tuple[Any, bool]] = []
+        self._scene = scene
+        self._refusal = refusal
+        scene.aggregator.announce_readiness = self  # type: ignore[attr-defined]
+
+    async def __call__(self, content: bytes) -> None:
+        self.statements.append((json.loads(content), self._scene.volume.task.exists()))
+        if self._refusal is not None:
+            self._scene.aggregator.ended = True
+            raise self._refusal
+
+
+def scene_of(root: Path, policy: Any = None, check: str | None = "refuse", **announced: Any) -> Scene:
+    scene = Scene(root, {"classes": 3, "inputShape": [4], "check": check}, policy)
+    path = scene.volume.drop / "signature.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | announced))
+    return scene
+
+
+def lines(scene: Scene) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (scene.volume.audit / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (["model", "class_counts", "feature_statistics"], [SMALL, CONSTANT, COPIES]),
+        (["model", "class_counts"], [SMALL, {"code": "FeatureConstant"}, COPIES]),
+        (["model", "feature_statistics"], [CONSTANT, {"code": "Duplicates"}]),
+        (["model"], [{"code": "FeatureConstant"}, {"code": "Duplicates"}]),
+    ],
+)
+async def test_the_silo_s_policy_decides_what_leaves(tmp_path: Path, kinds: list[str], told: Any) -> None:
+    scene = scene_of(tmp_path, {"payloadKinds": kinds}, findings=FINDINGS, schema=SCHEMA)
+    aggregator = Told(scene)
+    await scene.run()
+    assert aggregator.statements == [({"findings": told, "schema": SCHEMA}, False)]
+    assert list(scene.aggregator.uploads) == [TASK]
+    readiness = next(line for line in lines(scene) if line["event"] == "readiness")
+    assert readiness["findings"] == told
+    assert scene.events()[:2] == ["signature", "readiness"]
+
+
+async def test_it_is_told_once_and_again_by_a_guard_that_was_restarted(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path)
+    aggregator: Any = Told(scene)
+    for told in (1, 2):
+        agreement = Agreement(scene.check, scene.aggregator, AuditLog(scene.volume.audit))  # type: ignore[arg-type]
+        await agreement.reach(None, FINDINGS)
+        await agreement.reach(None, FINDINGS)
+        assert len(aggregator.statements) == told
+    assert scene.events() == ["readiness"]
+
+
+async def test_data_that_cannot_be_read_are_told_beside_the_others_faults(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, findings=TORN, signature=None)
+    (scene.volume.drop / "failed.json").write_text(json.dumps({"reason": "DataInvalid", "message": "torn"}))
+    aggregator = Told(scene, Problem("not-ready", "silo a: torn"))
+    await scene.run()
+    assert aggregator.statements == [({"findings": TORN}, False)]
+    assert (scene.aggregator.uploads, scene.aggregator.failures) == ({}, {})
+    refused = next(line for line in lines(scene) if line["event"] == "not-accepted")
+    assert (refused["code"], refused["detail"]) == ("not-ready", "silo a: torn")
+
+
+async def test_where_the_job_goes_on_the_silo_reports_its_failure(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, check="report", findings=TORN, signature=None)
+    (scene.volume.drop / "failed.json").write_text(json.dumps({"reason": "DataInvalid", "message": "torn"}))
+    Told(scene)
+    await scene.run()
+    assert scene.aggregator.failures == {TASK: ("DataInvalid", "torn")}
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [None, [{"code": "RangeUnusual", "value": "patient 17"}], [{"code": "ClassSmall", "places": [7]}]],
+)
+async def test_what_are_no_findings_leave_nothing(tmp_path: Path, findings: Any) -> None:
+    scene = scene_of(tmp_path, findings=findings)
+    aggregator = Told(scene)
+    await scene.run()
+    assert (aggregator.statements, scene.aggregator.uploads) == ([], {})
+    reason, message = scene.aggregator.failures[TASK]
+    assert (reason, "signature.json: findings" in message) == ("PolicyRefused", True)
+
+
+async def test_a_job_that_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, check=None, findings=FINDINGS)
+    aggregator = Told(scene)
+    await scene.run()
+    assert aggregator.statements == []
+    assert list(scene.aggregator.uploads) == [TASK]

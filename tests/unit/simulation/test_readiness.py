@@ -1,0 +1,56 @@
+"""The check before round 1 where one process holds all silos: the same table and the same end as over processes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo.api.loading import load
+from fedsilo.errors import SiloFailed
+from fedsilo.local.display import display_for
+from fedsilo.local.in_process import run_in_process
+from fedsilo.local.workdir import Workdir
+from fedsilo.simulation.execution import SEQUENTIAL
+from fedsilo.simulation.simulate import simulate
+from tests.unit.local.test_check import manifest, ready, write
+
+
+def test_one_message_names_every_fault_of_every_silo(tmp_path: Path) -> None:
+    ready(tmp_path)
+    write(tmp_path, "south", ["plane", "bird", "cat"])
+    write(tmp_path, "east", features=np.full((30, 3), np.inf))
+    path = manifest(tmp_path, check="refuse")
+    with pytest.raises(SiloFailed) as caught:
+        simulate(load(path), tmp_path, tmp_path / "run")
+    assert caught.value.reason == "DataInvalid"
+    for said in (
+        "the data are not ready: default/south: SchemaDiffers: class 'plane'",
+        "default/east: Unreadable: dataset: dataset 'animals': item 0: features contain inf; remove or mend",
+    ):
+        assert said in str(caught.value)
+
+
+def test_report_changes_nothing_of_the_model_and_shows_the_table(tmp_path: Path) -> None:
+    ready(tmp_path)
+    features = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e5, 1]
+    features[20:] = features[10]
+    write(tmp_path, "west", features=features)
+    plain = simulate(load(manifest(tmp_path)), tmp_path, tmp_path / "plain").result
+    federation, said = load(manifest(tmp_path, check="report")), io.StringIO()
+    workdir = Workdir(tmp_path / "run")
+    outcome = run_in_process(federation, workdir, tmp_path, display_for(said), SEQUENTIAL)
+    document = outcome.document
+    assert plain is not None
+    assert document["model"]["sha256"] == plain.sha256
+    codes = [(one["silo"], one["code"]) for one in document["findings"]]
+    expected = ["FeatureUnscaled", "Duplicates", "ValidationLeaks"]
+    assert codes == [("default/west", code) for code in expected]
+    assert (
+        "data of default/west: warning: Duplicates: examples: 10 copies of others; remove" in said.getvalue()
+    )
+    status = json.loads((workdir.aggregator / "status.json").read_text())
+    assert status["findings"] == document["findings"]
