@@ -26,7 +26,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
-from fedsilo.silo.scoring import scored, unscored
+from fedsilo.silo.scoring import declared_scores, scored, unscored
 
 
 class TaskRunner:
@@ -116,7 +116,9 @@ class TaskRunner:
             if self._chosen.any:
                 reply = scored(context, module, self._chosen)
                 return replace(reply, metrics={**reply.metrics, **self._personal(context, private)})
-            metrics = dict(evaluate(module, context.validation, task=context.learning_task).metrics)
+            metrics = declared_scores(
+                context, evaluate(module, context.validation, task=context.learning_task)
+            )
         return Reply(samples=len(context.validation), metrics={**metrics, **self._personal(context, private)})
 
     def _personal(self, context: LocalContext, private: State) -> dict[str, float]:

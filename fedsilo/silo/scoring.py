@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.evaluation import Evaluation, evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.batches import no_sums
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
@@ -18,6 +18,7 @@ from fedsilo.methods.pieces.score_sums import sums_blocks
 from fedsilo.silo.context import LocalContext
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.registry import metrics_of
 
 
 def scored(context: LocalContext, model: nn.Module, chosen: ChosenMetrics) -> Reply:
@@ -36,7 +37,7 @@ def scored(context: LocalContext, model: nn.Module, chosen: ChosenMetrics) -> Re
         return unscored(context, chosen)
     scores = Scores(chosen, task)
     found = evaluate(model, examples, scores=scores, task=task)
-    means = {name: total / len(examples) for name, total in found.sums.items()}
+    means = declared_scores(context, found)
     summed = {} if scores.sums.tokens is None else _means(scores.sums.tokens, len(examples))
     return Reply(
         sums_blocks(chosen, scores.sums, rows, least, per_feature),
@@ -44,6 +45,13 @@ def scored(context: LocalContext, model: nn.Module, chosen: ChosenMetrics) -> Re
         {**means, **summed, **scores.unsummed().metrics},
         {f"{CONFUSION}/{label}": int(support[label]) for label in rows},
     )
+
+
+def declared_scores(context: LocalContext, found: Evaluation) -> dict[str, float]:
+    """Main metric and loss, as far as the method declares them: of a job's own learning task the loss alone, since
+    the guard does not import it.
+    """
+    return {name: found.sums[name] / found.samples for name in metrics_of(context.spec.task)}
 
 
 def unscored(context: LocalContext, chosen: ChosenMetrics) -> Reply:

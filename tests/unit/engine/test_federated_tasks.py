@@ -19,6 +19,7 @@ from fedsilo.learning.metrics.scores import Scores
 from fedsilo.methods.state import Tree
 from fedsilo.silo.scoring import class_support
 from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.regression import Regression
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
 
 HERE = "python:tests.unit.engine.test_federated_tasks"
@@ -49,6 +50,50 @@ class Pixels(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.each(x)
         return found
+
+
+class Near(Regression):
+    """A learning task of a job's own, with a metric of its own that no guard knows."""
+
+    name = "own"
+    metrics = ("near",)
+
+    def scores(self, outputs: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        found = super().scores(outputs, targets)
+        return {"near": found["mae"] < 1, "loss": found["loss"]}
+
+
+class Largest:
+    """A metric of a job's own: the largest error."""
+
+    def __init__(self) -> None:
+        self.largest = 0.0
+
+    def update(self, predictions: torch.Tensor, targets: torch.Tensor) -> None:
+        self.largest = max(self.largest, float((predictions - targets).abs().max()))
+
+    def compute(self) -> float:
+        return self.largest
+
+
+@pytest.mark.parametrize("metrics", [None, [f"{HERE}:Largest"]])
+def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
+    tmp_path: Path, metrics: list[str] | None
+) -> None:
+    rng = np.random.default_rng(8)
+    silos = [silo_holding(tmp_path, f"s{k}", *examples("numbers", rng, 12)) for k in range(2)]
+    spec = job_spec(
+        "fedavg",
+        2,
+        task={"name": f"{HERE}:Near", "config": {"outputs": 2}},
+        data={"validationFraction": 0.5, "classes": None},
+        evaluation={} if metrics is None else {"metrics": metrics},
+    )
+    (line,) = federate(tmp_path, spec, runners(spec, silos, tmp_path)).history()
+    assert line["metrics"].keys() == {
+        "loss",
+        *([] if metrics is None else ["Largest_mean", "Largest_spread"]),
+    }
 
 
 def examples(answers: str, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
