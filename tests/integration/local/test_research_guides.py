@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from nbclient import NotebookClient
 
 import fedsilo
 from tests.integration.local.runs import ENVIRONMENT
-from tests.pages import runs
+from tests.pages import blocks, runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 from tests.unit.test_public_surface import imported
@@ -38,11 +40,32 @@ def test_the_commands_of_clients_and_sweeps_run(terminal: Terminal) -> None:
     assert "TorchScript, checked on 256 examples" in terminal.type(export)
 
 
-def _shorten(folder: Path) -> None:
+@runs("docs/guides/own-method.md")
+def test_a_method_of_ones_own_is_installed_and_compared(terminal: Terminal) -> None:
+    page, example = "docs/guides/own-method.md", ROOT / "examples" / "own-method"
+    assert blocks(page, "python") == [(example / "clipped.py").read_text()]
+    assert blocks(page, "toml")[0] in (example / "pyproject.toml").read_text()
+    _shorten(terminal.folder, fraction=0.5)
+    shutil.copytree(example, terminal.folder / "examples" / "own-method")  # building leaves files there
+    install, describe, sweep = terminal.commands
+    # Nothing is fetched, and the environment of the tests stays as it is.
+    options = "--offline --no-cache --no-deps --no-build-isolation --target own"
+    uv = f"{sys.executable} -m uv pip install --python {sys.executable} {options}"
+    terminal.type(install, {"pip install": uv})
+    terminal.environment["PYTHONPATH"] = "own"
+    assert terminal.type(describe).startswith("clipped: Averaging of clipped changes")
+    said = terminal.type(sweep).splitlines()
+    assert [line.split()[1:3] for line in said[-3:-1]] == [['"fedavg"}', "3"], ['"clipped"}', "3"]]
+    first, other = (line.split()[3:6] for line in said[-3:-1])
+    assert first != other, "a round of FedAvg clips nothing"
+
+
+def _shorten(folder: Path, fraction: float = 0.1) -> None:
     """Fewer clients and rounds than the guide's, so that its commands take no time."""
     template, job = yaml.safe_load_all((ROOT / "examples" / "research" / "clients.yaml").read_text())
     template["spec"]["count"] = 10
     job["spec"]["training"] |= {"rounds": 1, "localEpochs": 1}
+    job["spec"]["participation"]["fraction"] = fraction
     (folder / "examples").unlink()
     (folder / "examples" / "research").mkdir(parents=True)
     (folder / "examples" / "research" / "clients.yaml").write_text(yaml.safe_dump_all([template, job]))
