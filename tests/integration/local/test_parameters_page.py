@@ -1,16 +1,16 @@
-"""docs/parameters.md: its programs, as a reader would run them."""
+"""docs/parameters.md and docs/guides/adapters.md: their programs, as a reader would run them."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.integration.local.runs import ENVIRONMENT
-from tests.pages import blocks
+from tests.pages import blocks, runs
+from tests.terminal import Terminal
 
-PAGE = "docs/parameters.md"
+PAGES = ("docs/parameters.md", "docs/guides/adapters.md")
 
 FACTORIES = """
 import torch
@@ -25,18 +25,20 @@ for name, shape in {"timm_network": [3, 32, 32], "monai_network": [1, 32, 32]}.i
 """
 
 
-def test_adapters_travel_alone_and_networks_of_other_packages_are_models(tmp_path: Path) -> None:
-    for code in blocks(PAGE, "python"):
+@runs("docs/guides/adapters.md")
+def test_adapters_travel_alone_and_networks_of_other_packages_are_models(terminal: Terminal) -> None:
+    folder = terminal.folder
+    for code in (code for page in PAGES for code in blocks(page, "python")):
         name = re.match(r'"""(\w+\.py): ', code)
         assert name is not None, "the first line of a program names its file"
-        (tmp_path / name[1]).write_text(code)
-    (tmp_path / "factories.py").write_text(FACTORIES)
-    (tmp_path / "all.py").write_text(
+        (folder / name[1]).write_text(code)
+    (folder / "factories.py").write_text(FACTORIES)
+    (folder / "all.py").write_text(
         "import adapters, factories\n"
     )  # one process: imports take most of the time
     done = subprocess.run(
         [sys.executable, "all.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
@@ -53,3 +55,7 @@ def test_adapters_travel_alone_and_networks_of_other_packages_are_models(tmp_pat
     assert accuracy["adapters"] > accuracy["full"] - 0.1
     assert "PEFT loads the adapter: True" in said
     assert "timm_network (2, 3)" in said and "monai_network (2, 3)" in said
+    terminal.environment["HF_HUB_OFFLINE"] = "1"
+    terminal.type("fedsilo run -f adapters.yaml --workdir runs/processes")
+    models = [folder / "runs" / way / "model.safetensors" for way in ("adapters", "processes")]
+    assert models[0].read_bytes() == models[1].read_bytes()
