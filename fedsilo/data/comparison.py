@@ -130,9 +130,14 @@ def class_faults(wanted: Sequence[str], found: Sequence[str], rule: MismatchRule
 
 
 def class_places(wanted: Sequence[str], found: Sequence[str], rule: MismatchRule) -> list[int | None]:
-    """Where each name stands among the job's; None where it does not."""
+    """Where each name stands among the job's; None where it does not, or might stand for two of them."""
     exact = {name: place for place, name in enumerate(wanted)}
-    forms = {comparable(name, rule): place for place, name in reversed(list(enumerate(wanted)))}
+    counts = Counter(comparable(name, rule) for name in wanted)
+    forms = {
+        form: place
+        for place, form in enumerate(comparable(name, rule) for name in wanted)
+        if counts[form] == 1
+    }
     return [exact.get(name, forms.get(comparable(name, rule))) for name in found]
 
 
@@ -159,6 +164,8 @@ def list_faults(
 
     :param remedy: for a name that is lacking, and for another order.
     """
+    if any(len({comparable(name, rule) for name in names}) < len(names) for names in (wanted, found)):
+        rule = "refuse"  # names that differ in case only would pass for one another
     have = {comparable(name, rule) for name in found}
     wish = {comparable(name, rule): name for name in wanted}
     lacking = [name for form, name in wish.items() if form not in have]
@@ -210,9 +217,11 @@ def column_faults(
     """Where the columns of a table are not those of another: names, order, types, categories."""
     names = [column.name for column in wanted], [column.name for column in found]
     yield from list_faults("column", *names, rule, "give the same columns in the same order")
+    exact = {column.name: column for column in wanted}
     known = {comparable(column.name, rule): column for column in wanted}
     for column in found:
-        if (other := known.get(comparable(column.name, rule))) is not None:
+        other = exact.get(column.name) or known.get(comparable(column.name, rule))
+        if other is not None:
             yield from _of_column("column", other, column, rule)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedsilo.api.data import DataSpec
-from fedsilo.data.comparison import compare, mismatch_text
+from fedsilo.data.comparison import class_places, column_faults, compare, mismatch_text
 from fedsilo.data.numbering import SchemaMismatch, number_classes
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.data.schema import TableColumn as Col
@@ -220,3 +220,10 @@ def test_long_lists_have_short_messages() -> None:
     found = text(data(20_000), a=Schema(classes=names), b=Schema(classes=others), c=Schema(classes=names))
     assert "19980 more class names differ" in found
     assert len(found) < 5000
+
+
+def test_names_that_differ_in_case_only_do_not_stand_for_one_another() -> None:
+    assert class_places(("Cat", "cat", "dog"), ("CAT", "cat", "DOG"), "map") == [None, 1, 2]
+    twins = (Col("age", "number"), Col("Age", "category", ("f", "m")))
+    assert not list(column_faults(twins, twins, "map"))
+    assert [fault.place for fault in column_faults(twins, twins[::-1], "map")] == ["the list of column names"]
