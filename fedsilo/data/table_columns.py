@@ -133,7 +133,7 @@ def numbers(values: pyarrow.Array, place: RowPlace, column: str, remedy: str) ->
     import pyarrow
     import pyarrow.compute
 
-    values = _decoded(values)
+    values = _decoded(values, place, column)
     kind = values.type
     if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
         values = pyarrow.compute.utf8_trim_whitespace(values)
@@ -174,7 +174,7 @@ def texts(values: pyarrow.Array, place: RowPlace, column: str) -> list[str | Non
     """Values as text, whole numbers without a point, None where one is missing."""
     import pyarrow
 
-    values = _decoded(values)
+    values = _decoded(values, place, column)
     if pyarrow.types.is_floating(values.type):  # whole numbers of which some are missing are often stored so
         return [_number_text(number) for number in values.to_pylist()]
     try:
@@ -192,7 +192,25 @@ def _number_text(number: float | None) -> str | None:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _decoded(values: pyarrow.Array) -> pyarrow.Array:
+def _decoded(values: pyarrow.Array, place: RowPlace, column: str) -> pyarrow.Array:
+    """Values without a dictionary, all of which can be read: Arrow checks neither UTF-8 nor places in a dictionary."""
     import pyarrow
 
-    return values.dictionary_decode() if pyarrow.types.is_dictionary(values.type) else values
+    try:
+        values.validate(full=True)
+        return values.dictionary_decode() if pyarrow.types.is_dictionary(values.type) else values
+    except pyarrow.ArrowException:
+        row = next((row for row in range(len(values)) if not _is_readable(values, row)), 0)
+        raise place.fault(
+            row, column, "the value is damaged, or its text is not UTF-8; write the file anew"
+        ) from None
+
+
+def _is_readable(values: pyarrow.Array, row: int) -> bool:
+    import pyarrow
+
+    try:
+        values[row].as_py()
+    except (pyarrow.ArrowException, UnicodeError, IndexError):
+        return False
+    return True

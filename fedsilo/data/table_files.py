@@ -137,7 +137,7 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
     try:
         opened = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
         names: list[str] = opened.schema_arrow.names
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:  # names of columns may be no UTF-8
         raise _damaged(file, error) from error
     _require_distinct(names, file)
     wanted = names if config.columns is None else [*config.columns, *config.targets]
@@ -145,7 +145,7 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
     def batches() -> Iterator[pyarrow.RecordBatch]:
         try:
             yield from opened.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeError) as error:
             raise _damaged(file, error) from error
 
     return names, batches()

@@ -47,6 +47,7 @@ from fedsilo_agent.guard.audit import AuditLog, verify
 from fedsilo_agent.guard.inspection import read_announcement, read_failure
 from fedsilo_aggregator.request_fields import failure_report
 from tests.fuzz import provenance
+from tests.fuzz.data_files import data_files
 from tests.fuzz.directories import recipe
 from tests.fuzz.directory_targets import directories
 from tests.fuzz.mutation import Choose, changed
@@ -57,6 +58,7 @@ from tests.unit.wire.examples import KEY
 Parse = Callable[[bytes], object]
 
 DIRECTORY_EXAMPLES = 60
+DATA_FILE_EXAMPLES = 100
 
 LIMIT_SECONDS = 20.0
 """Time for one input, of which most take milliseconds."""
@@ -309,7 +311,11 @@ def targets() -> dict[str, Target]:
         Target(name, directory.parse, directory.refusals, (b"",), recipe, DIRECTORY_EXAMPLES)
         for name, directory in directories().items()
     )
-    return {target.name: target for target in (*found, *reopened)}
+    read_as_data = (
+        Target(name, in_file(kind.parse), (DataInvalid,), kind.seeds, examples=DATA_FILE_EXAMPLES)
+        for name, kind in data_files().items()
+    )
+    return {target.name: target for target in (*found, *read_as_data, *reopened)}
 
 
 def _manifests() -> tuple[bytes, ...]:

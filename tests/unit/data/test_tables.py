@@ -302,6 +302,18 @@ def test_a_column_that_holds_no_numbers(tmp_path: Path) -> None:
     assert "are no categories; leave the column out" in refusal(category, data(1, classes=3), tmp_path)
 
 
+def test_text_of_a_parquet_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    text = pa.array([b"red", b"gr\xf2n"], pa.binary()).view(pa.string())
+    for stored in (text, pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), text)):
+        pq.write_table(pa.table({"x": stored, "y": [0, 1]}), tmp_path / "a.parquet")
+        for categories in ({"x": ["red"]}, {}):
+            spec = dataset("parquet", path="a.parquet", target="y", categories=categories)
+            assert (
+                "'a.parquet' row 2, column 'x': the value is damaged, or its text is not UTF-8; write"
+                in refusal(spec, data(1, classes=3), tmp_path)
+            )
+
+
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, message in (
