@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import AggregatorConfig, load_config
+
+if TYPE_CHECKING:
+    from fedsilo.engine.status_sinks import StatusSink
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,7 +75,8 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
             ) from missing
     from fedsilo.engine import curves
     from fedsilo.engine.status import StatusSource, failed_status
-    from fedsilo.engine.status_sinks import StatusFile, StatusSink, StatusSinks
+    from fedsilo.engine.status_sinks import StatusFile, StatusSinks
+    from fedsilo.engine.tracking import require_tracking, tracking
     from fedsilo.event_loop import run_event_loop
     from fedsilo.probes import probing
     from fedsilo_aggregator.http import AggregatorService
@@ -80,17 +86,19 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
 
     file = StatusFile(args.dir / "status.json")
     try:
+        require_tracking(config.job.spec)
         engine = open_engine(config, args.dir, args.task_key, args.data_root)
     except FedsiloError as error:
         file.publish(failed_status(error.reason, str(error)))
         raise
-    sinks: list[StatusSink] = [file, *curves.requested(config.job.spec, engine.history, args.dir)]
+    drawn = curves.requested(config.job.spec, engine.history, args.dir)
+    tracked = tracking(config.job.spec, engine.identity, engine.history, args.dir)
     service = AggregatorService(engine, config.keys())
     status = StatusSource(engine, service.refused, service.served)
     metrics = exposition(config.job, service, status)
     tls = server_context(args.tls_cert, args.tls_key)
 
-    async def serving() -> str | None:
+    async def serving(sinks: Sequence[StatusSink]) -> str | None:
         async with leaving_on_sigterm(), probing(metrics, args.metrics_port):
             if not args.report:
                 await serve(service, status, StatusSinks(sinks), args.host, args.port, tls)
@@ -99,7 +107,8 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
                 await serve(service, status, StatusSinks((*sinks, report)), args.host, args.port, tls)
                 return await report.settled()
 
-    unreported = run_event_loop(serving())
+    with tracked as tracking_sinks:
+        unreported = run_event_loop(serving((file, *drawn, *tracking_sinks)))
     if engine.failure is not None:
         engine.forget_failures()
         raise engine.failure

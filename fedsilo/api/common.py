@@ -45,6 +45,9 @@ RFC1123_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 IMAGE = r"^[a-z0-9][-a-zA-Z0-9._:/@]*$"
 IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
 HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
+TRACKING_URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
+EXPERIMENT = r"^[A-Za-z0-9_./@ -]+$"
+REGISTERED_MODEL = r"^[A-Za-z0-9_. -]+$"
 IP_ADDRESS = r"^[0-9a-fA-F:.]+$"
 SHA256 = r"^[0-9a-f]{64}$"
 PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
@@ -63,6 +66,9 @@ FORMATS = {
     IMAGE: "an image reference such as registry.example/fedsilo-trainer:0.1.0",
     IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
     HTTPS_URL: "a URL that begins with https://",
+    TRACKING_URL: "a URL that begins with https:// or http://, without user, password or query",
+    EXPERIMENT: "letters, digits, spaces, '_', '-', '.', '@' and '/'",
+    REGISTERED_MODEL: "letters, digits, spaces, '_', '-' and '.'",
     IP_ADDRESS: "an IP address",
     SHA256: "a SHA-256 in 64 small hexadecimal digits",
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
@@ -79,7 +85,7 @@ DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_le
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 Url = Annotated[
-    str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: _with_host(url))
+    str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: check_host(url))
 ]
 IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
 CertificatePem = Annotated[
@@ -120,7 +126,7 @@ def check_one_of(**given: bool) -> None:
         raise wrong(f"has none of {names}", "give one of them")
 
 
-def _with_host(url: str) -> str:
+def check_host(url: str) -> str:
     """Refuse a URL that nobody can connect to, which the pattern lets pass."""
     try:
         parts = urlsplit(url)

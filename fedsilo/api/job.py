@@ -31,6 +31,7 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.faults import ABSENT
+from fedsilo.api.output import MlflowSpec, OutputSpec
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
@@ -187,14 +188,6 @@ class AggregatorSpec(Fields):
         return self
 
 
-class OutputSpec(Fields):
-    """What the job leaves beside its model."""
-
-    tensorboard: Flag = Field(
-        default=False, description="Learning curves as a file for TensorBoard, curves.tfevents."
-    )
-
-
 class AgentsSpec(Fields):
     """What the job decides about the agents in the silos."""
 
@@ -237,6 +230,11 @@ class FederatedJobSpec(Fields):
         le=2**31 - 1,
         description="Seconds after which a finished job is deleted; never its model.",
     )
+
+    @property
+    def mlflow(self) -> MlflowSpec | None:
+        """The MLflow server that is told of the job, where there is one."""
+        return None if self.output is None else self.output.mlflow
 
     @property
     def learned(self) -> str:

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -44,6 +44,18 @@ class StartFailed(FedsiloError):
 
 PROXY_VARIABLES = frozenset({"https_proxy", "http_proxy", "all_proxy"})
 """Variables, in small letters, that may hold user and password."""
+
+TRACKING_PREFIX = "MLFLOW_"
+"""Beginning of the names of others that do."""
+
+
+def logins() -> dict[str, str]:
+    """The variables that may hold user and password, which job code must not see."""
+    return {name: value for name, value in os.environ.items() if _may_hold_login(name)}
+
+
+def _may_hold_login(name: str) -> bool:
+    return name.lower() in PROXY_VARIABLES or name.startswith(TRACKING_PREFIX)
 
 
 class ForkServerClient:
@@ -96,13 +108,25 @@ class ForkServerClient:
             self._ready = True
         return self._ready
 
-    def start(self, program: str, arguments: Sequence[str], log_file: Path) -> int:
+    def start(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         """Fork a process that runs `program.main(arguments)`; its id.
 
         :param program: name of a module.
+        :param environment: variables that this process has and others do not.
         :raises StartFailed: when the system permits no more processes, or the server has died.
         """
-        request = {"program": program, "arguments": list(arguments), "log": str(log_file)}
+        request = {
+            "program": program,
+            "arguments": list(arguments),
+            "log": str(log_file),
+            "environment": dict(environment or {}),
+        }
         answer: dict[str, Any] | None = self._ask(request)
         if answer is None:
             reason = self._last_line()
@@ -162,8 +186,8 @@ class ForkServerClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # Trainers are forked from it too, and job code has no use for the login at the institution's proxy.
-            env={name: value for name, value in os.environ.items() if name.lower() not in PROXY_VARIABLES},
+            # Trainers are forked from it too, and job code has no use for the logins at a proxy or an MLflow server.
+            env={name: value for name, value in os.environ.items() if not _may_hold_login(name)},
             # Ctrl-C in the terminal is for the run, which then ends its processes in order.
             start_new_session=True,
         )
@@ -210,6 +234,7 @@ class ChildProcess:
 
     :param program: module whose `main(arguments)` it runs.
     :param backoff_limit: crashes after which it is given up.
+    :param environment: variables that it has and others do not.
     """
 
     server: ForkServerClient
@@ -221,6 +246,7 @@ class ChildProcess:
     crashes: int = 0
     exit_code: int | None = None
     pid: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     _not_before: float = 0.0
 
     @property
@@ -237,7 +263,7 @@ class ChildProcess:
                 # It ends by itself when this process does, since it watches its standard input.
                 arguments = [*self.arguments, "--exit-with-parent"]
                 try:
-                    self.pid = self.server.start(self.program, arguments, self.log_file)
+                    self.pid = self.server.start(self.program, arguments, self.log_file, self.environment)
                 except StartFailed as error:
                     with self.log_file.open("a", encoding="utf-8") as log:
                         print(f"{error.reason}: {error}", file=log)

@@ -154,7 +154,7 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:
+def _start(program: str, arguments: list[str], log: str, environment: dict[str, str]) -> tuple[int, int]:
     """Fork a child; its process id, and our end of its standard input."""
     theirs, ours = os.pipe()
     try:
@@ -167,6 +167,7 @@ def _start(program: str, arguments: list[str], log: str) -> tuple[int, int]:
         code = 1
         try:
             _leave_parent(theirs, log)
+            os.environ |= environment
             _set_title(["python", "-m", program.removesuffix(".__main__"), *arguments])
             code = _run(program, arguments)
         except BaseException:

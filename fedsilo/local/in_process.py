@@ -14,6 +14,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
 from fedsilo.engine.status import StatusSource, failed_status
 from fedsilo.engine.status_sinks import StatusFile, StatusSinks
+from fedsilo.engine.tracking import require_tracking, tracking
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display
@@ -94,6 +95,7 @@ def _open(
     # Importing torch takes a second or two, during which the user should already see something.
     from fedsilo.simulation.simulate import open_simulation
 
+    require_tracking(progress.federation.job.spec)
     directory = progress.workdir.aggregator
     return open_simulation(progress.federation, data_root, directory, execution, uid, space.wait)
 
@@ -144,17 +146,19 @@ def _play(
 ) -> None:
     source, due = StatusSource(simulation, {}, {}), 0.0
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
-    sinks = StatusSinks((file, *curves.requested(spec, simulation.history, directory)))
+    drawn = curves.requested(spec, simulation.history, directory)
+    with tracking(spec, simulation.identity, simulation.history, directory) as tracked:
+        sinks = StatusSinks((file, *drawn, *tracked))
 
-    def report() -> None:
-        present = source.status("")
-        sinks.publish(present)
-        progress.set(present.document(), simulation.history())
-        display.update(progress)
+        def report() -> None:
+            present = source.status("")
+            sinks.publish(present)
+            progress.set(present.document(), simulation.history())
+            display.update(progress)
 
-    for _ in simulation.run():
-        check()
-        if time.monotonic() >= due:
-            report()
-            due = time.monotonic() + STATUS_SECONDS
-    report()
+        for _ in simulation.run():
+            check()
+            if time.monotonic() >= due:
+                report()
+                due = time.monotonic() + STATUS_SECONDS
+        report()

@@ -16,7 +16,7 @@ from typing import Any
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import FedsiloError
 from fedsilo.json_files import read_json
-from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all, logins
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
@@ -119,7 +119,8 @@ def _child_processes(
     arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
     log_file = workdir.logs / "aggregator.log"
-    yield ChildProcess(server, "aggregator", AGGREGATOR, arguments, log_file, limit)
+    environment = {} if federation.job.spec.mlflow is None else logins()
+    yield ChildProcess(server, "aggregator", AGGREGATOR, arguments, log_file, limit, environment=environment)
     names = [silo.metadata.name for silo in federation.silos]
     for name in names:
         volume = workdir.volume(name)

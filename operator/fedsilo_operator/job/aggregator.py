@@ -36,7 +36,8 @@ def static_children(state: JobState, job: FederatedJob, settings: Settings) -> I
     yield from _put(state, children.role(observed))
     yield from _put(state, children.role_binding(observed))
     from_anywhere = job.spec.aggregator.url is not None
-    yield from _put(state, children.network_policy(observed, settings, from_anywhere=from_anywhere))
+    policy = children.network_policy(observed, settings, from_anywhere=from_anywhere, mlflow=job.spec.mlflow)
+    yield from _put(state, policy)
 
 
 def configuration(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:

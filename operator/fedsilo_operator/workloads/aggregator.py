@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.output import MlflowSpec
 from fedsilo_operator.keys import JobKeys
 from fedsilo_operator.names import aggregator_name, claim_name, job_labels
 from fedsilo_operator.objects import (
@@ -49,6 +50,9 @@ from fedsilo_operator.workloads.pod import (
 
 AGGREGATOR = "aggregator"
 CONFIG_FILE, TRUST_FILE = "config.json", "trust.json"
+
+MLFLOW_CREDENTIALS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+"""Entries of the Secret that a job names for its MLflow server."""
 
 PERMANENT_EXIT_CODES = (2, 3, 4, 5, 6, 7)
 """Exit codes after which a retry cannot help, see `fedsilo.errors`."""
@@ -115,8 +119,12 @@ def role_binding(job: Object) -> Object:
     )
 
 
-def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> Object:
-    """In: guards of this job, the gateway, and who may scrape metrics. Out: the API server, known by its ports only.
+def network_policy(
+    job: Object, settings: Settings, *, from_anywhere: bool, mlflow: MlflowSpec | None = None
+) -> Object:
+    """In: guards of this job, the gateway, and who may scrape metrics.
+
+    Out: the API server, known by its ports only, and so the job's MLflow server.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """
@@ -132,9 +140,30 @@ def network_policy(job: Object, settings: Settings, *, from_anywhere: bool) -> O
         "podSelector": {"matchLabels": _pod_labels(job)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [incoming, *watching],
-        "egress": [{"ports": [{"protocol": "TCP", "port": port} for port in settings.api_server_ports]}],
+        "egress": [
+            {"ports": [{"protocol": "TCP", "port": port} for port in settings.api_server_ports]},
+            *_to_mlflow(mlflow),
+        ],
     }
     return _child(NETWORK_POLICY, job, spec=spec)
+
+
+def _to_mlflow(mlflow: MlflowSpec | None) -> list[Object]:
+    """DNS, and the port of the server that the job names: a policy knows no host by its name."""
+    if mlflow is None:
+        return []
+    url = urlsplit(mlflow.tracking_uri)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    names = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    return [{"ports": names}, {"ports": [{"protocol": "TCP", "port": port}]}]
+
+
+def _mlflow_credentials(parsed: FederatedJob) -> dict[str, str]:
+    """Variable -> the Secret whose entry it is; of no other entry, whatever Secret the job names."""
+    mlflow = parsed.spec.mlflow
+    if mlflow is None or mlflow.credentials_secret is None:
+        return {}
+    return dict.fromkeys(MLFLOW_CREDENTIALS, mlflow.credentials_secret)
 
 
 def _gateway(settings: Settings) -> list[Object]:
@@ -254,6 +283,7 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         resources,
         ports,
         environment=room_for_data(resources),
+        secret_variables=_mlflow_credentials(parsed),
     )
     pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
     return batch_job(

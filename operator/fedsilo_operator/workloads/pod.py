@@ -65,6 +65,7 @@ class Container:
     :param command: instead of the image's own entry point.
     :param environment: variables and their values.
     :param secrets: Secrets all of whose entries are variables.
+    :param secret_variables: variables, each from the entry of its name, if there is one -> the Secret.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Container:
     command: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Sequence[str] = ()
+    secret_variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def pod_spec(
@@ -133,8 +135,14 @@ def _container(container: Container) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    if container.environment:
-        content["env"] = [{"name": name, "value": value} for name, value in container.environment.items()]
+    variables: list[dict[str, Any]] = [
+        {"name": name, "value": value} for name, value in container.environment.items()
+    ]
+    for name, secret in container.secret_variables.items():
+        entry = {"name": secret, "key": name, "optional": True}
+        variables.append({"name": name, "valueFrom": {"secretKeyRef": entry}})
+    if variables:
+        content["env"] = variables
     if container.secrets:
         content["envFrom"] = [{"secretRef": {"name": name}} for name in container.secrets]
     if container.resources:

@@ -15,7 +15,7 @@ import pytest
 
 from fedsilo.errors import FedsiloError
 from fedsilo.local import child_processes
-from fedsilo.local.child_processes import ChildProcess, ForkServerClient, StartFailed, end_all
+from fedsilo.local.child_processes import ChildProcess, ForkServerClient, StartFailed, end_all, logins
 
 PROGRAM = "tests.unit.local.programs"
 PATIENCE = 60.0
@@ -83,6 +83,23 @@ def test_a_child_does_not_learn_the_login_at_the_proxy(
     environment = json.dumps(json.loads(path.read_text())["environment"])
     assert "stays.example" in environment
     assert "a-secret" not in environment
+
+
+def test_only_the_child_that_needs_it_learns_the_login_at_an_mlflow_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "a-secret")
+    with ForkServerClient("tests") as server:
+        found = []
+        for number, environment in enumerate((logins(), {})):
+            path = tmp_path / str(number)
+            arguments = ("describe", str(path))
+            child = ChildProcess(
+                server, "child", PROGRAM, arguments, tmp_path / "log", 0, environment=environment
+            )
+            assert to_its_end(child) == 0
+            found.append(json.dumps(json.loads(path.read_text())["environment"]))
+    assert ["a-secret" in environment for environment in found] == [True, False]
 
 
 def test_a_child_looks_as_if_it_had_been_started_by_itself(

@@ -35,7 +35,7 @@ class FakeServer:
     def poll(self) -> None:
         """Nothing ends by itself."""
 
-    def start(self, program: str, arguments: Any, log_file: Path) -> int:
+    def start(self, program: str, arguments: Any, log_file: Path, environment: Any = None) -> int:
         self.started.append(program)
         return 1 + len(self.started)
 

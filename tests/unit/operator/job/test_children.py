@@ -15,6 +15,7 @@ from cryptography import x509
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
+from fedsilo.api.output import MlflowSpec
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, FEDERATED_JOB, JOB, NETWORK_POLICY, SECRET, satisfies
@@ -96,6 +97,51 @@ def test_an_aggregator_admits_the_gateway_only_where_there_is_one(harness: JobHa
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}},
             "podSelector": {"matchLabels": {"app.kubernetes.io/component": "gateway"}},
         },
+    ]
+
+
+MLFLOW = {"trackingUri": "http://mlflow.tools.svc:5000", "credentialsSecret": "mlflow"}
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [
+        ("http://mlflow.tools.svc:5000", 5000),
+        ("https://mlflow.example/api", 443),
+        ("http://mlflow.example", 80),
+    ],
+)
+def test_an_aggregator_reaches_the_mlflow_server_that_the_job_names(
+    harness: JobHarness, address: str, port: int
+) -> None:
+    (job,) = harness.cluster.objects(FEDERATED_JOB)
+    server = MlflowSpec.model_validate(MLFLOW | {"trackingUri": address})
+    before = aggregator.network_policy(job, SETTINGS, from_anywhere=False)["spec"]
+    after = aggregator.network_policy(job, SETTINGS, from_anywhere=False, mlflow=server)["spec"]
+    assert after["ingress"] == before["ingress"]
+    assert after["egress"] == [
+        *before["egress"],
+        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {"ports": [{"protocol": "TCP", "port": port}]},
+    ]
+
+
+def test_an_aggregator_gets_the_entries_for_mlflow_and_no_others(harness: JobHarness) -> None:
+    seen = harness.seen()
+    assert seen is not None
+
+    def variables(**output: Any) -> list[Object]:
+        job = {**seen.job, "spec": seen.job["spec"] | {"output": output}}
+        made = aggregator.workload(job, FederatedJob.model_validate(job), SETTINGS)
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        assert "envFrom" not in container
+        return list(container.get("env", []))
+
+    assert variables(mlflow={"trackingUri": "http://mlflow.example"}) == variables(tensorboard=True)
+    names = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    assert [found for found in variables(mlflow=MLFLOW) if "valueFrom" in found] == [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": "mlflow", "key": name, "optional": True}}}
+        for name in names
     ]
 
 

@@ -1,0 +1,55 @@
+"""The `output` section of a FederatedJob: what it leaves beside its model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from fedsilo.api.common import (
+    EXPERIMENT,
+    REGISTERED_MODEL,
+    RFC1123_SUBDOMAIN,
+    TRACKING_URL,
+    Fields,
+    Flag,
+    check_host,
+)
+
+TrackingUrl = Annotated[
+    str, StringConstraints(pattern=TRACKING_URL, max_length=2048), AfterValidator(check_host)
+]
+
+ExperimentName = Annotated[str, StringConstraints(pattern=EXPERIMENT, max_length=250)]
+
+RegisteredModelName = Annotated[str, StringConstraints(pattern=REGISTERED_MODEL, max_length=250)]
+
+SecretName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=253)]
+
+
+class MlflowSpec(Fields):
+    """An MLflow server that is told of the job, its rounds and its model."""
+
+    tracking_uri: TrackingUrl = Field(description="Address of the server, without credentials.")
+    experiment: ExperimentName | None = Field(
+        default=None, description="Experiment that the run belongs to; the job's name when null."
+    )
+    registered_model: RegisteredModelName | None = Field(
+        default=None, description="Registered model that gets a new version; none when null."
+    )
+    credentials_secret: SecretName | None = Field(
+        default=None,
+        description="Secret in the job's namespace with MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD; for a cluster only.",
+    )
+
+
+class OutputSpec(Fields):
+    """What the job leaves beside its model."""
+
+    tensorboard: Flag = Field(
+        default=False, description="Learning curves as a file for TensorBoard, curves.tfevents."
+    )
+    mlflow: MlflowSpec | None = Field(
+        default=None, description="An MLflow server that is told of the job; none when null."
+    )

@@ -1,0 +1,114 @@
+"""The thread that makes a job known: it sends all, repeats what failed, and holds up nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fedsilo.api.conditions import JobPhase
+from fedsilo.engine.record import Record
+from fedsilo.engine.status import EngineStatus
+from fedsilo.engine.tracking import BACKOFF, Tracking
+
+RUNNING, COMPLETE, FAILED = (
+    EngineStatus.model_construct(phase=phase)
+    for phase in (JobPhase.RUNNING, JobPhase.COMPLETE, JobPhase.FAILED)
+)
+
+
+class Run:
+    """A run that fails so often, and takes what comes after that.
+
+    :ivar reached: is set when it has the result.
+    """
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.rounds: list[int] = []
+        self.ended: list[bool] = []
+        self.reached = threading.Event()
+
+    def send(self, history: Sequence[Record]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("connection refused\nand a traceback")
+        self.rounds = [line["round"] for line in history]
+
+    def finish(self, succeeded: bool) -> None:
+        self.ended.append(succeeded)
+        self.reached.set()
+
+
+def history(rounds: int) -> list[dict[str, Any]]:
+    return [{"round": number} for number in range(1, rounds + 1)]
+
+
+def test_all_rounds_and_the_result_are_sent() -> None:
+    run, lines = Run(), history(1)
+    tracked = Tracking(run, lambda: lines)
+    tracked.start()
+    tracked.publish(RUNNING)
+    lines += history(3)[1:]
+    tracked.publish(COMPLETE)
+    tracked.close()
+    assert (run.rounds, run.ended) == ([1, 2, 3], [True])
+
+
+def test_a_failed_job_ends_its_run_so() -> None:
+    run = Run()
+    tracked = Tracking(run, lambda: history(1))
+    tracked.start()
+    tracked.publish(FAILED)
+    tracked.close()
+    assert run.ended == [False]
+
+
+def test_what_failed_is_sent_again_after_pauses_that_double_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run, pauses = Run(failures=8), list[float]()
+    tracked = Tracking(run, lambda: history(2), pause=pauses.append)
+    tracked.start()
+    tracked.publish(COMPLETE)
+    assert run.reached.wait(60)
+    tracked.close()
+    assert pauses == [BACKOFF.pause(number) for number in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the MLflow run could not be written: ConnectionError: connection refused; trying again"
+    ]
+    assert run.rounds == [1, 2]
+
+
+def test_a_server_that_is_away_ends_no_job_later(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the job's end interrupts the pause, and then one last attempt is made."""
+    run = Run(failures=1_000_000)
+    tracked = Tracking(run, lambda: history(1))
+    tracked.start()
+    tracked.publish(RUNNING)
+    tracked.publish(COMPLETE)
+    tracked.close()
+    assert 1_000_000 - run.failures <= 3
+    assert run.ended == []
+    assert caplog.records[-1].getMessage() == (
+        "the MLflow run is not complete: ConnectionError: connection refused; the rest is sent when the job is resumed"
+    )
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    answered = threading.Event()
+
+    class Hanging(Run):
+        def send(self, history: Sequence[Record]) -> None:
+            answered.wait(60)
+
+    tracked = Tracking(Hanging(), lambda: history(1))
+    tracked.start()
+    tracked.publish(COMPLETE)
+    tracked.close(limit=0.0)
+    answered.set()
+    assert "the model was not sent within 0 s" in caplog.text
