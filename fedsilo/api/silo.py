@@ -52,6 +52,13 @@ class SiloAgentTemplate(Fields):
     """How the silo's agent runs on its cluster."""
 
     resources: Resources = Field(default_factory=dict, description="Resources of the trainer, GPUs included.")
+    nproc_per_node: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Processes that share every batch of a training; when null one for each GPU in the limits of "
+        "resources, and one on a CPU.",
+    )
     node_selector: Labels = Field(default_factory=dict, description="Labels of the nodes to run on.")
     tolerations: tuple[Toleration, ...] = Field(default=(), max_length=64, description="Taints to tolerate.")
     runtime_class_name: Label | None = Field(

@@ -24,17 +24,25 @@ class Augmentation:
         self._spec = spec
         self._generator = torch.Generator().manual_seed(derive_seed(seed, "augmentation"))
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """(B, channels, height, width) floats, changed; the batch itself stays as it is."""
-        draws = len(images) if self._spec.per == "image" else 1
+    def __call__(self, images: Tensor, place: slice | None = None, batch: int | None = None) -> Tensor:
+        """(B, channels, height, width) floats, changed; the batch itself stays as it is.
+
+        :param place: of the images in their batch, for all of which is drawn; they are all of it by default.
+        :param batch: size of the batch.
+        """
+        of_image = self._spec.per == "image"
+        draws = (len(images) if batch is None else batch) if of_image else 1
+        shown = place if place is not None and of_image else slice(None)
         if self._spec.crop:
-            shifts = torch.randint(2 * self._spec.crop + 1, (draws, 2), generator=self._generator)
+            shifts = torch.randint(2 * self._spec.crop + 1, (draws, 2), generator=self._generator)[shown]
             images = _cropped(images, shifts, self._spec.crop, self._spec.border)
         if self._spec.flip:
-            mirrored = torch.rand(draws, generator=self._generator) < 0.5
+            mirrored = torch.rand(draws, generator=self._generator)[shown] < 0.5
             images = torch.where(mirrored.to(images.device)[:, None, None, None], images.flip(3), images)
         if self._spec.rotation:
-            turns = 2 * torch.rand(draws, generator=self._generator) - 1
+            turns = 2 * torch.rand(draws, generator=self._generator)[shown] - 1
+            if not len(images):
+                return images  # PyTorch makes no grid of nothing
             images = _rotated(images, turns * math.radians(self._spec.rotation))
         return images
 

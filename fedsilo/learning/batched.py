@@ -6,7 +6,7 @@ byte. It pays where one client's batch leaves the device idle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +20,9 @@ from fedsilo.learning.divergence import diverged
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
 from fedsilo.learning.stacked_optimizers import Stack, StackedOptimizer
-from fedsilo.learning.training import LocalTraining, TrainingReport, has_batch_norm, steps_of
+from fedsilo.learning.training import LocalTraining, TrainingReport, View, has_batch_norm, steps_of
 
 Tree = dict[str, np.ndarray]
-View = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def _batch(
     features, labels, mask = [], [], []
     for client, view, rows in zip(clients, views, index, strict=True):
         x, y = client.examples.batch(rows)
-        features.append(_padded(view(x), longest))
+        features.append(_padded(view(x, slice(None), len(rows)), longest))
         labels.append(_padded(y, longest))
         mask.append((torch.arange(longest, device=rows.device) < len(rows)).float())
     return torch.stack(features), torch.stack(labels), torch.stack(mask)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 
 import threadpoolctl
 import torch
 
+from fedsilo.api.silo import Resources, SiloAgentTemplate
 from fedsilo.errors import ManifestInvalid
 from fedsilo.process import THREAD_VARIABLES
+
+log = logging.getLogger("fedsilo.trainer")
 
 
 def pick_device(device: str) -> torch.device:
@@ -24,6 +28,40 @@ def pick_device(device: str) -> torch.device:
             "a GPU and a CUDA build of torch"
         )
     return torch.device("cuda" if available and device != "cpu" else "cpu")
+
+
+def process_count(device: str, agent: SiloAgentTemplate) -> int:
+    """Processes of a silo's training: one for each GPU that its agent asks for; on a CPU what the agent says, or one.
+
+    :param device: `spec.training.device`.
+    :raises ManifestInvalid: more processes are asked for than PyTorch finds GPUs.
+    """
+    asked, gpus = agent.nproc_per_node, _gpus(agent.resources)
+    if pick_device(device).type != "cuda":
+        return asked or 1
+    found = torch.cuda.device_count()
+    if asked is not None and asked > found:
+        raise ManifestInvalid(
+            f"spec.agent.nprocPerNode: {asked}: PyTorch finds {found} GPUs here; ask for as many GPUs in resources, or "
+            "set it to as many as there are"
+        )
+    if asked is None and gpus > found:
+        log.warning(
+            "spec.agent.resources: %d GPUs: PyTorch finds %d here, and computes on these", gpus, found
+        )
+    return asked or min(max(gpus, 1), found)
+
+
+def _gpus(resources: Resources) -> int:
+    """GPUs that a container gets: extended resources such as `nvidia.com/gpu`, which have whole amounts."""
+    limits = resources.get("limits", {})
+    return sum(int(float(str(amount))) for name, amount in limits.items() if name.endswith("/gpu"))
+
+
+def use_gpu(device: str, rank: int) -> None:
+    """Make `cuda` mean the GPU of this number, where the job computes on GPUs."""
+    if pick_device(device).type == "cuda":
+        torch.cuda.set_device(rank)
 
 
 def prepare_torch(threads: int, deterministic: bool = True) -> None:

@@ -110,6 +110,8 @@ class Examples:
 
     def _read(self, index: Tensor) -> np.ndarray:
         assert not isinstance(self.pool, Tensor)
+        if not len(index):
+            return np.empty((0, *self.pool.shape[1:]), self.pool.dtype)
         places = index if self.rows is None else self.rows[index]
         return self.pool.read(places.cpu().numpy())
 

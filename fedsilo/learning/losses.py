@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from torch import Tensor, nn
 
 from fedsilo.learning.training import Loss
@@ -19,3 +22,12 @@ def task_loss(task: LearningTask, targets: Tensor) -> Loss:
         return task.loss(module(features), batch, weights)
 
     return loss
+
+
+def task_divisor(task: LearningTask, targets: Tensor) -> Callable[[Tensor], Tensor | None]:
+    """What that loss divides its sum over some targets by; None where it is their number.
+
+    :param targets: of all training examples of the silo.
+    """
+    weights = cache(lambda: task.class_weights(targets))  # only where a batch is divided
+    return lambda batch: task.divisor(batch, weights())

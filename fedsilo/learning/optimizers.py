@@ -17,6 +17,9 @@ from torch.optim.adam import adam
 from fedsilo.learning.sgd import SGD
 
 Tree = dict[str, np.ndarray]
+LOSS_SCALE = "loss_scale"
+"""Kind of state, and name of its one array: the scale of the loss in float16, and steps since it last changed."""
+
 OptimizerName = Literal["sgd", "adam", "adamw"]
 
 
@@ -37,6 +40,10 @@ class OptimizerState:
         """Put a later state in place of this one."""
         self.trees = {kind: tree for kind, tree in new.trees.items() if tree}
         self.steps, self.replaced = new.steps, True
+
+    def with_trees(self, more: Mapping[str, Mapping[str, np.ndarray]]) -> OptimizerState:
+        """This state with further kinds."""
+        return OptimizerState({**self.trees, **more}, self.steps)
 
 
 class Optimizer(Protocol):

@@ -107,6 +107,8 @@ class TrainingContext:
     :param round: number of the round, from 1.
     :param rounds: how many there are.
     :param state: arrays that the function gave back in the silo's last round; none in its first.
+    :param rank: of this process among those of the silo, all of which call the function; what rank 0 gives back counts.
+    :param world_size: how many there are; with several, PyTorch's default process group has been made.
     """
 
     device: torch.device
@@ -115,6 +117,8 @@ class TrainingContext:
     rounds: int
     budget: TrainingBudget
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rank: int = 0
+    world_size: int = 1
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, tee
 from typing import Any, Literal
 
 import torch
@@ -20,10 +20,13 @@ from torch.nn import functional
 from fedsilo.api.training import BETAS, EPS, AugmentationSpec, TrainingSpec
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.augmentation import Augmentation
+from fedsilo.learning.data_parallel import ALONE, ProcessGroup
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
+from fedsilo.learning.gradients import Gradients, Loss, clear, require_steps
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.optimizers import Adam, Momentum, Optimizer, OptimizerName, OptimizerState
+from fedsilo.learning.seeding import derive_seed
 
 __all__ = [
     "Correction",
@@ -40,8 +43,8 @@ __all__ = [
     "recompute_statistics",
 ]
 
-Loss = Callable[[Any, Tensor, Tensor], Tensor]
-"""(module, features, targets) -> mean loss of the batch, differentiable; some need a `Model`."""
+View = Callable[[Tensor, slice, int], Tensor]
+"""(features, their place in the batch, size of the batch) -> features as they are learned from."""
 
 Correction = Callable[[nn.Module], None]
 """Changes the gradients of the module in place, or after a step its parameters."""
@@ -61,11 +64,14 @@ class LocalTraining:
     :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
     :param accumulation: parts of about equal size that the batch of a step is computed in, their gradients added; the
         batch as a whole is what `batch_size` says.
-    :param precision: bfloat16 computes forward passes under autocast; weights stay float32.
+    :param precision: bfloat16 and float16 compute forward passes under autocast, and float16 scales the loss; weights
+        stay float32.
     :param shuffle: draw a new order for every pass; otherwise the given order.
     :param drop_last: leave out an incomplete last batch, as MOON does, unless it is the only one.
     :param augmentation: changes the images of each batch; None leaves them as they are.
     :param seed: decides the order, the augmentation, and what the network itself draws (dropout).
+    :param divisor: what the loss of some targets divides its sum by, `LearningTask.divisor`; None is their number.
+    :param group: processes that share every batch.
     """
 
     lr: float
@@ -82,11 +88,13 @@ class LocalTraining:
     min_steps: int = 1
     max_steps: int | None = None
     accumulation: int = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     shuffle: bool = True
     drop_last: bool = False
     augmentation: AugmentationSpec | None = None
     seed: int = 0
+    divisor: Callable[[Tensor], Tensor | None] | None = field(default=None, compare=False)
+    group: ProcessGroup = ALONE
 
     @classmethod
     def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> LocalTraining:
@@ -111,16 +119,23 @@ class LocalTraining:
             seed=seed,
         )
 
-    def views(self) -> Callable[[Tensor], Tensor]:
+    def views(self) -> View:
         """What a batch's features become before they are learned from, in the order of the batches."""
-        return Augmentation(self.augmentation, self.seed) if self.augmentation else lambda features: features
+        return (
+            Augmentation(self.augmentation, self.seed) if self.augmentation else lambda features, *_: features
+        )
+
+    @property
+    def own_seed(self) -> int:
+        """Of what the network draws in this process: dropout that is the same in all would be correlated."""
+        return derive_seed(self.seed, "rank", self.group.rank) if self.group.rank else self.seed
 
 
 @dataclass(frozen=True)
 class TrainingReport:
     """What `fit` did.
 
-    :param steps: optimiser steps taken.
+    :param steps: optimiser steps taken, less than planned where gradients in float16 overflowed.
     :param loss: mean over the samples of the last pass, each under the weights of its own step.
     :param examples: size of the training set.
     """
@@ -229,17 +244,21 @@ def fit(
     # Both: trained parameters may lie outside the model, and parts of the model may be frozen.
     touched = list(dict.fromkeys([*model.parameters(), *trained]))
     model.train()
-    view = plan.views()
-    with _seeded(plan.seed, device), closing(examples.stream(islice(order, steps))) as stream:
-        for step, (index, features, labels) in enumerate(stream):
-            features = view(features)
-            value = _backward(model, loss, features, labels, plan, touched, skip_single)
+    view, group = plan.views(), plan.group
+    gradients = Gradients(model, loss, plan, touched, skip_single, device)
+    group.broadcast_([*touched, *model.buffers()])
+    wholes, ahead = tee(islice(order, steps))
+    shares = (index[group.share(len(index), skip_single)] for index in ahead)
+    with _seeded(plan.own_seed, device), closing(examples.stream(shares)) as stream:
+        for step, (index, (_, features, labels)) in enumerate(zip(wholes, stream, strict=True)):
+            features = view(features, group.share(len(index), skip_single), len(index))
+            whole = labels if len(labels) == len(index) else examples.labels[index]
+            value = gradients.of(features, labels, whole) if len(labels) else gradients.nothing()
             if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(trained, plan.gradient_clip)
-            optimizer.step()
-            if after_step is not None:
+            if gradients.step(optimizer) and after_step is not None:
                 after_step(model)
             if step == 0:
                 # One tensor for all: the small ones of each step would keep apart what is free between them, and
@@ -249,50 +268,15 @@ def fit(
             sizes.append(len(index))
             if len(sizes) % per_epoch == 0 or len(sizes) == steps:
                 # Once per pass and not per step: reading a value makes the CPU wait for the GPU.
+                group.sum_losses(losses[(len(sizes) - 1) // per_epoch * per_epoch : len(sizes)])
                 require_finite(losses[: len(sizes)], model, plan.lr)
-    _clear_gradients(touched)
+    clear(touched)
+    require_steps(gradients, steps)
+    group.average_statistics(model)
     if plan.kept is not None:
-        plan.kept.replace(optimizer.state())
+        plan.kept.replace(optimizer.state().with_trees(gradients.state()))
     last = (steps - 1) // per_epoch * per_epoch
-    return TrainingReport(steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
-
-
-def _backward(
-    model: nn.Module,
-    loss: Loss,
-    features: Tensor,
-    labels: Tensor,
-    plan: LocalTraining,
-    touched: Iterable[nn.Parameter],
-    skip_single: bool,
-) -> Tensor:
-    """The loss of a batch and, in place of all other gradients, its gradients: those of its parts, by their sizes."""
-    bfloat16 = plan.precision == "bfloat16"
-    mixed = torch.autocast(labels.device.type, torch.bfloat16) if bfloat16 else nullcontext()
-    parts = parts_of(len(labels), plan, skip_single)
-    if parts == 1:
-        with mixed:
-            value = loss(model, features, labels)
-        _clear_gradients(touched)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value.detach()
-    _clear_gradients(touched)
-    values = []
-    for x, y in zip(features.tensor_split(parts), labels.tensor_split(parts), strict=True):
-        with mixed:
-            value = loss(model, x, y) * (len(y) / len(labels))
-        value.backward()  # type: ignore[no-untyped-call]
-        values.append(value.detach())
-    return torch.stack(values).sum()
-
-
-def parts_of(n: int, plan: LocalTraining, skip_single: bool) -> int:
-    """Parts that a batch of so many examples is computed in.
-
-    :param skip_single: no part may be a single example; then one may be an example larger than the others.
-    """
-    parts = math.ceil(n * plan.accumulation / plan.batch_size)
-    return max(min(parts, n // 2), 1) if skip_single else parts
+    return TrainingReport(gradients.steps, _weighted_mean(losses[last:], sizes[last:]), len(examples))
 
 
 def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
@@ -310,11 +294,6 @@ def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTrainin
     if plan.kept is not None:
         optimizer.load(plan.kept)
     return optimizer
-
-
-def _clear_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    for parameter in parameters:
-        parameter.grad = None
 
 
 def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:

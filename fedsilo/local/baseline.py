@@ -23,7 +23,7 @@ from fedsilo.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.losses import task_loss
+from fedsilo.learning.losses import task_divisor, task_loss
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
@@ -58,7 +58,8 @@ def train_locally(
     :param preprocessing: of the raw values, where the job does anything.
     """
     model = build_module(spec.model, spec.data, derive_seed(spec.training.seed, "model"), spec.task)
-    loss = task_loss(bind(spec.task, spec.data), data[0].labels)
+    task = bind(spec.task, spec.data)
+    loss, divisor = task_loss(task, data[0].labels), task_divisor(task, data[0].labels)
     parts = parts_of(spec.model.parameters, model)
     if initial is not None:
         load_tree(model, initial.load())
@@ -74,7 +75,7 @@ def train_locally(
         seed = derive_seed(spec.training.seed, silo, "batches", "alone", number)
         plan = LocalTraining.of(training, round=number, rounds=training.rounds, seed=seed)
         if training.trainer is None:
-            fit(model, data[0], replace(plan, kept=kept), loss=loss)
+            fit(model, data[0], replace(plan, kept=kept, divisor=divisor), loss=loss)
             continue
         sets = TrainingData(*map(ExampleSet, data))
         outcome = trained_by_the_job(spec, model, sets, plan, (number, training.rounds), state)

@@ -166,6 +166,13 @@ class Method(ABC):
         """
         return False
 
+    @property
+    def data_parallel(self) -> bool:
+        """Whether several processes of a silo may share its batches: that its steps train by `fit` alone, whose losses
+        are means over examples and change nothing beside the model.
+        """
+        return True
+
     def check_training(self) -> list[tuple[str, object, str, str]]:
         """Faults of the job's training that follow from what the method declares, in the form of `check`."""
         return [*self._check_trainer(), *self._check_optimizer()]

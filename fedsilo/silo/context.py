@@ -13,7 +13,9 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema
 from fedsilo.errors import MethodError
+from fedsilo.learning.data_parallel import ALONE, ProcessGroup
 from fedsilo.learning.devices import pick_device
+from fedsilo.learning.losses import task_divisor
 from fedsilo.learning.models import (
     Model,
     as_model,
@@ -65,7 +67,7 @@ def trained_by_the_job(
 ) -> TrainingOutcome:
     """What `spec.training.trainer` makes of a model; it is checked.
 
-    :param plan: of the round, for its rate and seed.
+    :param plan: of the round, for its rate, seed and processes.
     :param place: number of the round, and how many there are.
     :param state: what the function kept in the last round.
     """
@@ -73,7 +75,8 @@ def trained_by_the_job(
     assert name is not None, "asked for only where the job names one"
     budget = TrainingBudget(plan.epochs, spec.training.batch_size, plan.lr, seconds_of_trainer(spec))
     kept = {key: np.array(array) for key, array in state.items()}
-    context = TrainingContext(pick_device(spec.training.device), plan.seed, *place, budget, kept)
+    device, group = pick_device(spec.training.device), plan.group
+    context = TrainingContext(device, plan.seed, *place, budget, kept, group.rank, group.world_size)
     return train_with(name, model, data, context, OWN_METRICS)
 
 
@@ -89,6 +92,7 @@ class LocalContext(SiloContext):
     :param local: the silo's own tensors; none before its first training.
     :param schema: names and types of the silo's data, which it announces.
     :param findings: what a check of the data says; None where the job does not ask for one.
+    :param group: the silo's processes, all of which run this step.
     """
 
     shuffle: bool = True
@@ -99,6 +103,7 @@ class LocalContext(SiloContext):
     local: Mapping[str, np.ndarray] = field(default_factory=dict)
     schema: Schema = field(default_factory=Schema, kw_only=True)
     findings: tuple[AnnouncedFinding, ...] | None = field(default=None, kw_only=True)
+    group: ProcessGroup = field(default=ALONE, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -142,7 +147,8 @@ class LocalContext(SiloContext):
         plan = LocalTraining.of(
             self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
         )
-        return replace(plan, shuffle=self.shuffle, kept=self.kept)
+        divisor = task_divisor(self.learning_task, self.train.labels)
+        return replace(plan, shuffle=self.shuffle, kept=self.kept, divisor=divisor, group=self.group)
 
     def own_training(
         self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]
@@ -157,10 +163,11 @@ class LocalContext(SiloContext):
         return derive_seed(self.spec.training.seed, self.silo, *purpose)
 
 
-def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext:
+def open_context(spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessGroup = ALONE) -> LocalContext:
     """The silo's examples and the job's model, as the silo half finds them.
 
     :param root: directory that relative dataset paths start from.
+    :param group: the silo's processes, all of which run its tasks.
     :raises ManifestInvalid: when the parts of the model are not as the job describes them.
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
@@ -179,4 +186,5 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path) -> LocalContext
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
         parts=parts,
+        group=group,
     )

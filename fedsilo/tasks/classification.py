@@ -60,6 +60,10 @@ class Classification(LearningTask):
 
         return functional.cross_entropy(outputs, targets, weight=weights)
 
+    def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
+        """The sum of the examples' weights, where they have any."""
+        return None if weights is None else weights[targets].sum()
+
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Whether the largest logit is the label's, and the cross-entropy in nats."""
         return label_scores(outputs, targets)

@@ -145,6 +145,13 @@ class LearningTask(ABC):
         :param weights: those of `class_weights`.
         """
 
+    def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
+        """What `loss` divides its sum over a batch by; None where that is the number of examples.
+
+        The gradient of a batch that is computed in parts is exact by it: each part counts by its own divisor.
+        """
+        return None
+
     @abstractmethod
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Of each example the unweighted `loss` and each of `metrics`, (n,)."""

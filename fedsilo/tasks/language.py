@@ -19,7 +19,7 @@ from fedsilo.tasks.interface import (
     paired,
     whole_numbers,
 )
-from fedsilo.tasks.places import UNSCORED, places_loss, places_scores, require_scored_place
+from fedsilo.tasks.places import UNSCORED, places_divisor, places_loss, places_scores, require_scored_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,6 +121,10 @@ class Language(LearningTask):
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Cross-entropy, mean over the places of all sequences, or over the sequences."""
         return places_loss(outputs.movedim(-1, 1), targets, weights)
+
+    def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
+        """The number of places that are scored, or the sum of their weights."""
+        return places_divisor(targets, weights)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Of a sequence the fraction of right tokens and their mean cross-entropy; of a class as classification."""

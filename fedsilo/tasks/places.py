@@ -39,6 +39,15 @@ def places_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) 
     return functional.cross_entropy(logits, targets, weight=weights, ignore_index=UNSCORED)
 
 
+def places_divisor(targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """What `places_loss` divides by: the number of places that are scored, or the sum of the weights of their classes.
+
+    :param targets: (n, *places).
+    """
+    scored = targets[targets != UNSCORED]
+    return (scored != UNSCORED).sum().float() if weights is None else weights[scored].sum()
+
+
 def places_scores(logits: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
     """Accuracy and loss of each example over the places that are scored; shapes as in `places_loss`.
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings
 from fedsilo.tasks.interface import Answers, LearningTask, Shape, WeightedConfig, paired, whole_numbers
-from fedsilo.tasks.places import UNSCORED, places_loss, places_scores, require_scored_place
+from fedsilo.tasks.places import UNSCORED, places_divisor, places_loss, places_scores, require_scored_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +90,10 @@ class Segmentation(LearningTask):
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Cross-entropy, mean over the pixels that are scored."""
         return places_loss(outputs, targets, weights)
+
+    def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
+        """The number of places that are scored, or the sum of their weights."""
+        return places_divisor(targets, weights)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Fraction of an image's pixels whose largest logit is their class's, and their mean cross-entropy."""

@@ -24,6 +24,7 @@ CLASSES_ELSEWHERE = (
     "fedsilo.api.faults",
     "fedsilo_agent.guard.audit",
     "fedsilo_agent.guard.loop",
+    "fedsilo_agent.trainer.ranks",
     "fedsilo_operator.cluster.interface",
     "fedsilo_operator.rejections",
     "fedsilo_operator.runtime.election",

@@ -27,6 +27,7 @@ class FedBR(FedAvg):
     Config = FedBRConfig
     default_averaging = "uniform"
     config: FedBRConfig
+    data_parallel = False  # its loss takes a step of its own, on an adversary that no other process has
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""

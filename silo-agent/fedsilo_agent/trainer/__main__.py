@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,11 @@ from fedsilo.silo.volume import Volume
 from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
 
 if TYPE_CHECKING:
+    from fedsilo.api.silo import Silo
+    from fedsilo.methods.method import Method
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
+    from fedsilo_agent.trainer.ranks import Ranks
 
 SECONDS_TO_INTERRUPT = 10.0
 
@@ -83,11 +87,18 @@ def _run(args: argparse.Namespace) -> None:
     mailbox.announce(context.signature, isolation, context.schema, context.findings)
     log.info("ready: %d training and %d validation examples; %s", *_sizes(runner), isolation)
     personal = PersonalModel(volume.state, runner.method, runner.context.silo)
+    ranks = _ranks(args, mailbox, runner)
     try:
-        Trainer(mailbox, runner, personal, _limit(runner)).run()
+        held_by = runner.context.spec.training.trainer and "spec.training.trainer"
+        Trainer(
+            mailbox, ranks or runner, personal, _limit(runner), held_by or "training in several processes"
+        ).run()
     except FedsiloError as error:
         mailbox.give_up(error.reason, str(error))
         raise
+    finally:
+        if ranks is not None:
+            ranks.close()
 
 
 def _not_isolated(volume: Volume, found: str) -> PolicyRefused:
@@ -112,6 +123,7 @@ def _mailbox_and_runner(
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document
     from fedsilo.api.silo import Silo
+    from fedsilo.learning.data_parallel import ProcessGroup
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
     from fedsilo.silo.context import open_context
@@ -127,7 +139,8 @@ def _mailbox_and_runner(
         silo = load_document(args.silo, Silo)
         method = registry.bind(spec)
         prepare_torch(spec.training.threads, spec.training.repeatable)
-        context = open_context(spec, silo, args.data_root)
+        count = _process_count(method, silo)
+        context = open_context(spec, silo, args.data_root, ProcessGroup(0, count))
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
         if isinstance(error, DataInvalid):
@@ -157,15 +170,47 @@ def _announce_unusable(mailbox: Mailbox, isolation: str, error: DataInvalid, ask
         mailbox.announce(None, isolation, None, unreadable(error))
 
 
+def _process_count(method: Method, silo: Silo) -> int:
+    """How many processes train; one where the method says so."""
+    from fedsilo.learning.devices import process_count
+
+    count = process_count(method.spec.training.device, silo.spec.agent)
+    if count > 1 and not method.data_parallel:
+        log.info("method %s trains in one process of %d", method.name, count)
+        return 1
+    return count
+
+
+def _ranks(args: argparse.Namespace, mailbox: Mailbox, runner: TaskRunner) -> Ranks | None:
+    """The other processes of the training, where there are any."""
+    if runner.context.group.world_size == 1:
+        return None
+    from fedsilo.silo.context import seconds_of_trainer
+    from fedsilo_agent.trainer.ranks import Ranks
+
+    def stuck(failure: FedsiloError) -> None:
+        log.error("%s", failure)
+        mailbox.give_up(failure.reason, str(failure))
+        os._exit(failure.exit_code)
+
+    arguments = ["--agent", str(args.agent), "--silo", str(args.silo), "--data-root", str(args.data_root)]
+    ranks = Ranks(
+        runner, [*arguments, "--log-format", args.log_format], seconds_of_trainer(runner.context.spec), stuck
+    )
+    log.info("%d processes share every batch", runner.context.group.world_size)
+    return ranks
+
+
 def _limit(runner: TaskRunner) -> float | None:
-    """Seconds of a task with the job's own training: its own limit, and time in which to be interrupted.
+    """Seconds of a task with the job's own training, or with several processes, which wait for each other: the limit
+    of both, and time in which to be interrupted.
 
     Both are over before the round's deadline, so that the round says why it failed.
     """
     from fedsilo.silo.context import seconds_of_trainer
 
     spec = runner.context.spec
-    if spec.training.trainer is None:
+    if spec.training.trainer is None and runner.context.group.world_size == 1:
         return None
     own, deadline = seconds_of_trainer(spec), spec.participation.round_deadline.seconds
     return own + min(SECONDS_TO_INTERRUPT, (deadline - own) / 2)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, MethodError, StorageFailed
@@ -17,6 +18,9 @@ from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.volume import pauses
 from fedsilo_agent.trainer.mailbox import Mailbox
 
+if TYPE_CHECKING:
+    from fedsilo_agent.trainer.ranks import Ranks
+
 log = logging.getLogger("fedsilo.trainer")
 
 
@@ -24,13 +28,21 @@ class Trainer:
     """One silo's trainer for one job, over the shared volume.
 
     :param personal: where the institution finds its own model, if the method makes one.
-    :param limit: seconds after which a task that the job's own training holds ends this process; None for no limit.
+    :param limit: seconds after which a task that the job's own training holds, or another rank, ends this process;
+        None for no limit.
+    :param held_by: what such a task is held by.
     """
 
     def __init__(
-        self, mailbox: Mailbox, runner: TaskRunner, personal: PersonalModel, limit: float | None = None
+        self,
+        mailbox: Mailbox,
+        runner: TaskRunner | Ranks,
+        personal: PersonalModel,
+        limit: float | None = None,
+        held_by: str = "spec.training.trainer",
     ) -> None:
         self._limit = limit
+        self._held_by = held_by
         self._mailbox = mailbox
         self._runner = runner
         self._personal = personal
@@ -90,7 +102,7 @@ class Trainer:
 
     def _end(self, task: str) -> None:
         failure = MethodError(
-            f"task {task}: spec.training.trainer did not return within {self._limit:g} s, nor when it was interrupted; "
+            f"task {task}: {self._held_by} did not return within {self._limit:g} s, nor when it was interrupted; "
             "let it do less, and catch no BaseException"
         )
         log.error("%s", failure)

@@ -10,8 +10,9 @@ import torch
 
 from fedsilo.learning.batched import BatchedClient, fit_batched
 from fedsilo.learning.examples import Examples
+from fedsilo.learning.gradients import parts_of
 from fedsilo.learning.models import Model, to_tree
-from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit, parts_of
+from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
 from tests.unit.learning.specs import training_spec
 
 EXAMPLES = Examples(

@@ -9,8 +9,9 @@ import pytest
 import threadpoolctl
 import torch
 
+from fedsilo.api.silo import SiloAgentTemplate
 from fedsilo.errors import ManifestInvalid
-from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.learning.devices import pick_device, prepare_torch, process_count
 from fedsilo.process import THREAD_VARIABLES
 from tests.unit.learning.specs import training_spec
 
@@ -86,3 +87,33 @@ print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()}, "torch.
         [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
     )
     assert told.stdout == "{1} False\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nproc_per_node", "found", "processes"),
+    [
+        (0, None, 4, 1),
+        (2, None, 4, 2),
+        (4, None, 2, 2),
+        (2, 1, 2, 1),
+        (0, 3, 4, 3),
+        (0, None, 0, 1),
+        (0, 2, 0, 2),
+    ],
+)
+def test_a_process_for_each_gpu_that_the_agent_asks_for(
+    gpus: int, nproc_per_node: int | None, found: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    limits = {"limits": {"cpu": 8, "nvidia.com/gpu": gpus}} if gpus else {}
+    agent = SiloAgentTemplate.model_validate({"resources": limits, "nprocPerNode": nproc_per_node})
+    assert process_count("auto", agent) == processes
+    assert process_count("cpu", agent) == (nproc_per_node or 1)
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ManifestInvalid, match=r"^spec.agent.nprocPerNode: 4: PyTorch finds 2 GPUs here; "):
+        process_count("auto", SiloAgentTemplate(nproc_per_node=4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
 
 from fedsilo import Model, TrainingContext, TrainingData, TrainingOutcome
 
@@ -146,3 +148,25 @@ def remembering_text(model: Model, data: TrainingData, context: TrainingContext)
 
 
 no_function = 3
+
+
+def in_all_ranks(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """By DistributedDataParallel in round 1; in the later ones rank 1 goes wrong."""
+    rank = torch.distributed.get_rank()
+    assert (rank, torch.distributed.get_world_size()) == (context.rank, context.world_size)
+    assert os.environ["LOCAL_RANK"] == str(rank)
+    assert os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"] == str(context.world_size)
+    if rank == 1 and context.round == 2:
+        raise ValueError("no such layer")
+    if rank == 1 and context.round == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1 and context.round == 4:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(parallel.parameters(), context.budget.learning_rate)
+    sampler: DistributedSampler[Any] = DistributedSampler(data.train, shuffle=False)
+    for features, labels in DataLoader(data.train, context.budget.batch_size, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(parallel(features), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return TrainingOutcome(model, len(data.train), state={"pid": np.array([os.getpid()])})
