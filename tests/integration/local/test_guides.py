@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision
 import yaml
 from safetensors.torch import load_file
 
@@ -65,6 +64,8 @@ def test_pretrained_images(terminal: Terminal) -> None:
         changed = _with_option(manifest, option)
         ended = fedsilo.simulate(changed, terminal.folder / "runs" / part, display=False)
         assert torch.equal(load_file(ended.model_path)[part], begun[part]), "no silo has sent it"
+
+    import torchvision  # which takes seconds: only here
 
     torch.save(torchvision.models.resnet18().state_dict(), terminal.folder / "resnet18.pth")
     assert re.fullmatch("[0-9a-f]{64}\n", terminal.type(convert))
