@@ -145,14 +145,20 @@ class AggregatorClient:
         await self._announce("readiness", content)
 
     async def _announce(self, what: str, content: bytes) -> None:
-        path, agreed = f"{self._base}/{what}?wait={SCHEMA_WAIT_SECONDS:g}", False
+        path, pause = f"{self._base}/{what}?wait={SCHEMA_WAIT_SECONDS:g}", FIRST_RETRY_SECONDS
 
         async def once() -> bool:
             async with self._request("POST", path, data=content, proven=content) as response:
                 return response.status == 204
 
-        while not agreed:
-            agreed = await self._retry(f"the {what}", once)
+        asked = time.monotonic()
+        while not await self._retry(f"the {what}", once):
+            if time.monotonic() - asked >= SCHEMA_WAIT_SECONDS / 2:
+                pause = FIRST_RETRY_SECONDS
+            else:  # an answer that says nothing, and does not come when it was asked for
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LAST_RETRY_SECONDS)
+            asked = time.monotonic()
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         """Report why there will be no update for a task."""

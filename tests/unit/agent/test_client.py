@@ -18,7 +18,14 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from fedsilo.errors import Problem
 from fedsilo.wire import BlobLink, SigningKey
-from fedsilo_agent.guard.client import MAX_NEW_REASONS, AggregatorClient, Peer
+from fedsilo_agent.guard.client import (
+    FIRST_RETRY_SECONDS,
+    LAST_RETRY_SECONDS,
+    MAX_NEW_REASONS,
+    SCHEMA_WAIT_SECONDS,
+    AggregatorClient,
+    Peer,
+)
 from fedsilo_agent.guard.response import AggregatorUnavailable
 
 HOUR = 3600.0
@@ -257,3 +264,40 @@ async def test_a_reason_that_the_aggregator_invents_is_one_bounded_line(
     (record,) = caplog.records
     assert len(record.getMessage()) < 5000
     assert "\n" not in record.getMessage()
+
+
+class Comparing:
+    """Answers so many times that nothing is known yet, each after so many seconds, and then that all agree."""
+
+    def __init__(self, clock: Clock, answers: int, seconds: float) -> None:
+        self.clock, self.answers, self.seconds = clock, answers, seconds
+        self.asked: list[float] = []
+
+    @asynccontextmanager
+    async def request(self, *_: object, **__: object) -> AsyncIterator[SimpleNamespace]:
+        self.asked.append(self.clock.now)
+        self.clock.now += self.seconds
+        yield SimpleNamespace(status=204 if len(self.asked) > self.answers else 202)
+
+
+async def test_an_aggregator_that_does_not_wait_before_it_knows_is_asked_with_pauses(
+    clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparing = Comparing(clock, answers=100, seconds=0.0)
+    monkeypatch.setattr(client, "_request", comparing.request)
+    await client.announce_schema(b"{}")
+    assert len(clock.pauses) == 100
+    longest = FIRST_RETRY_SECONDS
+    for pause in clock.pauses:
+        assert longest / 2 <= pause <= longest
+        longest = min(2 * longest, LAST_RETRY_SECONDS)
+
+
+async def test_an_aggregator_that_waits_before_it_answers_is_asked_again_at_once(
+    clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparing = Comparing(clock, answers=3, seconds=SCHEMA_WAIT_SECONDS)
+    monkeypatch.setattr(client, "_request", comparing.request)
+    await client.announce_schema(b"{}")
+    assert comparing.asked == [number * SCHEMA_WAIT_SECONDS for number in range(4)]
+    assert clock.pauses == []
