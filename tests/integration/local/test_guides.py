@@ -50,6 +50,7 @@ def test_pretrained_images(terminal: Terminal) -> None:
     shown, by_class = blocks(page, "text")
     said = terminal.type(run)
     _assert_alike(shown, said)
+    assert "best    round " in said
     accuracy = {who: float(value) for who, value in re.findall(r"│ (\w+).* (\d+\.\d)%", said)}
     assert accuracy.pop("all") > max(accuracy.values())
     _assert_alike(by_class, terminal.type(evaluate))
