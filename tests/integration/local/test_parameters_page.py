@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
+
+import pytest
 
 from tests.integration.local.runs import ENVIRONMENT
 from tests.pages import blocks, runs
 from tests.terminal import Terminal
 
 PAGES = ("docs/parameters.md", "docs/guides/adapters.md")
+
+pytestmark = pytest.mark.timeout(900)  # all programs of two pages, and a run in processes
 
 FACTORIES = """
 import torch
@@ -34,7 +39,7 @@ def test_adapters_travel_alone_and_networks_of_other_packages_are_models(termina
         (folder / name[1]).write_text(code)
     (folder / "factories.py").write_text(FACTORIES)
     (folder / "all.py").write_text(
-        "import adapters, factories\n"
+        "import adapters, factories, language\nlanguage.main()\n"
     )  # one process: imports take most of the time
     done = subprocess.run(
         [sys.executable, "all.py"],
@@ -54,8 +59,19 @@ def test_adapters_travel_alone_and_networks_of_other_packages_are_models(termina
     )
     assert accuracy["adapters"] > accuracy["full"] - 0.1
     assert "PEFT loads the adapter: True" in said
+    found = re.findall(r"^([a-z-]+): perplexity ([\d.]+), an update of ([\d,]+) bytes$", said, re.MULTILINE)
+    perplexity = {name: float(value) for name, value, _ in found}
+    sent = {name: int(size.replace(",", "")) for name, _, size in found}
+    assert sent["text-adapters"] <= 0.05 * sent["text-full"]
+    assert perplexity["text-full"] < perplexity["text-adapters"] < perplexity["text"] - 1
     assert "timm_network (2, 3)" in said and "monai_network (2, 3)" in said
     terminal.environment["HF_HUB_OFFLINE"] = "1"
     terminal.type("fedsilo run -f adapters.yaml --workdir runs/processes")
     models = [folder / "runs" / way / "model.safetensors" for way in ("adapters", "processes")]
     assert models[0].read_bytes() == models[1].read_bytes()
+    digest = hashlib.sha256((folder / "start.safetensors").read_bytes()).hexdigest()
+    for silo in ("s1", "s2"):
+        held = (folder / "runs" / "processes" / "silos" / silo / "inbox" / "blobs" / digest).read_bytes()
+        assert hashlib.sha256(held).hexdigest() == digest, (
+            "what is frozen is the same in every silo at the end"
+        )
