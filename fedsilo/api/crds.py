@@ -68,7 +68,7 @@ RESOURCES: Final = (
             Column("State", ".status.phase"),
             Column("Round", ".status.progress"),
             Column("Silos", ".status.siloProgress"),
-            Column("Accuracy", ".status.metrics.accuracy", "number"),
+            Column("Score", ".status.score"),
             Column("Method", ".spec.method.name"),
             AGE,
             Column("Model", ".spec.model.name", wide=True),

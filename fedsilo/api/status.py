@@ -116,6 +116,10 @@ class FederatedJobStatus(Fields):
     metrics: dict[str, Number] = Field(
         default_factory=dict, max_length=100, description="Latest scores by name."
     )
+    score: Text | None = Field(
+        default=None,
+        description="Of the model that the job would end with now, such as balanced_accuracy=0.9431.",
+    )
     classes: tuple[ClassStatus, ...] = Field(
         default=(), max_length=50, description="The latest figures of each class, of at most 50 classes."
     )

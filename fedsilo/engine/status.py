@@ -13,7 +13,7 @@ from pydantic import Field
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.evaluation import EvaluationSpec
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite, main_score
 from fedsilo.api.status import (
     BestStatus,
     ClassStatus,
@@ -193,6 +193,7 @@ class StatusSource:
             round_start_time=start,
             round_deadline=deadline,
             metrics=self._metrics,
+            score=self._score(),
             classes=_named(self._classes, job.classes),
             findings=tuple(map(_finding, job.findings[:MAX_FINDINGS])),
             best=self._best(),
@@ -240,6 +241,12 @@ class StatusSource:
         if len(history) > self._seen:
             self._curve = curve(history)
         self._seen = len(history)
+
+    def _score(self) -> str | None:
+        """The score of the model that the job would end with now."""
+        best = self._best()
+        score = main_score({"metrics": self._metrics}) if best is None else (best.metric, best.value)
+        return None if score is None else f"{score[0]}={score[1]:.4g}"
 
     def _best(self) -> BestStatus | None:
         best = best_round(self._job.evaluation, self._job.history())

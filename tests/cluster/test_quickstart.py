@@ -91,9 +91,9 @@ def test_the_readme_from_the_cluster_to_the_model(
     terminal.type(wait)
     result = places.status()
     header, row = terminal.type(get).splitlines()
-    assert header.split() == ["NAME", "STATE", "ROUND", "SILOS", "ACCURACY", "METHOD", "AGE"]
-    accuracy = str(result["metrics"]["accuracy"])
-    assert row.split()[:-1] == ["digits", "Complete", "36/36", "4/4", accuracy, "fedconcat"]
+    assert header.split() == ["NAME", "STATE", "ROUND", "SILOS", "SCORE", "METHOD", "AGE"]
+    score = f"accuracy={result['metrics']['accuracy']:.4g}"
+    assert row.split()[:-1] == ["digits", "Complete", "36/36", "4/4", score, "fedconcat"]
     said = terminal.type(why)
     assert said.startswith("Job federation/digits is complete since ")
     assert "36 of 36 rounds" in said and f"`{model}`" in said

@@ -66,6 +66,7 @@ JOBS: dict[str, Object] = {
         "roundStartTime": NOW,
         "roundDeadline": "2026-01-01T12:10:00Z",
         "metrics": {"accuracy": 0.9125, "loss": 0.31},
+        "score": "accuracy=0.9125",
         "training": {"loss": 0.25},
         "silos": [
             {
@@ -95,6 +96,7 @@ JOBS: dict[str, Object] = {
         "completionTime": NOW,
         "progress": "50/50",
         "metrics": {"accuracy": 0.9611},
+        "score": "accuracy=0.9611",
         "model": {"claim": "complete-0123abcd", "path": "model.safetensors", "sha256": "0" * 64},
     },
     "failed": {

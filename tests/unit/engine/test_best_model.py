@@ -82,6 +82,7 @@ def test_a_job_ends_when_nothing_improves_and_says_so(finished: Path) -> None:
         status.conditions[0].message == "ended after round 4 of 9: accuracy had not improved in 2 evaluations"
     )
     assert status.document()["best"] == {"round": 3, "metric": "accuracy", "value": 0.52}
+    assert status.score == "accuracy=0.52"
 
 
 def test_checkpoints_are_models_of_their_rounds(finished: Path) -> None:

@@ -159,4 +159,5 @@ def test_a_history_with_infinite_figures_has_a_status_in_json(watched: Watched) 
     document = watched.watch(watched.engine).status("").document()
     json.dumps(document, allow_nan=False)
     assert document["metrics"]["accuracy"] == 0.5
+    assert document["score"] == "accuracy=0.5"
     assert "personal_accuracy_spread" not in document["metrics"]
