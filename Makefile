@@ -25,7 +25,7 @@ demo: setup  ## four silos train one model on real data, with four methods, on t
 
 # With compiled modules also where the environment forbids them: the tests start some hundred processes.
 test: setup  ## run the tests that need no cluster
-	@OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+	@OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
 
 test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --numprocesses 3 --no-loadscope-reorder --durations 20
