@@ -6,7 +6,7 @@ holds: keep the last digest somewhere else from time to time, as the guard's own
 what it describes leaves the silo.
 
 The log is also the guard's memory: after a restart it tells what was acknowledged last, which model the trainer
-announced, and which bytes were signed. No other file has to be trusted for that.
+announced, which initial weights it was handed, and which bytes were signed. No other file has to be trusted for that.
 
 Neither the trainer nor the aggregator can fill the disk with it. Texts are cut to 4,000 bytes, and what is
 refused or fails may add 4 MiB, and then 1 MiB a day: the guard takes no further task until there is room.
@@ -65,6 +65,7 @@ class AuditRecord:
     :ivar readiness: digest of what was last told of the data.
     :ivar departures: task -> digest of its update.
     :ivar answered: round and phase -> what departed in this exchange.
+    :ivar initial_weights: digest of the initial weights from which the first departure came, where its task had any.
     :ivar finished: whether its last line says that the job is over.
     """
 
@@ -74,6 +75,7 @@ class AuditRecord:
     readiness: str | None = None
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
+    initial_weights: str | None = None
     finished: bool = False
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -90,6 +92,7 @@ class AuditRecord:
             case "departure":
                 task, digest = line.get("task", ""), line.get("digest", "")
                 self.departures[task] = digest
+                self.initial_weights = self.initial_weights or line.get("initialWeights")
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())

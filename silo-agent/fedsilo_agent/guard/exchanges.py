@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.methods.interface import Exchange
+from fedsilo.methods.interface import INITIAL, Exchange
 from fedsilo.silo.policy import Sent
 from fedsilo.wire import Task
 
@@ -104,4 +104,25 @@ def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, 
         raise ExchangeRefused(
             f"task {task.task} was answered with update {before.update[:12]}, and the trainer's reply gives "
             f"{update[:12]} now; each exchange is answered once"
+        )
+
+
+def initial_weights_of(task: Task) -> str | None:
+    """Digest of the initial weights that a task hands out, the frozen ones among them; None where it has none."""
+    return next((link.digest for link in task.blobs if link.name == INITIAL), None)
+
+
+def require_same_initial_weights(task: Task, first: str | None) -> None:
+    """Check that a task hands out the initial weights from which the first departure came.
+
+    Where the job's specification names no file, nothing but what was handed out before tells which they are.
+
+    :param first: their digest; None before the first departure, and in a job whose tasks have none.
+    :raises PolicyRefused: when they are others by now, or are not handed out any more.
+    """
+    given = initial_weights_of(task)
+    if first is not None and given != first:
+        found = "no initial weights" if given is None else f"initial weights {given[:12]}"
+        raise PolicyRefused(
+            f"task {task.task} hands out {found}, those of this silo's first update are {first[:12]}; nothing is sent"
         )

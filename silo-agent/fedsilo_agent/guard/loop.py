@@ -24,7 +24,13 @@ from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.exchanges import ExchangeRefused, require_same_answer, sent_before
+from fedsilo_agent.guard.exchanges import (
+    ExchangeRefused,
+    initial_weights_of,
+    require_same_answer,
+    require_same_initial_weights,
+    sent_before,
+)
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import (
     Announcement,
@@ -160,6 +166,7 @@ class Guard:
         task, answered = verified.task, self._audit.record.answered
         self._check.require_permitted(task, contract, sent_before(task, answered))
         self._check.schedule.require_due(task, verified.digest.hex(), answered)
+        require_same_initial_weights(task, self._audit.record.initial_weights)
 
     async def _contract(self, task: Task) -> Contract:
         announcement = await self._announced()
@@ -253,6 +260,7 @@ class Guard:
         except ExchangeRefused:
             unlink(signed)
             raise
+        initial = initial_weights_of(task)
         self._audit.write(
             "departure",
             task=task.task,
@@ -265,6 +273,7 @@ class Guard:
             samples=update.samples,
             metrics=dict(update.metrics),
             kinds={kind: dict(count) for kind, count in update.kinds.items()},
+            **({} if initial is None else {"initialWeights": initial}),
         )
         self._outbox.add(task.task, signed, update.digest)
 

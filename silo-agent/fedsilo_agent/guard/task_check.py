@@ -18,7 +18,6 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
-from fedsilo.methods.interface import INITIAL
 from fedsilo.methods.method import Method
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.silo import policy
@@ -26,7 +25,7 @@ from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
-from fedsilo_agent.guard.exchanges import Schedule
+from fedsilo_agent.guard.exchanges import Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -116,13 +115,12 @@ class TaskCheck:
             raise Problem(
                 "task-mismatch", f"the task is of specification {task.spec_digest.hex()[:12]}, not ours"
             )
-        given = job.spec.model.initial_weights
-        for link in task.blobs:
-            if link.name == INITIAL and given is not None and link.digest != given.sha256:
-                raise Problem(
-                    "task-mismatch",
-                    f"the task hands out initial weights {link.digest[:12]}, the job's are {given.sha256[:12]}",
-                )
+        given, found = job.spec.model.initial_weights, initial_weights_of(task)
+        if given is not None and found is not None and found != given.sha256:
+            raise Problem(
+                "task-mismatch",
+                f"the task hands out initial weights {found[:12]}, the job's are {given.sha256[:12]}",
+            )
         return task
 
     def contract(self, task: Task, signature: ModelSignature, schema: Schema | None = None) -> Contract:

@@ -1,0 +1,75 @@
+"""A silo is handed the same initial weights, and with them the same frozen tensors, as long as its job runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedsilo.wire import BlobLink
+from fedsilo_agent.guard.audit import AuditLog
+from tests.unit.agent.test_guard import TASK, Scene
+
+FIRST, OTHER = "a" * 64, "b" * 64
+NEXT = "r00002-train-north"
+
+
+def hand_out(scene: Scene, *digests: str) -> None:
+    """Have the scene's task hand out these initial weights, besides the model."""
+    model = scene.honest["blobs"][0]
+    scene.honest["blobs"] = (model, *(BlobLink("initialWeights", digest, 10) for digest in digests))
+
+
+@pytest.fixture
+async def answered(tmp_path: Path) -> Scene:
+    """A silo that has answered round 1 of a job that names no file, and is asked for round 2 after a restart."""
+    scene = Scene(tmp_path)
+    hand_out(scene, FIRST)
+    await scene.run()
+    assert scene.check.agent.spec.job.spec.model.initial_weights is None
+    scene.honest |= {"task": NEXT, "round": 2}
+    scene.drop(NEXT)
+    return scene
+
+
+async def test_the_audit_log_says_which_initial_weights_were_handed_out(answered: Scene) -> None:
+    lines = (answered.volume.audit / "log.jsonl").read_text().splitlines()
+    departure = next(line for line in map(json.loads, lines) if line["event"] == "departure")
+    assert departure["initialWeights"] == FIRST
+    assert AuditLog(answered.volume.audit).record.initial_weights == FIRST
+
+
+@pytest.mark.parametrize(
+    ("digests", "found"), [([OTHER], "initial weights bbbbbbbbbbbb"), ([], "no initial weights")]
+)
+async def test_a_later_task_with_other_initial_weights_is_refused(
+    digests: list[str], found: str, answered: Scene
+) -> None:
+    hand_out(answered, *digests)
+    await answered.run()
+    message = (
+        f"task {NEXT} hands out {found}, those of this silo's first update are aaaaaaaaaaaa; nothing is sent"
+    )
+    assert list(answered.aggregator.uploads) == [TASK]
+    assert answered.aggregator.failures == {NEXT: ("PolicyRefused", message)}
+    line = json.loads((answered.volume.audit / "log.jsonl").read_text().splitlines()[-2])
+    assert (line["event"], line["task"], line["detail"]) == ("refused", NEXT, message)
+    assert not (answered.volume.blobs / OTHER).exists(), "it never reaches the trainer"
+
+
+async def test_refused_initial_weights_do_not_become_the_first_ones(answered: Scene) -> None:
+    hand_out(answered, OTHER)
+    await answered.run()
+    answered.honest |= {"task": "r00003-train-north", "round": 3}
+    answered.drop("r00003-train-north")
+    hand_out(answered, FIRST)
+    await answered.run()
+    assert list(answered.aggregator.uploads) == [TASK, "r00003-train-north"]
+
+
+async def test_a_job_without_initial_weights_has_none_on_record(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.run()
+    assert AuditLog(scene.volume.audit).record.initial_weights is None
+    assert "initialWeights" not in (scene.volume.audit / "log.jsonl").read_text()
