@@ -55,7 +55,7 @@ def process_count(device: str, agent: SiloAgentTemplate) -> int:
 def _gpus(resources: Resources) -> int:
     """GPUs that a container gets: extended resources such as `nvidia.com/gpu`, which have whole amounts."""
     limits = resources.get("limits", {})
-    return sum(int(float(str(amount))) for name, amount in limits.items() if name.endswith("/gpu"))
+    return sum(amount.value for name, amount in limits.items() if name.endswith("/gpu"))
 
 
 def use_gpu(device: str, rank: int) -> None:
