@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec, ModelSpec
-from fedsilo.api.python_import import import_own
+from fedsilo.api.python_import import described, import_own, place_of
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
@@ -248,10 +248,10 @@ def _from_factory(model: ModelSpec, task: LearningTask) -> nn.Module:
     factory: Callable[..., object] = import_own(model.name, field="spec.model.name", remedy=remedy)
     try:
         product = factory(task.data.input_shape, task.outputs, **model.config)
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.model.name: {model.name!r}: the factory failed with {type(failure).__name__}: {failure}; "
-            "it is called as factory(input_shape, classes, **config)"
+            f"spec.model.name: {model.name!r}: the factory failed with {described(failure)}"
+            f"{place_of(failure, (__file__,))}; it is called as factory(input_shape, classes, **config)"
         ) from failure
     return _checked(product, model.name, task)
 
@@ -286,9 +286,9 @@ def _try(module: nn.Module, what: str, task: LearningTask, output: tuple[int, ..
     try:
         with evaluating(module), torch.no_grad():
             found = tuple(module(torch.zeros(1, *shape, dtype=dtype)).shape)
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {failure}; "
+            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {described(failure)}; "
             "fit the network to spec.data.inputShape"
         ) from failure
     if found != (1, *output):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsilo.api.python_import import import_own
+from fedsilo.api.python_import import described, import_own, place_of
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.metrics.batches import no_sums, sums_of
 from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS
@@ -155,8 +155,9 @@ def own_metric(reference: str) -> Callable[[], Any]:
 def _call(reference: str, function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.evaluation.metrics: {reference!r}: failed with {type(failure).__name__}: {failure}; it is made by "
-            "factory(), fed by update(predictions, targets) and read by compute()"
+            f"spec.evaluation.metrics: {reference!r}: failed with {described(failure)}"
+            f"{place_of(failure, (__file__,))}; it is made by factory(), fed by update(predictions, targets) and read "
+            "by compute()"
         ) from failure

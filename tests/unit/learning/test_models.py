@@ -182,7 +182,12 @@ def test_factory() -> None:
         ("wrong_classes", r"classifier\.out_features: 5: make it 4"),
         ("wrong_width", r"output of shape \[1, 3\]: make it \[1, 4\]"),
         ("wrong_input", r"encoder: fails on an input of shape \[1, 6\]"),
-        ("failing", "failed with RuntimeError: no weights for 4 classes"),
+        (
+            "failing",
+            r"failed with RuntimeError: no weights for 4 classes .* at .*/factories\.py:\d+; it is called",
+        ),
+        ("leaving", r"failed with SystemExit: 0 at .*/factories\.py:\d+; it is called as"),
+        ("leaving_later", r"encoder: fails on an input of shape \[1, 6\]: SystemExit: 0; fit"),
         ("bfloat16", r"encoder\.weight: dtype is bfloat16; use float16"),
         ("huge", r"encoder\.weight: 6442450944 bytes; split it"),
     ],

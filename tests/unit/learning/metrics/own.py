@@ -25,6 +25,11 @@ class Failing(TopTwo):
         raise ValueError("no idea")
 
 
+class Leaving(TopTwo):
+    def compute(self) -> float:
+        raise SystemExit(0)
+
+
 class Many(TopTwo):
     def compute(self) -> list[float]:  # type: ignore[override]
         return [1.0, 2.0]

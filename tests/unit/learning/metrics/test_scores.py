@@ -131,7 +131,8 @@ def test_an_own_metric_is_reported_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Failing", "failed with ValueError: no idea"),
+        ("Failing", r"failed with ValueError: no idea at .*/own\.py:\d+; it is made"),
+        ("Leaving", r"failed with SystemExit: 0 at .*/own\.py:\d+; it is made"),
         ("Many", "compute.. gave a list that is not one number"),
         ("nothing", "gave a NoneType without update"),
     ],
