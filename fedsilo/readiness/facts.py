@@ -15,6 +15,9 @@ from fedsilo.data.statistics import FeatureStatistics
 PIECE_NUMBERS = 1 << 20
 """Numbers that are in memory in double precision at a time."""
 
+DIGEST_BYTES = 16
+"""Of an example, by which copies are found."""
+
 SPREAD = 1000.0
 """Ratio of the largest to the smallest standard deviation from which features count as of very different size."""
 
@@ -66,7 +69,6 @@ class Facts:
         classes = None
         if task in (None, "classification"):
             classes = np.bincount(data.arrays.labels[data.train], minlength=spec.data.class_count)
-        trained = {digests[place] for place in data.train}
         images = data.arrays.features.ndim == 4
         return cls(
             train=len(data.train),
@@ -75,8 +77,8 @@ class Facts:
             classes=classes,
             statistics=None if task == "language" else statistics,
             unusual_range=images and data.arrays.schema.value_range is None,
-            copies=len(digests) - len(set(digests)),
-            leaking=sum(digests[place] in trained for place in data.validation),
+            copies=len(digests) - len(np.unique(digests)),
+            leaking=int(np.isin(digests[data.validation], digests[data.train]).sum()),
         )
 
     def absent(self) -> list[int]:
@@ -121,14 +123,16 @@ def scores_its_own(spec: FederatedJobSpec) -> bool:
     return spec.evaluation.test_dataset is None
 
 
-def _pass(spec: FederatedJobSpec, data: SiloData) -> tuple[FeatureStatistics, list[bytes]]:
-    """Statistics of all features, and a digest of each example, in one pass over them."""
+def _pass(spec: FederatedJobSpec, data: SiloData) -> tuple[FeatureStatistics, np.ndarray]:
+    """Statistics of all features, and a digest of each example, (n,), in one pass over them."""
     shape = spec.data.input_shape
-    statistics, digests = FeatureStatistics.none(shape[0]), list[bytes]()
+    statistics = FeatureStatistics.none(shape[0])
+    digests = np.empty(len(data.arrays), f"S{DIGEST_BYTES}")
     rows = max(PIECE_NUMBERS // prod(shape), 1)
     for start in range(0, len(data.arrays), rows):
         piece = np.ascontiguousarray(data.arrays.features[start : start + rows])
-        digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in piece]
+        for place, row in enumerate(piece, start):
+            digests[place] = hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES).digest()
         fed = piece / 255 if piece.dtype == np.uint8 else piece
         statistics = statistics.merge(FeatureStatistics.of(fed))
     return statistics, digests
