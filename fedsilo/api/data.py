@@ -59,7 +59,6 @@ class DataSpec(Fields):
         default=None,
         description="Imputation and standardisation, which silos send statistics for before round 1; none when null.",
     )
-
     check: Literal["report", "refuse"] | None = Field(
         default=None,
         description="Have every silo say before round 1 whether its data fit; `refuse` ends the job where they do not, "

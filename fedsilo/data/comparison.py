@@ -96,7 +96,7 @@ def _class_faults(
 ) -> Iterator[SchemaFault]:
     if declared.classes is not None:
         yield from (
-            [_without_names(declared.classes)]
+            [without_names(declared.classes)]
             if found.classes is None
             else class_faults(declared.classes, found.classes, rule)
         )
@@ -105,7 +105,8 @@ def _class_faults(
         yield from list_faults("class", expected.classes, found.classes, rule, remedy)
 
 
-def _without_names(wanted: Sequence[str]) -> SchemaFault:
+def without_names(wanted: Sequence[str]) -> SchemaFault:
+    """That data have no names of classes, and the job has these."""
     problem = f"have no names in these data, and the job has {comma_separated(wanted, 3)}"
     remedy = "give the names with the data (docs/data.md), or their number in spec.data.classes"
     return SchemaFault("classes", problem, remedy)

@@ -18,6 +18,7 @@ from fedsilo.data.comparison import (
     declared_schema,
     nearest,
     rule_of,
+    without_names,
 )
 from fedsilo.data.schema import Schema
 from fedsilo.errors import DataInvalid
@@ -92,9 +93,7 @@ def refuse_without_names(data: DataSpec) -> None:
     """
     wanted = declared_schema(data).classes
     if wanted is not None:
-        problem = f"have no names in these data, and the job has {comma_separated(wanted, 3)}"
-        remedy = "give the names with the data (docs/data.md), or their number in spec.data.classes"
-        raise SchemaMismatch(Schema(), [SchemaFault("classes", problem, remedy)])
+        raise SchemaMismatch(Schema(), [without_names(wanted)])
 
 
 def _checked(names: Sequence[str]) -> list[str]:

@@ -44,8 +44,8 @@ def places_divisor(targets: Tensor, weights: Tensor | None = None) -> Tensor:
 
     :param targets: (n, *places).
     """
-    scored = targets[targets != UNSCORED]
-    return (scored != UNSCORED).sum().float() if weights is None else weights[scored].sum()
+    scored = targets != UNSCORED
+    return scored.sum().float() if weights is None else weights[targets[scored]].sum()
 
 
 def places_scores(logits: Tensor, targets: Tensor) -> Mapping[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -53,15 +52,6 @@ def answers_of(spec: LearningTaskSpec | None, data: DataSpec) -> Answers | None:
         return task(data, task.Config.model_validate((spec or DEFAULT).config)).answers
     except ValidationError:
         return None
-
-
-def main_metric(task: Mapping[str, Any] | None) -> str:
-    """The metric that stands for a job in tables: the first of its learning task's.
-
-    :param task: `spec.task` as a manifest has it.
-    """
-    found = TASKS.get((task or {}).get("name", DEFAULT.name))
-    return (*(found.metrics if found else ()), "loss")[0]
 
 
 def check_task(spec: LearningTaskSpec | None, data: DataSpec) -> list[Finding]:
