@@ -169,12 +169,7 @@ class Guard:
         require_same_initial_weights(task, self._audit.record.initial_weights)
 
     async def _contract(self, task: Task) -> Contract:
-        announcement = await self._announced()
-        schema = announced_schema(announcement.schema)
-        if announcement.signature is None and (schema is not None or announcement.findings is not None):
-            # Which names this silo's faults beside those of the others.
-            await self._agreement.reach(schema, announcement.findings)
-            self._raise_failure(self._volume.drop / "failed.json")
+        announcement, schema = await self._announced_data()
         try:
             signature = ModelSignature.from_dict(announcement.signature)
         except Problem as problem:
@@ -183,6 +178,19 @@ class Guard:
         contract = self._check.contract(task, signature, schema)
         await self._agreement.reach(schema, announcement.findings)
         return contract
+
+    async def _announced_data(self) -> tuple[Announcement, Schema | None]:
+        """What the trainer announces, and the schema in it; that its data cannot be used is told beforehand."""
+        pause = pauses()
+        while True:
+            announcement = await self._announced()
+            schema = announced_schema(announcement.schema)
+            if announcement.signature is not None or (schema is None and announcement.findings is None):
+                return announcement, schema
+            # The aggregator names this silo's faults beside those of the others.
+            await self._agreement.reach(schema, announcement.findings)
+            self._raise_failure(self._volume.drop / "failed.json")
+            await asyncio.sleep(next(pause))  # a trainer that was started again reads the data anew
 
     def _require_as_before(
         self, signature: ModelSignature, announcement: Announcement, schema: Schema | None

@@ -98,6 +98,24 @@ async def test_where_the_job_goes_on_the_silo_reports_its_failure(tmp_path: Path
     assert scene.aggregator.failures == {TASK: ("DataInvalid", "torn")}
 
 
+async def test_a_trainer_that_is_started_again_is_waited_for(tmp_path: Path) -> None:
+    """It has removed its predecessor's failure, and has not read the data again so far."""
+    scene = scene_of(tmp_path, check="report", findings=[])
+    path = scene.volume.drop / "signature.json"
+    mended = path.read_text()
+    path.write_text(json.dumps(json.loads(mended) | {"findings": TORN, "signature": None}))
+    aggregator = Told(scene)
+
+    async def told(content: bytes) -> None:
+        await aggregator(content)
+        path.write_text(mended)
+
+    scene.aggregator.announce_readiness = told  # type: ignore[attr-defined]
+    await scene.run()
+    assert aggregator.statements == [({"findings": TORN}, False), ({"findings": []}, False)]
+    assert (list(scene.aggregator.uploads), scene.aggregator.failures) == ([TASK], {})
+
+
 @pytest.mark.parametrize(
     "findings",
     [None, [{"code": "RangeUnusual", "value": "patient 17"}], [{"code": "ClassSmall", "places": [7]}]],
