@@ -100,7 +100,8 @@ class Tracking:
 
     def _send(self) -> bool:
         """Whether the server has all that there is."""
-        history, phase = self._history(), self._phase
+        phase = self._phase  # before the history, which is whole once the phase says that the job is over
+        history = self._history()
         wanted = len(history), phase
         if wanted == self._sent:
             return True

@@ -58,6 +58,24 @@ def test_all_rounds_and_the_result_are_sent() -> None:
     assert (run.rounds, run.ended) == ([1, 2, 3], [True])
 
 
+def test_the_result_is_sent_once_where_the_job_ends_while_the_history_is_read() -> None:
+    run, lines = Run(), history(1)
+
+    def read() -> list[dict[str, Any]]:
+        found = list(lines)
+        if threading.current_thread().name == "tracking" and len(lines) == 1:
+            lines.append({"round": 2})
+            tracked.publish(COMPLETE)
+        return found
+
+    tracked = Tracking(run, read)
+    tracked.start()
+    tracked.publish(RUNNING)
+    assert run.reached.wait(60)
+    tracked.close()
+    assert (run.rounds, run.ended) == ([1, 2], [True])
+
+
 def test_a_failed_job_ends_its_run_so() -> None:
     run = Run()
     tracked = Tracking(run, lambda: history(1))
