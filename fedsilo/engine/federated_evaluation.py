@@ -74,9 +74,8 @@ def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[
             values = found if values is None else values.merge(found)
     tokens = None
     if TOKENS in means and LOG_LIKELIHOOD in means:
-        tokens = np.array(
-            [means[TOKENS], means[LOG_LIKELIHOOD]]
-        )  # by example: their ratio is that of the sums
+        # Means by example: their ratio is that of the sums.
+        tokens = np.array([means[TOKENS], means[LOG_LIKELIHOOD]])
     return Sums(counts if chosen.counts else None, bins if chosen.bins else None, values, tokens)
 
 

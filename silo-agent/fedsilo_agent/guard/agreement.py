@@ -14,8 +14,8 @@ from fedsilo_agent.guard.task_check import TaskCheck
 
 log = logging.getLogger("fedsilo.guard")
 
-DIFFERENT = ("schema-mismatch", "not-ready")
-"""Refusals with which the job has failed of what the silos have said."""
+JOB_FAILED = ("schema-mismatch", "not-ready")
+"""Refusals that say that the job has failed, because of what the silos have said."""
 
 
 class Agreement:
@@ -52,7 +52,7 @@ class Agreement:
             else:
                 await self._client.announce_schema(content)
         except Problem as problem:
-            if problem.code in DIFFERENT and schema is not None:
+            if problem.code in JOB_FAILED and schema is not None:
                 self._refused = schema.digest()
             if problem.code != "malformed" or data.class_names is not None or data.check is not None:
                 raise
@@ -61,7 +61,7 @@ class Agreement:
 
     def facts(self, problem: Problem) -> dict[str, str]:
         """What the audit line of a refusal says of the schema that was refused."""
-        if problem.code not in DIFFERENT:
+        if problem.code not in JOB_FAILED:
             return {}
         return {"detail": problem.detail} | ({} if self._refused is None else {"schema": self._refused})
 

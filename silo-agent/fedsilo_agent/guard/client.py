@@ -32,8 +32,8 @@ T = TypeVar("T")
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 """Pauses between tries, doubling from the first to the last, with jitter."""
 
-SCHEMA_WAIT_SECONDS = 20.0
-"""Longest time that the aggregator may hold the announcement of a schema."""
+ANNOUNCEMENT_WAIT_SECONDS = 20.0
+"""Longest time that the aggregator may hold what is announced before round 1."""
 
 REMINDER_SECONDS = 60.0
 """Interval at which a reason that keeps coming back is logged again: an aggregator may be down for long."""
@@ -145,7 +145,7 @@ class AggregatorClient:
         await self._announce("readiness", content)
 
     async def _announce(self, what: str, content: bytes) -> None:
-        path, pause = f"{self._base}/{what}?wait={SCHEMA_WAIT_SECONDS:g}", FIRST_RETRY_SECONDS
+        path, pause = f"{self._base}/{what}?wait={ANNOUNCEMENT_WAIT_SECONDS:g}", FIRST_RETRY_SECONDS
 
         async def once() -> bool:
             async with self._request("POST", path, data=content, proven=content) as response:
@@ -153,7 +153,7 @@ class AggregatorClient:
 
         asked = time.monotonic()
         while not await self._retry(f"the {what}", once):
-            if time.monotonic() - asked >= SCHEMA_WAIT_SECONDS / 2:
+            if time.monotonic() - asked >= ANNOUNCEMENT_WAIT_SECONDS / 2:
                 pause = FIRST_RETRY_SECONDS
             else:  # an answer that says nothing, and does not come when it was asked for
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -19,10 +19,10 @@ from aiohttp.client_reqrep import ConnectionKey
 from fedsilo.errors import Problem
 from fedsilo.wire import BlobLink, SigningKey
 from fedsilo_agent.guard.client import (
+    ANNOUNCEMENT_WAIT_SECONDS,
     FIRST_RETRY_SECONDS,
     LAST_RETRY_SECONDS,
     MAX_NEW_REASONS,
-    SCHEMA_WAIT_SECONDS,
     AggregatorClient,
     Peer,
 )
@@ -296,8 +296,8 @@ async def test_an_aggregator_that_does_not_wait_before_it_knows_is_asked_with_pa
 async def test_an_aggregator_that_waits_before_it_answers_is_asked_again_at_once(
     clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    comparing = Comparing(clock, answers=3, seconds=SCHEMA_WAIT_SECONDS)
+    comparing = Comparing(clock, answers=3, seconds=ANNOUNCEMENT_WAIT_SECONDS)
     monkeypatch.setattr(client, "_request", comparing.request)
     await client.announce_schema(b"{}")
-    assert comparing.asked == [number * SCHEMA_WAIT_SECONDS for number in range(4)]
+    assert comparing.asked == [number * ANNOUNCEMENT_WAIT_SECONDS for number in range(4)]
     assert clock.pauses == []
