@@ -79,15 +79,26 @@ class ProcessGroup:
             self.sum_([total])
             losses.copy_(total)
 
+    @torch.no_grad()
     def average_statistics(self, model: nn.Module) -> None:
-        """Replace running statistics, each process's of its shares, by their means; counters by those of rank 0."""
+        """Replace running statistics, each process's of its shares, by their means; counters by those of rank 0.
+
+        What is the same in all processes, such as frozen statistics, stays as it is to the bit: a mean of the values
+        themselves would be rounded.
+        """
         if self.world_size == 1:
             return
         buffers = list(model.buffers())
-        means = [buffer for buffer in buffers if buffer.is_floating_point()]
-        self.sum_(means)
-        for buffer in means:
-            buffer.div_(self.world_size)
+        statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
+        first = [buffer.clone() for buffer in statistics]
+        self.broadcast_(first)
+        differences = [
+            torch.where(own == other, torch.zeros_like(own), own - other)  # also of infinities
+            for own, other in zip(statistics, first, strict=True)
+        ]
+        self.sum_(differences)
+        for buffer, other, difference in zip(statistics, first, differences, strict=True):
+            buffer.copy_(other + difference / self.world_size)
         self.broadcast_(buffer for buffer in buffers if not buffer.is_floating_point())
 
     def _by_dtype(self, tensors: Iterable[Tensor]) -> Iterable[list[Tensor]]:

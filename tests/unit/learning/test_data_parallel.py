@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import distributed, nn
 
 from fedsilo.learning.data_parallel import ALONE, ProcessGroup, Rendezvous
 from tests.unit.learning import ranks
@@ -68,6 +69,23 @@ def test_running_statistics_are_the_mean_of_all_processes(both: tuple[Results, R
     # Means over shares of like size are means over batches; variances of fewer examples are not.
     assert np.abs(one["encoder.1.running_mean"] - alone["encoder.1.running_mean"]).max() < 0.02
     assert np.abs(one["encoder.1.running_var"] - alone["encoder.1.running_var"]).max() > 1e-6
+
+
+def test_buffers_that_are_the_same_in_all_processes_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean of three equal numbers is not always that number."""
+
+    def all_reduce(flat: torch.Tensor) -> None:
+        flat.copy_(flat + flat + flat)
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "broadcast", lambda flat, src: None)
+    network = nn.BatchNorm1d(1000)
+    assert network.running_mean is not None
+    network.running_mean.copy_(torch.rand(1000, generator=torch.Generator().manual_seed(1)))
+    network.running_mean[0] = -torch.inf
+    before = network.running_mean.clone()
+    ProcessGroup(0, 3).average_statistics(network)
+    assert torch.equal(network.running_mean, before)
 
 
 def test_shares_make_up_the_batch() -> None:
