@@ -187,10 +187,16 @@ def _classes(job: Object) -> list[Document]:
             "name": entry.get("name")
             or (names[label] if isinstance(names, list) and label < len(names) else str(label)),
             "figures": finite(entry.get("figures") or {}),
-            "answers": entry.get("answers") or [],
+            "answers": _row(entry, len(found)),
         }
         for label, entry in enumerate(found)
     ]
+
+
+def _row(entry: Mapping[str, Any], classes: int) -> list[int]:
+    """A class's row of the confusion matrix; empty where it has none, or not one number for each class."""
+    row = entry.get("answers") or []
+    return row if len(row) == classes else []
 
 
 def _entries(job: Object) -> Sequence[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 // Learning curves as SVG: one plot for each figure, scores solid and training dashed.
 
 import { h } from "./dom.js";
-import { figure, isShare } from "./format.js";
+import { figure, isError, isShare } from "./format.js";
 
 const WIDTH = 400, HEIGHT = 200;
 const LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 24;
@@ -20,13 +20,14 @@ export function chart(name, curves, rounds) {
   const points = curves.flatMap((curve) => curve.points);
   const share = points.every(([, value]) => isShare(name, value));
   const last = Math.max(rounds || 0, ...points.map(([round]) => round));
-  const ticks = scale(points.map(([, value]) => value), share);
+  const perfect = share ? [isError(name) ? 0 : 1] : [];
+  const ticks = scale([...points.map(([, value]) => value), ...perfect]);
   const bounds = [[1, ticks[0]], [last, ticks.at(-1)]];
   const plot = plane([bounds], last, WIDTH, HEIGHT, { left: LEFT, right: RIGHT, top: TOP, bottom: BOTTOM });
   const lines = ticks.map((value) => {
     const [, y] = plot([1, value]);
     return [h("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y }),
-      h("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, share ? `${Math.round(value * 100)}%` : short(value))];
+      h("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, share ? `${short(value * 100)}%` : short(value))];
   });
   const places = [...new Set([1, Math.round((1 + last) / 2), last])].map((round, place, all) => {
     const [x] = plot([round, ticks[0]]);
@@ -71,10 +72,9 @@ function plane(series, last, width, height, edge) {
   ];
 }
 
-// Three to six round numbers that span the values; shares end at 100%.
-function scale(values, share) {
-  const high = share ? 1 : Math.max(...values);
-  const low = Math.min(...values, share ? 1 : Infinity);
+// Three to six round numbers that span the values.
+function scale(values) {
+  const high = Math.max(...values), low = Math.min(...values);
   const span = Math.max(high - low, Math.abs(high) * 0.05, 1e-6);
   const power = 10 ** Math.floor(Math.log10(span / 3));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => span / size <= 5);

@@ -1,11 +1,13 @@
 // What the last evaluation found of each class: bars for each metric, and the confusion matrix, as SVG.
 
 import { h, table } from "./dom.js";
-import { count, figure } from "./format.js";
+import { brief, count, figure } from "./format.js";
+import { fitting, widest } from "./labels.js";
 
-const ROW = 18, NAME = 110, BAR = 230, VALUE = 60;
+const ROW = 18, NAME = 150, BAR = 190, VALUE = 60;
+const MATRIX = 280, LARGEST = 42; // sides of a matrix and of a cell at most
+const LINE = 14; // height of a name
 const DARKEST = 0.45; // opacity of a cell with a whole class, on which a number can still be read
-const MOST_NUMBERS = 15; // classes of a matrix whose cells have room for a number
 
 /** Bars by class, the confusion matrix, and both as a table. */
 export function classes(rows) {
@@ -16,15 +18,14 @@ export function classes(rows) {
   ];
 }
 
-const cut = (text) => (text.length > 15 ? `${text.slice(0, 14)}…` : text);
-
 function bars(name, rows) {
+  const labels = fitting(rows.map((row) => row.name), NAME - 6);
   const largest = Math.max(1, ...rows.map(({ figures }) => figures[name] || 0));
   const lines = rows.map((row, place) => {
     const value = row.figures[name], y = place * ROW;
     const known = value !== undefined;
     return h("g", null, h("title", null, `${row.name}: ${known ? figure(name, value) : "undefined"}`),
-      h("text", { x: NAME - 6, y: y + 13, "text-anchor": "end" }, cut(row.name)),
+      h("text", { x: NAME - 6, y: y + 13, "text-anchor": "end" }, labels[place]),
       h("rect", { class: "track", x: NAME, y: y + 4, width: BAR, height: ROW - 7 }),
       known && h("rect", { class: "bar", x: NAME, y: y + 4, width: (BAR * value) / largest, height: ROW - 7 }),
       h("text", { x: NAME + BAR + 6, y: y + 13 }, known ? figure(name, value) : "–"));
@@ -37,7 +38,8 @@ function bars(name, rows) {
 
 // Each row is shaded by its shares: the diagonal is the recall of its class.
 function matrix(rows) {
-  const side = Math.min(28, 280 / rows.length), left = NAME, top = 22;
+  const side = Math.min(LARGEST, MATRIX / rows.length), left = NAME, top = 22;
+  const numbered = widest(rows.flatMap(({ answers }) => answers.map(brief))) <= side - 4;
   const cells = rows.map((row, place) => {
     const total = row.answers.reduce((sum, number) => sum + number, 0);
     return row.answers.map((number, answer) => {
@@ -45,11 +47,12 @@ function matrix(rows) {
       return h("g", null, h("title", null, `${row.name} taken for ${rows[answer].name}: ${count(number)}`),
         h("rect", { class: answer === place ? "cell right" : "cell wrong", x, y, width: side, height: side, "fill-opacity": (DARKEST * share).toFixed(3) }),
         h("rect", { class: "edge", x, y, width: side, height: side }),
-        rows.length <= MOST_NUMBERS && number > 0 && h("text", { class: "number", x: x + side / 2, y: y + side / 2 + 4, "text-anchor": "middle" }, brief(number)));
+        numbered && number > 0 && h("text", { class: "number", x: x + side / 2, y: y + side / 2 + 4, "text-anchor": "middle" }, brief(number)));
     });
   });
-  const labels = rows.map((row, place) =>
-    h("text", { x: left - 6, y: top + place * side + side / 2 + 4, "text-anchor": "end" }, cut(row.name)));
+  const every = Math.ceil(LINE / side); // of narrow rows only some are named
+  const labels = fitting(rows.map((row) => row.name), NAME - 6).map((name, place) =>
+    place % every === 0 && h("text", { x: left - 6, y: top + place * side + side / 2 + 4, "text-anchor": "end" }, name));
   const width = left + rows.length * side;
   const said = rows.map((row, place) => `${row.name}: ${count(row.answers[place] || 0)} of ${count(row.answers.reduce((sum, number) => sum + number, 0))}`).join(", ");
   return h("figure", { class: "chart", "data-key": "confusion" },
@@ -58,12 +61,10 @@ function matrix(rows) {
       h("text", { x: left, y: 14 }, "answer →"), labels, cells));
 }
 
-const brief = (number) => (number < 1000 ? String(number) : number < 1e6 ? `${Math.round(number / 1000)}k` : `${Math.round(number / 1e6)}M`);
-
 function numbers(names, rows) {
   const counted = rows.some(({ answers }) => answers.length);
   const columns = [{ title: "Class" }, ...names.map((name) => ({ title: name, number: true })),
-    ...counted ? [{ title: "Examples", number: true }, { title: "Mostly taken for", wide: true }] : []];
+    ...counted ? [{ title: "Count", number: true }, { title: "Mostly taken for", wide: true }] : []];
   return table("Figures by class", columns, rows.map((row, place) => ({
     key: row.name,
     cells: [row.name, ...names.map((name) => (row.figures[name] === undefined ? null : figure(name, row.figures[name]))),

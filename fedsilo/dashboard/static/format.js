@@ -14,6 +14,10 @@ const now = () => Date.now() + skew;
 
 export const count = (value) => (value === null || value === undefined ? null : value.toLocaleString("en"));
 
+/** A count in at most two digits from 1,000 on: 1.9M. */
+export const brief = (value) =>
+  (value < 1000 ? String(value) : value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 2 }).replace("K", "k"));
+
 /** Bytes in decimal units. */
 export function size(value) {
   if (value === null || value === undefined) return null;
@@ -26,13 +30,16 @@ export function size(value) {
   return `${units[0] === "B" ? left : left.toFixed(1)} ${units[0]}`;
 }
 
-/** A score: accuracies in per cent, anything else with four digits. */
+/** A score: shares in per cent, anything else with four digits. */
 export function figure(name, value) {
   return isShare(name, value) ? `${(value * 100).toFixed(1)}%` : String(Number(value.toPrecision(4)));
 }
 
 export const isShare = (name, value) =>
   /accuracy|^(recall|precision|f1|dice|iou|auroc|average_precision|calibration_error)(_|$)/.test(name) && value >= 0 && value <= 1;
+
+/** Whether a share is the better the smaller it is. */
+export const isError = (name) => name.startsWith("calibration_error");
 
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 

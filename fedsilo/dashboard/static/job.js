@@ -33,7 +33,7 @@ function facts(view) {
   const rows = [
     ["method", view.method],
     ["model", view.parameters ? `${view.model}, ${count(view.parameters)} parameters` : view.model],
-    ...Object.entries(view.metrics).map(([name, value]) => [name, figure(name, value)]),
+    ...mainFirst(view, Object.keys(view.metrics)).map((name) => [name, figure(name, view.metrics[name])]),
     ...Object.entries(view.training).map(([name, value]) => [`${name} in training`, figure(name, value)]),
     ["best model", view.best && `round ${view.best.round}, ${view.best.metric} ${figure(view.best.metric, view.best.value)}`],
     ["received", size(view.bytes)],
@@ -45,9 +45,14 @@ function facts(view) {
   return h("dl", null, rows.map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value))));
 }
 
+// The names of metrics, that of the score which stands for the job before the others.
+function mainFirst({ main }, names) {
+  return names.includes(main) ? [main, ...names.filter((name) => name !== main)] : names;
+}
+
 function curves(view) {
   if (!view.curves.length) return null;
-  const names = [...new Set(view.curves.map(({ name }) => name))];
+  const names = mainFirst(view, [...new Set(view.curves.map(({ name }) => name))]);
   const columns = [{ title: "Round", number: true },
     ...view.curves.map(({ name, group }) => ({ title: group === "training" ? `${name} in training` : name, number: true }))];
   const byRound = new Map();

@@ -76,6 +76,44 @@ async def test_what_a_model_makes_of_each_class_is_a_picture(page: Page, site: S
     assert "adipose (136)" in await page.text()
 
 
+async def test_long_names_and_large_counts_stay_readable_in_pictures(
+    page: Page, site: Site, times: Calendar
+) -> None:
+    wide = ["left ventricle, cavity with papillary muscles", "left ventricle, cavity with trabeculae", "心室" * 20]
+    examples = [48_622_196, 120_331, 1_920_441, 0]
+    found = [{"name": name, "figures": {"dice": 0.5}, "answers": examples} for name in [*wide, "background"]]
+    site.show(consortium(times, running(times, classes=found)))
+    await page.show(f"{site.address}#/jobs/research/digits")
+    names = "[...document.querySelectorAll('[data-key=\"class dice\"] g')].map((row) => row.children[1].textContent)"
+    assert len(set(await page.value(names))) == 4
+    outside = (
+        "[...document.querySelectorAll('.chart svg')].flatMap((svg) => [...svg.querySelectorAll('text')].filter("
+        "(text) => text.getBBox().x < 0 || text.getBBox().x + text.getBBox().width > svg.viewBox.baseVal.width)"
+        ".map((text) => text.textContent))"
+    )
+    assert await page.value(outside) == []
+    cells = (
+        "[...document.querySelectorAll('.number')].filter((text) => text instanceof SVGElement)"
+        ".map((text) => [text.textContent, text.getBBox().width < text.previousSibling.getBBox().width])"
+    )
+    assert (await page.value(cells))[:3] == [["49M", True], ["120k", True], ["1.9M", True]]
+
+
+async def test_the_score_that_stands_for_a_job_is_first(page: Page, site: Site, times: Calendar) -> None:
+    """An error's curve ends at none, where a share's ends at all."""
+    points = [
+        {"round": number, "metrics": {"accuracy": 0.9, "calibration_error": 0.08 / number, "dice": 0.6}}
+        for number in (1, 2)
+    ]
+    best = {"round": 2, "metric": "dice", "value": 0.6}
+    site.show(consortium(times, running(times, curve=points, metrics=points[1]["metrics"], best=best)))
+    await page.show(f"{site.address}#/jobs/research/digits")
+    titles = "[...document.querySelectorAll('.chart .title')].map((title) => title.textContent)"
+    assert await page.value(titles) == ["dice", "accuracy", "calibration_error"]
+    ticks = "[...document.querySelectorAll('[data-key=calibration_error] text')].map((tick) => tick.textContent)"
+    assert (await page.value(ticks))[:5] == ["0%", "2%", "4%", "6%", "8%"]
+
+
 async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_reported(
     page: Page, site: Site, times: Calendar
 ) -> None:
