@@ -20,7 +20,7 @@ COLOURS = 96
 
 
 async def take(folder: Path, browser_port: int) -> None:
-    """All jobs in the dark, one of them in the light, and an institution's own page."""
+    """All jobs in the dark, one of them in the light, figures by class, and an institution's own page."""
     times = Calendar(datetime.now(UTC))
     jobs, institution = consortium(times), hospital(times)
     async with (
@@ -31,10 +31,15 @@ async def take(folder: Path, browser_port: int) -> None:
         for name, at, path, width, height, dark in (
             ("dashboard-jobs", port, "", 1040, 700, True),
             ("dashboard-job", port, "#/jobs/research/digits", 1040, 880, False),
+            ("dashboard-classes", port, "#/jobs/research/night-shift", 1040, 690, False),
             ("dashboard-institution", silo_port, "", 1040, 1180, False),
         ):
             await page.show(f"http://127.0.0.1:{at}/{path}", width=width, height=height, dark=dark)
             await page.until("document.getElementById('live').textContent === 'live'", "a live page")
+            if name == "dashboard-classes":
+                await page.value(
+                    "document.querySelector('.cell').closest('section').scrollIntoView(); scrollBy(0, -20)"
+                )
             picture = folder / f"{name}.png"
             await page.picture(picture, whole=False)
             Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)

@@ -79,7 +79,11 @@ async def test_what_a_model_makes_of_each_class_is_a_picture(page: Page, site: S
 async def test_long_names_and_large_counts_stay_readable_in_pictures(
     page: Page, site: Site, times: Calendar
 ) -> None:
-    wide = ["left ventricle, cavity with papillary muscles", "left ventricle, cavity with trabeculae", "心室" * 20]
+    wide = [
+        "left ventricle, cavity with papillary muscles",
+        "left ventricle, cavity with trabeculae",
+        "心室" * 20,
+    ]
     examples = [48_622_196, 120_331, 1_920_441, 0]
     found = [{"name": name, "figures": {"dice": 0.5}, "answers": examples} for name in [*wide, "background"]]
     site.show(consortium(times, running(times, classes=found)))
@@ -110,7 +114,9 @@ async def test_the_score_that_stands_for_a_job_is_first(page: Page, site: Site, 
     await page.show(f"{site.address}#/jobs/research/digits")
     titles = "[...document.querySelectorAll('.chart .title')].map((title) => title.textContent)"
     assert await page.value(titles) == ["dice", "accuracy", "calibration_error"]
-    ticks = "[...document.querySelectorAll('[data-key=calibration_error] text')].map((tick) => tick.textContent)"
+    ticks = (
+        "[...document.querySelectorAll('[data-key=calibration_error] text')].map((tick) => tick.textContent)"
+    )
     assert (await page.value(ticks))[:5] == ["0%", "2%", "4%", "6%", "8%"]
 
 

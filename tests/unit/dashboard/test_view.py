@@ -270,7 +270,9 @@ def test_a_job_s_page_has_what_its_silos_say_of_their_data() -> None:
 
 
 def test_a_row_of_the_confusion_matrix_has_one_number_for_each_class() -> None:
-    found = running(Calendar(), classes=[{"figures": {}, "answers": [3, 1, 2]}, {"figures": {}, "answers": [1, 4]}])
+    found = running(
+        Calendar(), classes=[{"figures": {}, "answers": [3, 1, 2]}, {"figures": {}, "answers": [1, 4]}]
+    )
     document = page(JobsSnapshot("cluster", [found]), "research", "digits")
     assert document is not None
     assert [one["answers"] for one in document["classes"]] == [[], [1, 4]]
