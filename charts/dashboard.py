@@ -40,12 +40,12 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             },
         ),
         Panel(
-            "Accuracy",
+            "Score",
             {
-                "{{job_name}}": "max by (job_namespace, job_name) "
-                f'(federated_job_score{{metric="accuracy",{CHOSEN}}})'
+                "{{job_name}}: {{metric}}": "max by (job_namespace, job_name, metric) "
+                f"(federated_job_score{{{CHOSEN}}})"
             },
-            unit="percentunit",
+            help="Every metric of the last evaluation; shares are from 0 to 1.",
         ),
     ),
     (

@@ -26,7 +26,7 @@ DEADLINE = Series(
     JOB,
     "When the open round ends at the latest, if the aggregator keeps serving (Unix time).",
 )
-SCORE = Series("federated_job_score", "gauge", (*JOB, "metric"), "Latest score of the model: accuracy, loss.")
+SCORE = Series("federated_job_score", "gauge", (*JOB, "metric"), "Latest score of the model, by metric.")
 TRAINING = Series(
     "federated_job_training", "gauge", (*JOB, "metric"), "Latest training figure, averaged over the silos."
 )
