@@ -34,7 +34,8 @@ class EvaluationSpec(Fields):
         default=None,
         min_length=1,
         max_length=16,
-        description="Metrics besides accuracy and loss: names (docs/evaluation.md) or python:package.module:factory.",
+        description="Metrics besides the main one of spec.task and the loss: names (docs/evaluation.md) or "
+        "python:package.module:factory.",
     )
     best: BestSpec | None = Field(
         default=None, description="The job ends with the best model by this; with the last one when null."
