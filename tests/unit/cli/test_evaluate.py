@@ -178,6 +178,41 @@ def test_without_a_test_set_each_silo_is_scored_and_the_mean_weighs_samples(
     assert document["loss"] == pytest.approx(LOG_SUM - 6 / 12, rel=1e-6)
 
 
+def test_the_figures_of_a_regression_as_json_are_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model answers 2 whatever it sees, and every number is 1 or 3; the south has too few to hold one out."""
+    from fedsilo.api.loading import load
+    from fedsilo.learning.models import build_module, to_tree
+    from fedsilo.wire import write_tensors
+
+    for name, numbers in (("north", [1, 3, 1, 3]), ("south", [3])):
+        images = np.zeros((len(numbers), INPUTS), np.float32)
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array(numbers, np.float32))
+    path = manifest(tmp_path, test=False)
+    *silos, job = yaml.safe_load_all(path.read_text())
+    del job["spec"]["data"]["classes"]
+    job["spec"]["task"] = {"name": "regression"}
+    path.write_text(yaml.safe_dump_all([*silos, job]))
+    spec = load(path).job.spec
+    tree = to_tree(build_module(spec.model, spec.data, 0, spec.task))
+    tree["classifier.weight"] = np.zeros_like(tree["classifier.weight"])
+    tree["classifier.bias"] = np.array([2], np.float32)
+    described = {name: job["spec"][name] for name in ("model", "data", "task")}
+    described["sha256"] = write_tensors(tree, tmp_path / "model.safetensors").digest
+    (tmp_path / "model.json").write_text(json.dumps(described))
+
+    asked = ["evaluate", "--model", str(tmp_path / "model.safetensors"), "-f", str(path), "--json"]
+    assert main(asked) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["silos"] == [
+        {"name": "north", "samples": 2, "mae": 1, "loss": 1},
+        {"name": "south", "samples": 0, "mae": None, "loss": None},
+    ]
+    assert (document["samples"], document["mae"], document["loss"]) == (2, 1, 1)
+    assert "accuracy" not in document
+
+
 def test_a_silo_without_validation_examples_does_not_count(
     model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
