@@ -43,7 +43,7 @@ from tests.fuzz.directories import MEMORY, Directory
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import TREE
 from tests.integration.service.site import federation
-from tests.unit.agent.test_guard import TASK, Scene
+from tests.unit.agent.scene import TASK, Scene
 from tests.unit.engine.synthetic import synthetic_runners
 from tests.unit.institution import parts as institution
 

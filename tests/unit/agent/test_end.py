@@ -15,7 +15,7 @@ from fedsilo.wire import FINISH
 from fedsilo_agent.guard import task_source
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.loop import Guard
-from tests.unit.agent.test_guard import Scene
+from tests.unit.agent.scene import Scene
 
 
 @pytest.fixture

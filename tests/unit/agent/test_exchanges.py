@@ -15,7 +15,7 @@ from fedsilo.methods.interface import Exchange, Phase
 from fedsilo.wire import Task, seal_task
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.exchanges import Answer, ExchangeRefused, Schedule, require_same_answer
-from tests.unit.agent.test_guard import Scene
+from tests.unit.agent.scene import Scene
 from tests.unit.methods.forms import FORMS, form_spec
 
 D1, D2 = "1" * 64, "2" * 64

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedsilo.wire import BlobLink
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.parameters import InitialWeightsSpec
+from fedsilo.errors import Problem
+from fedsilo.wire import BlobLink, Task, seal_task
 from fedsilo_agent.guard.audit import AuditLog
-from tests.unit.agent.test_guard import TASK, Scene
+from tests.unit.agent.scene import TASK, Scene
 
 FIRST, OTHER = "a" * 64, "b" * 64
 NEXT = "r00002-train-north"
@@ -73,3 +77,23 @@ async def test_a_job_without_initial_weights_has_none_on_record(tmp_path: Path) 
     await scene.run()
     assert AuditLog(scene.volume.audit).record.initial_weights is None
     assert "initialWeights" not in (scene.volume.audit / "log.jsonl").read_text()
+
+
+def test_a_task_that_hands_out_other_initial_weights_than_the_job_is_refused(scene: Scene) -> None:
+    """The institution approved a job with this digest."""
+    agent, job = scene.check.agent, scene.check.agent.spec.job
+    given = InitialWeightsSpec(sha256="a" * 64, file="start.safetensors")
+    spec = job.spec.model_copy(update={"model": job.spec.model.model_copy(update={"initial_weights": given})})
+    frozen = agent.spec.model_copy(update={"job": job.model_copy(update={"spec": spec})})
+    check = replace(scene.check, agent=agent.model_copy(update={"spec": frozen}))
+    honest = Task(**scene.honest | {"spec_digest": bytes.fromhex(spec_digest(spec))})
+
+    def opened(digest: str) -> Task:
+        blobs = (*honest.blobs, BlobLink("initialWeights", digest, 10))
+        return check.open(seal_task(replace(honest, blobs=blobs), scene.aggregator.key))
+
+    assert opened("a" * 64).blobs[-1].digest == "a" * 64
+    with pytest.raises(
+        Problem, match="task-mismatch: the task hands out initial weights bbbbbbbbbbbb, the job's are"
+    ):
+        opened("b" * 64)

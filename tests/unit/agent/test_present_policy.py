@@ -14,7 +14,7 @@ import pytest
 from fedsilo.errors import PolicyRefused
 from fedsilo_agent.guard.inspection import require_undamaged
 from fedsilo_agent.guard.present_policy import PresentPolicy
-from tests.unit.agent.test_guard import TASK, Scene
+from tests.unit.agent.scene import TASK, Scene
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import pytest
 from fedsilo.errors import Problem
 from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
-from tests.unit.agent.test_guard import TASK, Scene
+from tests.unit.agent.scene import TASK, Scene
 
 SMALL = {"code": "ClassSmall", "places": [0, 2], "count": 2}
 CONSTANT = {"code": "FeatureConstant", "places": [1], "count": 1}

@@ -1,0 +1,112 @@
+"""A guard over a disk that is damaged: nothing damaged is signed or sent, and no honest update is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsilo.json_files import write_with_digest
+from fedsilo.silo.drop import write_digests
+from fedsilo_agent.guard import loop
+from fedsilo_agent.guard.inspection import Announcement
+from tests.unit.agent.scene import TASK, Scene, guard_of
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+async def test_an_update_that_is_damaged_in_the_outbox_is_signed_again(
+    killed: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    signed = killed.update.read_bytes()
+    flip(killed.update, -1)
+    await killed.run()
+    assert killed.aggregator.uploads[TASK] == [signed]
+    assert f"{killed.update}: damaged" in caplog.text
+    assert killed.events() == ["signature", "departure", "departure", "acknowledged", "finished"]
+
+
+async def test_a_damaged_blob_of_the_inbox_is_fetched_again(
+    killed: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed.update.unlink()
+    flip(killed.blob, -1)
+    await killed.run()
+    assert killed.aggregator.fetched == 2
+    assert killed.blob.read_bytes() == killed.aggregator.blob
+    assert f"{killed.blob}: damaged" in caplog.text
+
+
+async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
+    killed.update.unlink()
+    await killed.run()
+    assert killed.aggregator.fetched == 1
+
+
+@pytest.mark.parametrize("name", ["tensors", "reply.json"])
+async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
+    name: str, killed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
+    killed.update.unlink()
+    drop = killed.volume.drop / TASK
+    names = ("tensors", "reply.json")
+    write_digests(drop, {name: hashlib.sha256((drop / name).read_bytes()).hexdigest() for name in names})
+    flip(drop / name, -3)
+    await killed.run()
+    assert killed.aggregator.uploads == {}
+    assert f"{TASK}/{name}: damaged" in killed.aggregator.failures[TASK][1]
+
+
+async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = scene.volume.drop / "signature.json"
+    document = json.loads(path.read_text())
+    write_with_digest(path, document)
+    flip(path, 40)
+
+    async def replaced(_seconds: float) -> None:
+        write_with_digest(path, document)
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(asyncio, "sleep", replaced)
+        assert await guard_of(scene)._announced() == Announcement(document["signature"], "none", None)
+    assert f"{path}: damaged" in caplog.text
+
+
+async def test_a_signature_that_stays_damaged_is_an_error_that_names_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scene.volume.drop / "signature.json"
+    write_with_digest(path, json.loads(path.read_text()))
+    flip(path, 40)
+    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
+    await scene.run()
+    reason, message = scene.aggregator.failures[TASK]
+    assert reason == "FileDamaged"
+    assert message == f"{path}: damaged, it is not what the trainer wrote; start the trainer again"
+
+
+async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drop = scene.volume.drop / TASK
+    write_digests(drop, {"tensors": "0" * 64, "reply.json": "0" * 64})
+
+    async def repaired(_seconds: float) -> None:
+        shutil.rmtree(drop, ignore_errors=True)
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(asyncio, "sleep", repaired)
+        await guard_of(scene)._check_found(drop, scene.contract)
+    assert not drop.exists()
+    assert f"{TASK}/reply.json: damaged" in caplog.text
