@@ -8,6 +8,7 @@ scalar here and an object there, and every default is written down.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -171,7 +172,7 @@ class Fields(BaseModel):
 _AS_PLAIN_TEXT = core_schema.plain_serializer_function_ser_schema(str.__str__, when_used="json")
 
 
-class Notation(str):
+class Notation(str, ABC):
     """A text in a notation of Kubernetes, which stays as it was written.
 
     :cvar SCHEMA: what a structural schema says of it.
@@ -182,9 +183,9 @@ class Notation(str):
     SCHEMA: ClassVar[dict[str, Any]]
 
     @classmethod
+    @abstractmethod
     def parse(cls, given: Any) -> Self:
         """Refuse what is not in this notation."""
-        raise NotImplementedError
 
     @classmethod
     def __get_pydantic_core_schema__(
