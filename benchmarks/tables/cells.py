@@ -15,9 +15,9 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError
+from fedsilo.kinds import KINDS
 from fedsilo.methods import registry
 from fedsilo.validation import registry_faults
-from fedsilo.wire.contract import KINDS
 
 LOADER = "python:benchmarks.tables.datasets:load"
 NAMESPACE = "federation"

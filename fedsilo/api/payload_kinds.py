@@ -47,7 +47,7 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
         counts_samples=True,
     ),
 }
-"""Every kind of `fedsilo.api.silo_policy.PayloadKind`."""
+"""Every kind of `fedsilo.kinds.KINDS`."""
 
 
 def describe_kind(kind: str) -> KindDescription:

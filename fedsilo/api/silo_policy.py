@@ -20,16 +20,8 @@ from fedsilo.api.common import (
     Time,
     wrong,
 )
+from fedsilo.kinds import PayloadKind
 
-PayloadKind = Literal[
-    "model",
-    "class_counts",
-    "class_means",
-    "class_covariances",
-    "averaged_gradients",
-    "feature_statistics",
-    "confusion",
-]
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
 Verdict = Literal["Approved", "Refused"]
 """What a person of the institution says about a job."""

@@ -5,10 +5,11 @@ Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and
 
 from __future__ import annotations
 
+from fedsilo.kinds import KINDS
 from fedsilo.wire.blob import BlobRef, MappedTensors, copy_blob, open_blob, write_blob, write_tensors
 from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
-from fedsilo.wire.contract import KINDS, Contract, ExpectedBlock
+from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader
 from fedsilo.wire.hub import HUB, MAX_HUB_BYTES, open_agents, seal_agents

@@ -13,19 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedsilo.errors import MethodError, Problem
+from fedsilo.kinds import KINDS
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
-
-KINDS = (
-    "model",
-    "class_counts",
-    "class_means",
-    "class_covariances",
-    "averaged_gradients",
-    "feature_statistics",
-    "confusion",
-)
-"""What a silo can be asked to send. The list is closed: CONTRIBUTING.md says what a new kind takes."""
 
 METRIC_RANGE = (-1e100, 1e100)
 """Values that a metric may have unless its contract says otherwise: its square, and sums over silos, stay finite, and

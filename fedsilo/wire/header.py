@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
-from fedsilo.wire.contract import KINDS
+from fedsilo.kinds import KINDS
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, pack, unpack_map
 from fedsilo.wire.tensors import TensorSpec, refuse_twice
 

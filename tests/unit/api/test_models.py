@@ -19,9 +19,10 @@ from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.common import Duration, Fields, Quantity
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.loading import ManifestFaults, load, load_document
+from fedsilo.api.payload_kinds import DESCRIPTIONS
 from fedsilo.api.silo import SiloSpec
-from fedsilo.api.silo_policy import DEFAULT_KINDS, PayloadKind
-from fedsilo.wire.contract import KINDS
+from fedsilo.api.silo_policy import DEFAULT_KINDS
+from fedsilo.kinds import KINDS, PayloadKind
 from tests.unit.api.manifests import DIGITS, GOOD, edited
 
 MINIMAL: dict[str, Any] = {
@@ -171,6 +172,7 @@ def test_status_model() -> None:
 
 def test_payload_kinds_are_those_of_the_wire() -> None:
     assert get_args(PayloadKind) == tuple(KINDS)
+    assert set(DESCRIPTIONS) == set(KINDS)
     assert set(KINDS) - set(DEFAULT_KINDS) == {"class_covariances", "feature_statistics", "confusion"}
 
 
