@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
 
 from pydantic import Field
 
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
-from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.figures import finite, main_score
 from fedsilo.api.status import (
     BestStatus,
@@ -28,11 +26,9 @@ from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import class_figures, curve, receipts
 from fedsilo.engine.result import Result
-from fedsilo.engine.round import OpenRound
+from fedsilo.engine.running_job import CurrentExchange, RunningJob
 from fedsilo.engine.selection import best_round
-from fedsilo.engine.store import JobIdentity
-from fedsilo.errors import FedsiloError
-from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING
 from fedsilo.readiness.finding import ReadinessFinding
 
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
@@ -49,61 +45,6 @@ MAX_FINDING_TEXT = 1000
 
 DRIFT = timedelta(seconds=10)
 """How far a round's deadline may drift before the status changes: it moves while no silo can be served."""
-
-
-class CurrentExchange(Protocol):
-    """The exchange that waits for answers."""
-
-    @property
-    def exchange(self) -> Exchange:
-        """Its place in the job."""
-
-    @property
-    def round(self) -> OpenRound:
-        """Who was asked and who answered."""
-
-
-class RunningJob(Protocol):
-    """A job as its status sees it: that of an aggregator, or one in memory."""
-
-    @property
-    def identity(self) -> JobIdentity:
-        """Which job it is."""
-
-    @property
-    def rounds(self) -> int:
-        """Number of its last round."""
-
-    @property
-    def evaluation(self) -> EvaluationSpec:
-        """How it is scored."""
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in its model."""
-
-    @property
-    def current(self) -> CurrentExchange | None:
-        """The open exchange, if there is one."""
-
-    @property
-    def failure(self) -> FedsiloError | None:
-        """Why the job failed, once it has."""
-
-    @property
-    def result(self) -> Result | None:
-        """The model, once it is there."""
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Names of its classes, where they are known."""
-
-    @property
-    def findings(self) -> Sequence[ReadinessFinding]:
-        """What the silos say of their data, where the job asks for that; the gravest first."""
-
-    def history(self) -> list[dict[str, Any]]:
-        """One record per completed round."""
 
 
 class EngineStatus(FederatedJobStatus):
