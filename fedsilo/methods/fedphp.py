@@ -55,6 +55,11 @@ class FedPHP(FedAvg):
         """In the released code the initial model is the first teacher."""
         return self.config.released
 
+    @property
+    def data_parallel(self) -> bool:
+        """Unless it teaches by MMD, which is one of whole batches."""
+        return self.config.transfer != "mmd"
+
     def server(self) -> InheritingServer:
         """The averaging half, with Q."""
         return InheritingServer()

@@ -48,6 +48,11 @@ class MAP(FedAvg):
         """Uniform as printed, by samples in the released code."""
         return "samples" if self.config.released else "uniform"
 
+    @property
+    def data_parallel(self) -> bool:
+        """Unless it teaches by MMD, which is one of whole batches."""
+        return self.config.transfer != "mmd"
+
     def server(self) -> InheritingServer:
         """The averaging half, with Q."""
         return InheritingServer()

@@ -82,6 +82,11 @@ class ScaMAP(FedAvg):
         """In the released code the initial model is the first teacher."""
         return self.config.released
 
+    @property
+    def data_parallel(self) -> bool:
+        """Unless it teaches by MMD, which is one of whole batches."""
+        return self.config.transfer != "mmd"
+
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""
         return {"train": Step((Payload("model"),), ("loss", "steps"))}

@@ -61,6 +61,11 @@ class CCVR(Method):
         """As the method before."""
         return self.before.personalises
 
+    @property
+    def data_parallel(self) -> bool:
+        """As the method before."""
+        return self.before.data_parallel
+
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""
         return self.before.dimensions(signature, settings)

@@ -176,3 +176,13 @@ def test_a_configuration_that_the_method_does_not_know_is_refused(config: dict[s
     with pytest.raises(FedsiloError, match=next(iter(config))) as caught:
         registry.bind(spec)
     assert caught.value.exit_code == 2
+
+
+def test_losses_of_whole_batches_are_computed_in_one_process() -> None:
+    """A discrepancy of two shares of a batch, and a step of an adversary in each process, are something else."""
+    required = {"ccvr": {"after": {"name": "fedavg"}}}
+    alone = {name for name in registry.names() if not bound(name, config=required.get(name)).data_parallel}
+    assert alone == {"fedbr"}
+    for name in ("fedphp", "map", "scamap"):
+        assert not bound(name, config={"transfer": "mmd"}).data_parallel
+    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).data_parallel
