@@ -12,7 +12,7 @@ from fedsilo.engine.readiness import ReadinessCheck, readiness_failure
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.schemata import AnnouncedSchemata
 from fedsilo.errors import FedsiloError, Problem
-from fedsilo.readiness.announced import AnnouncedFinding
+from fedsilo.readiness.announced import AnnouncedFinding, without_own_words
 from fedsilo.readiness.finding import ReadinessFinding
 
 
@@ -47,7 +47,7 @@ class Announcements:
         self._data = data
         self._schemata = AnnouncedSchemata(directory / "schemata.json", data, test_set)
         self._check = ReadinessCheck(directory / "readiness.json", data)
-        self._unready = False
+        self._unready: str | None = None  # what silos are told of a failure
         self._findings: tuple[ReadinessFinding, ...] | None = None
 
     @property
@@ -115,9 +115,10 @@ class Announcements:
                 if self._check.waits(others, moment.heard, moment.round.deadline, moment.waited):
                     return False
                 self.failure = readiness_failure(self.findings)
-                self._unready = self.failure is not None
-            if not self._unready:
+                if self.failure is not None:
+                    self._unready = str(readiness_failure([*map(without_own_words, self.findings)]))
+            if self._unready is None:
                 self._check.begin()
-        if self._unready:
-            raise Problem("not-ready", str(self.failure))
+        if self._unready is not None:
+            raise Problem("not-ready", self._unready)
         return self.agree(moment)

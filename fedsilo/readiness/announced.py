@@ -206,6 +206,14 @@ def described(
     return ReadinessFinding(finding.code, SEVERITY[finding.code], silo, place, value, remedy)
 
 
+def without_own_words(finding: ReadinessFinding) -> ReadinessFinding:
+    """What other silos are told of it: why a dataset cannot be read may quote a value of it."""
+    if finding.code != "Unreadable":
+        return finding
+    value, remedy = TEXTS[finding.code]
+    return replace(finding, value=value, remedy=remedy)
+
+
 def _place(finding: AnnouncedFinding, subject: str, data: DataSpec, schema: Schema) -> str:
     if not finding.places:
         if not finding.count:

@@ -45,16 +45,18 @@ def test_one_message_names_every_fault_of_every_silo_before_round_1(tmp_path: Pa
     assert not engine.is_ready(SILOS, 44.9)
     engine.report_readiness("silos/s2", GOOD, (*EMPTY, *COPIES))
     detail = refused(engine, "not-ready")
+    assert isinstance(engine.failure, SiloFailed)
     for said in (
         "silos/s0: SchemaDiffers: class 'yack': is not a class of the job; did you mean 'yak'?",
         "silos/s1: Unreadable: dataset: item 3 is torn; mend it",
         "silos/s2: NoTrainingExamples: training examples: fewer than two",
     ):
-        assert said in detail
+        assert said in str(engine.failure)
+    assert "silos/s1: Unreadable: dataset: cannot be read; mend the dataset" in detail
+    assert "item 3" not in detail  # which may quote a value
     assert "Duplicates" not in detail  # it is no error
     assert refused(engine, "not-ready") == detail  # whoever asks later
-    assert isinstance(engine.failure, SiloFailed)
-    assert (engine.failure.reason, str(engine.failure)) == ("DataInvalid", detail)
+    assert engine.failure.reason == "DataInvalid"
     task = engine.task("silos/s0")
     assert task is not None
     assert open_task(task.sealed, TASK_KEY.verify_key).settings == {"succeeded": False}
@@ -73,7 +75,7 @@ def test_silos_that_do_not_tell_are_waited_for_and_not_for_ever(tmp_path: Path) 
     engine.report_readiness("silos/s0", None, TORN)
     assert not engine.is_ready({"silos/s0"}, 4.4)  # nobody else was heard from
     assert not engine.is_ready(SILOS, 44.9)
-    assert "item 3 is torn" in refused(engine, "not-ready", 45.0)
+    assert "silos/s0: Unreadable" in refused(engine, "not-ready", 45.0)
 
 
 def test_a_silo_that_cannot_answer_is_not_waited_for(tmp_path: Path) -> None:
