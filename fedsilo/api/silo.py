@@ -71,6 +71,12 @@ class SiloAgentTemplate(Fields):
         default=None, description="Image of the guard; the operator's own when absent, never one of the job."
     )
 
+    @property
+    def gpus(self) -> int:
+        """GPUs that the trainer gets: extended resources such as `nvidia.com/gpu`, which have whole amounts."""
+        limits = self.resources.get("limits", {})
+        return sum(amount.value for name, amount in limits.items() if name.endswith("/gpu"))
+
 
 class Invitation(Fields):
     """What lets an institution enrol, once."""

@@ -9,7 +9,7 @@ import tempfile
 import threadpoolctl
 import torch
 
-from fedsilo.api.silo import Resources, SiloAgentTemplate
+from fedsilo.api.silo import SiloAgentTemplate
 from fedsilo.errors import ManifestInvalid
 from fedsilo.process import THREAD_VARIABLES
 
@@ -36,7 +36,7 @@ def process_count(device: str, agent: SiloAgentTemplate) -> int:
     :param device: `spec.training.device`.
     :raises ManifestInvalid: more processes are asked for than PyTorch finds GPUs.
     """
-    asked, gpus = agent.nproc_per_node, _gpus(agent.resources)
+    asked, gpus = agent.nproc_per_node, agent.gpus
     if pick_device(device).type != "cuda":
         return asked or 1
     found = torch.cuda.device_count()
@@ -50,12 +50,6 @@ def process_count(device: str, agent: SiloAgentTemplate) -> int:
             "spec.agent.resources: %d GPUs: PyTorch finds %d here, and computes on these", gpus, found
         )
     return asked or min(max(gpus, 1), found)
-
-
-def _gpus(resources: Resources) -> int:
-    """GPUs that a container gets: extended resources such as `nvidia.com/gpu`, which have whole amounts."""
-    limits = resources.get("limits", {})
-    return sum(amount.value for name, amount in limits.items() if name.endswith("/gpu"))
 
 
 def use_gpu(device: str, rank: int) -> None:

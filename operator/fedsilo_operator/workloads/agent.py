@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
-from fedsilo.api.silo import Silo
+from fedsilo.api.silo import Silo, SiloAgentTemplate
 from fedsilo.silo.configuration import configuration, present_policy
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels
@@ -56,6 +56,9 @@ PERMANENT_EXIT_CODES = (2, 3, 5, 6, 7)
 
 GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 """It copies, hashes and sends; a memory limit would count the pages of the files that it reads."""
+
+SHARED_MEMORY_SIZE = "1Gi"
+"""Of `/dev/shm`, as NCCL's guide has it; what is written there counts as memory of the trainer."""
 
 _LAYOUT = Volume(Path(VOLUME))
 
@@ -170,6 +173,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             _directory(parsed, _LAYOUT.drop),
             _directory(parsed, _LAYOUT.state),
             *dataset_mounts([dataset] if dataset else []),
+            *_shared_memory(template),
         ],
         resources=resources,
         environment=room_for_data(resources),
@@ -178,6 +182,17 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     beside = {"podAffinityTerm": _same_node_as(parsed, GUARD), "weight": 100}
     affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}}
     return _job(parsed, TRAINER, container, init_containers=[_isolation(parsed, settings)], affinity=affinity)
+
+
+def _shared_memory(template: SiloAgentTemplate) -> list[Mount]:
+    """Where the processes of several GPUs exchange gradients if the GPUs cannot reach each other's memory.
+
+    A runtime gives a container 64 MiB, which NCCL's buffers of a few GPUs exceed.
+    """
+    if template.gpus < 2:
+        return []
+    source = {"emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY_SIZE}}
+    return [Mount("shared-memory", source, "/dev/shm", read_only=False)]
 
 
 def guard_image(silo: Silo, settings: SiloSettings) -> str:

@@ -103,6 +103,24 @@ def test_a_trainer_writes_as_much_data_as_its_limit_of_storage_has_room_for() ->
     assert beside["volumes"][-1] == {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
 
 
+@pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}, {"amd.com/gpu": "4"}])
+def test_a_trainer_on_several_gpus_has_shared_memory_in_which_they_exchange(limits: dict[str, Any]) -> None:
+    template = TEMPLATE | {"resources": {"limits": limits}}
+    world = World(agent(job_spec()), silo(template=template))
+    found, box = pod(TRAINER, world), container(TRAINER, world)
+    volumes = [volume for volume in found["volumes"] if volume["name"] == "shared-memory"]
+    mounted = [mount for mount in box["volumeMounts"] if mount["name"] == "shared-memory"]
+    if sum(map(int, limits.values())) > 1:
+        assert volumes == [
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        ]
+        assert mounted == [{"name": "shared-memory", "mountPath": "/dev/shm", "readOnly": False}]
+    else:
+        assert volumes == mounted == []
+    for other in (isolation(world), container(GUARD, world)):
+        assert "/dev/shm" not in [mount["mountPath"] for mount in other["volumeMounts"]]
+
+
 def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> None:
     world = full()
     config, present = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
