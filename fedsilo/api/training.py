@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from fedsilo.api.common import Fields, Flag, Integer, Number, Reference, wrong
+from fedsilo.api.common import REFERENCE, Fields, Flag, Integer, Number, Reference, wrong
 
 Decay = Annotated[Number, Field(ge=0, lt=1)]
+MetricName = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=63)]
+
+OWN_METRIC_NAMES = ("loss", "accuracy", "personal_accuracy", "named_personal_accuracy")
+"""Names that mean the same in every job, so that a function of the job's own gives no other meaning to them."""
 
 MOMENTUM = 0.9
 """Momentum of `sgd` where a job names none."""
@@ -106,9 +110,9 @@ class TrainingSpec(Fields):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="Where to compute; auto is cuda if there is a GPU."
     )
-    precision: Literal["float32", "bfloat16"] = Field(
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32",
-        description="Precision of the forward pass; bfloat16 is mixed precision, weights stay float32.",
+        description="Precision of the forward pass; bfloat16 and float16 are mixed precision, weights stay float32.",
     )
     deterministic: Flag | None = Field(
         default=None,
@@ -145,9 +149,35 @@ class TrainingSpec(Fields):
         description="Function that trains in place of the built-in loop, python:package.module:function; none when "
         "null.",
     )
+    trainer_metrics: tuple[MetricName, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Names of the numbers besides loss that trainer gives back in every round, each of which leaves "
+        "the silo; none when null.",
+    )
     augmentation: AugmentationSpec | None = Field(
         default=None, description="Random changes of images during training; none when null."
     )
+
+    @model_validator(mode="after")
+    def _metrics_are_of_a_trainer(self) -> Self:
+        names = self.trainer_metrics or ()
+        if names and self.trainer is None:
+            problem = "has no meaning without trainer, whose metrics they are"
+            raise wrong(
+                problem, "name the function in trainer, or remove it", "trainerMetrics", value=list(names)
+            )
+        for position, name in enumerate(names):
+            if name in OWN_METRIC_NAMES:
+                problem, remedy = (
+                    "has a meaning of its own already",
+                    "use another name; loss needs no declaration",
+                )
+                raise wrong(problem, remedy, "trainerMetrics", position, value=name)
+            if name in names[:position]:
+                raise wrong("is there twice", "name each metric once", "trainerMetrics", position, value=name)
+        return self
 
     @property
     def repeatable(self) -> bool:

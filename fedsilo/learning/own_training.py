@@ -27,6 +27,7 @@ from fedsilo.learning import confinement
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
+from fedsilo.wire.contract import METRIC_RANGE
 from fedsilo.wire.tensors import TensorSpec
 
 FIELD = "spec.training.trainer"
@@ -126,8 +127,8 @@ class TrainingOutcome:
     """What a function gives back.
 
     :param model: with the job's tensors; the one that was given, or another of the same names and shapes.
-    :param samples: examples that it was trained on, the weight of this silo's model.
-    :param metrics: scalars that the method's step declares: `loss`, and no other in the built-in methods.
+    :param samples: examples that it was trained on, the weight of this silo's model; at most those of `data.train`.
+    :param metrics: scalars: `loss`, which may be left out, and all that `spec.training.trainerMetrics` names.
     :param state: arrays for the silo's next round, kept in the silo as its private state.
     """
 
@@ -154,11 +155,17 @@ def import_trainer(name: str) -> OwnTraining:
 
 
 def train_with(
-    name: str, model: nn.Module, data: TrainingData, context: TrainingContext, metrics: Sequence[str]
+    name: str,
+    model: nn.Module,
+    data: TrainingData,
+    context: TrainingContext,
+    metrics: Sequence[str],
+    declared: Sequence[str] = (),
 ) -> TrainingOutcome:
     """Call the job's function, and check what it gives back before anything of it is written.
 
-    :param metrics: scalars that the method's step declares.
+    :param metrics: scalars that the method's step declares, which it may leave out.
+    :param declared: those of `spec.training.trainerMetrics`, which it may not.
     :raises ManifestInvalid: when the function cannot be imported.
     :raises MethodError: with one line for whatever is wrong with the function or its outcome.
     """
@@ -189,13 +196,17 @@ def train_with(
         finally:
             lines.close()
     try:
-        return _checked(outcome, expected, metrics)
+        return _checked(outcome, expected, len(data.train), metrics, declared)
     except ValueError as fault:
         raise MethodError(f"{FIELD}: {name!r}: {fault}") from None
 
 
-def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOutcome:
+def _checked(
+    outcome: Any, expected: Any, examples: int, metrics: Sequence[str], declared: Sequence[str]
+) -> TrainingOutcome:
     """The outcome, if it is one.
+
+    :param examples: how many the function was given.
 
     :raises ValueError: what is wrong, with the remedy.
     """
@@ -204,17 +215,15 @@ def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOut
     if not isinstance(outcome.model, nn.Module):
         raise ValueError(f"returns a {type(outcome.model).__name__} as model; return the trained Module")
     samples = outcome.samples
-    if isinstance(samples, bool) or not isinstance(samples, int) or not 1 <= samples < 2**63:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"returns samples {samples!r}; return the number of examples that it trained on")
+    if samples > examples:
+        raise ValueError(
+            f"returns samples {samples}, more than the {examples} examples that it was given; count each example "
+            "once, in however many epochs it was used"
+        )
     _check_tensors(outcome.model.state_dict(), {spec.name: spec for spec in expected.tensors})
-    for metric, value in outcome.metrics.items():
-        if metric not in metrics:
-            allowed = ", ".join(metrics) or "none"
-            raise ValueError(
-                f"returns metric {metric!r}, which the method does not declare; it declares {allowed}"
-            )
-        if not isinstance(value, int | float) or not np.isfinite(value):
-            raise ValueError(f"returns metric {metric!r} of {value!r}; return a finite number")
+    _check_metrics(outcome.metrics, metrics, declared)
     for key, array in outcome.state.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"returns state {key!r}, a {type(array).__name__}; keep NumPy arrays")
@@ -223,6 +232,29 @@ def _checked(outcome: Any, expected: Any, metrics: Sequence[str]) -> TrainingOut
         except Problem as problem:
             raise ValueError(f"returns state that cannot be kept: {problem.detail}") from None
     return outcome
+
+
+def _check_metrics(found: Mapping[str, Any], metrics: Sequence[str], declared: Sequence[str]) -> None:
+    for metric, value in found.items():
+        if metric not in (*metrics, *declared):
+            allowed = ", ".join(metrics) or "none"
+            raise ValueError(
+                f"returns metric {metric!r}, which the method does not declare; it declares {allowed}; name it in "
+                "spec.training.trainerMetrics, or leave it out"
+            )
+        if not isinstance(value, int | float) or not np.isfinite(value):
+            raise ValueError(f"returns metric {metric!r} of {value!r}; return a finite number")
+        low, high = METRIC_RANGE
+        if not low <= value <= high:
+            raise ValueError(
+                f"returns metric {metric!r} of {value!r}; return a number from {low:g} to {high:g}"
+            )
+    for metric in declared:
+        if metric not in found:
+            raise ValueError(
+                f"returns no metric {metric!r}, which spec.training.trainerMetrics declares; return it, or remove it "
+                "there"
+            )
 
 
 def _check_tensors(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -263,10 +263,18 @@ class Method(ABC):
         raise MethodError(f"method {self.name} declares no step {name!r}; it declares {sorted(steps)}")
 
     def all_steps(self) -> Mapping[str, Step]:
-        """The method's steps, and that of the job's preprocessing."""
+        """The method's steps with the metrics of the job's own training, and that of the job's preprocessing."""
+        steps = {name: self._with_trainer_metrics(step) for name, step in self.steps().items()}
         if not self.yields_model or self.spec.data.preprocessing is None:
-            return self.steps()
-        return {PREPROCESSING: preparation_step(self.spec.data), **self.steps()}
+            return steps
+        return {PREPROCESSING: preparation_step(self.spec.data), **steps}
+
+    def _with_trainer_metrics(self, step: Step) -> Step:
+        """The step, which trains if it has a loss, with what `spec.training.trainerMetrics` adds to that."""
+        more = self.spec.training.trainer_metrics
+        if more is None or "loss" not in step.metrics:
+            return step
+        return replace(step, metrics=(*step.metrics, *more))
 
     def exchanges(self) -> list[Exchange]:
         """All exchanges of the job, in order."""

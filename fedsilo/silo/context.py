@@ -77,7 +77,7 @@ def trained_by_the_job(
     kept = {key: np.array(array) for key, array in state.items()}
     device, group = pick_device(spec.training.device), plan.group
     context = TrainingContext(device, plan.seed, *place, budget, kept, group.rank, group.world_size)
-    return train_with(name, model, data, context, OWN_METRICS)
+    return train_with(name, model, data, context, OWN_METRICS, spec.training.trainer_metrics or ())
 
 
 @dataclass(frozen=True)

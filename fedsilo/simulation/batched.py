@@ -30,6 +30,11 @@ class BatchedBackend:
                 f"batches of {size} silos: spec.training.trainer trains one silo at a time; leave them out, or share "
                 "the work between worker processes"
             )
+        if method.spec.training.precision == "float16":
+            raise ManifestInvalid(
+                f"batches of {size} silos: spec.training.precision: 'float16': scales the loss of each silo by itself; "
+                "use bfloat16, leave the batches out, or share the work between worker processes"
+            )
         if not any(isinstance(step, BatchedStep) for step in method.silo().values()):
             raise ManifestInvalid(
                 f"batches of {size} silos: method {method.name} trains one silo at a time; leave them out, or share "

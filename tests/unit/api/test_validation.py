@@ -37,6 +37,37 @@ def test_good() -> None:
     assert federation == load(GOOD / "digits.yaml")
 
 
+TRAINER = "trainer: python:hospital.training:train, trainerMetrics: "
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        (
+            "trainerMetrics: [dice]",
+            'trainerMetrics: ["dice"]: has no meaning without trainer, whose metrics they are; name the function in '
+            "trainer, or remove it",
+        ),
+        (
+            TRAINER + "[dice, loss]",
+            'trainerMetrics[1]: "loss": has a meaning of its own already; use another name; loss needs no declaration',
+        ),
+        (TRAINER + "[dice, f1, dice]", 'trainerMetrics[2]: "dice": is there twice; name each metric once'),
+        (
+            TRAINER + "[mean dice]",
+            "trainerMetrics[0]: \"mean dice\": has not the right form; write letters, digits, '-', '_' and '.', with "
+            "':' between parts",
+        ),
+    ],
+)
+def test_metrics_of_a_trainer_are_named_once_and_by_names_of_their_own(written: str, fault: str) -> None:
+    edit = (
+        "batchSize: 32",
+        "batchSize: 32\n    " + written.replace(", trainerMetrics", "\n    trainerMetrics"),
+    )
+    assert lines(edit) == [f"{JOB}spec.training.{fault}"]
+
+
 def test_unknown_method() -> None:
     problem = 'spec.method.name: "fedavgg": is not a known method; did you mean fedavg?'
     assert lines(UNKNOWN_METHOD) == [f"{JOB}{problem} `fedsilo methods` describes them"]

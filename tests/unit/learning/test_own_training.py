@@ -52,6 +52,7 @@ WRONG = {
     "returning_nothing": "returns a NoneType; return a fedsilo.TrainingOutcome",
     "returning_weights": "returns a OrderedDict as model; return the trained Module",
     "without_samples": "returns samples 0; return the number of examples",
+    "claiming": "returns samples 30, more than the 10 examples that it was given; count each example once, in",
     "confiding": "returns metric 'mean_age', which the method does not declare; it declares loss",
     "infinitely_lossy": "returns metric 'loss' of inf; return a finite number",
     "remembering_text": "returns state 'note', a str; keep NumPy arrays",
@@ -67,6 +68,33 @@ def test_each_fault_has_its_line(name: str) -> None:
     with pytest.raises(MethodError, match=f"^spec.training.trainer: '{HERE}{name}': {WRONG[name]}") as caught:
         train(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "measuring_half",
+            "returns no metric 'examples_seen', which spec.training.trainerMetrics declares; return it",
+        ),
+        ("measuring_nothing", "returns metric 'dice' of nan; return a finite number"),
+        (
+            "measuring_too_much",
+            r"returns metric 'dice' of 1e\+200; return a number from -1e\+100 to 1e\+100",
+        ),
+        (
+            "confiding",
+            "returns metric 'mean_age', which .*; name it in spec.training.trainerMetrics, or leave it out",
+        ),
+    ],
+)
+def test_metrics_are_those_that_the_job_declares(name: str, line: str) -> None:
+    context = TrainingContext(torch.device("cpu"), 7, 1, 3, TrainingBudget(1, 4, 0.1, 60))
+    declared = ("dice", "examples_seen")
+    outcome = train_with(f"{HERE}measuring", model(), DATA, context, ("loss",), declared)
+    assert outcome.metrics == {"loss": 1.0, "dice": 0.5, "examples_seen": 10}
+    with pytest.raises(MethodError, match=f"'{HERE}{name}': {line}"):
+        train_with(HERE + name, model(), DATA, context, ("loss",), declared)
 
 
 @pytest.mark.parametrize("name", [f"{HERE}absent", "python:tests.no_such_module:train"])

@@ -134,6 +134,29 @@ def without_samples(model: Model, data: TrainingData, context: TrainingContext) 
     return TrainingOutcome(model, 0)
 
 
+def claiming(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 3 * len(data.train))
+
+
+def measuring(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    """Two metrics of its own, which tell the silos apart."""
+    return TrainingOutcome(
+        model, len(data.train), {"loss": 1.0, "dice": 0.5, "examples_seen": len(data.train)}
+    )
+
+
+def measuring_half(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, {"dice": 0.5})
+
+
+def measuring_nothing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, {"dice": float("nan"), "examples_seen": 1})
+
+
+def measuring_too_much(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+    return TrainingOutcome(model, 1, {"dice": 1e200, "examples_seen": 1})
+
+
 def confiding(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     return TrainingOutcome(model, 1, {"mean_age": 61.5})
 

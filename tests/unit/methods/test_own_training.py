@@ -16,6 +16,8 @@ from fedsilo.local.baseline import train_locally
 from fedsilo.methods import registry
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import simulate
+from fedsilo.wire import ModelSignature
+from fedsilo.wire.tensors import TensorSpec
 from tests.federate import bound, federate, job_spec, runners, skewed
 from tests.pages import blocks
 from tests.unit.methods.forms import form_spec, holding
@@ -28,12 +30,26 @@ PLAIN = {"fedavg", "creff", "ccvr"}
 
 @pytest.fixture
 def of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The function of docs/training.md, installed."""
+    """The plain loop of docs/training.md, installed."""
     (tmp_path / "code").mkdir()
-    code, *_ = [block for block in blocks("docs/training.md", "python") if "def train(" in block]
+    (code,) = [block for block in blocks("docs/training.md", "python") if "data.train.batches(" in block]
     (tmp_path / "code" / "training_of_the_page.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield "python:training_of_the_page:train"
+
+
+def test_the_loop_of_the_page_for_several_gpus_learns_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several it is `DistributedDataParallel`, as in `unit/agent/test_ranks`; the page's own runs here."""
+    (code,) = [block for block in blocks("docs/training.md", "python") if "DistributedSampler(" in block]
+    (tmp_path / "loop_for_several_gpus.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    manifest = manifest_of(
+        sharing(2), training={"rounds": 2, "trainer": "python:loop_for_several_gpus:train"}
+    )
+    first, second = simulate(manifest, tmp_path, tmp_path / "run").history()
+    assert second["training"]["loss"] < first["training"]["loss"]
 
 
 @pytest.mark.parametrize("form", ["fedavg", "creff", "ccvr"])
@@ -74,6 +90,33 @@ def test_what_it_does_not_give_back_is_forgotten(tmp_path: Path) -> None:
     manifest = manifest_of(sharing(2), training={"rounds": 4, "trainer": f"{TRAINERS}remembering_once"})
     done = simulate(manifest, tmp_path, tmp_path / "run")
     assert [line["training"]["loss"] for line in done.history()] == [0, 1, 0, 1]
+
+
+def test_its_metrics_reach_the_history_as_the_job_names_them(tmp_path: Path) -> None:
+    training = {"rounds": 1, "trainer": f"{TRAINERS}measuring", "trainerMetrics": ["dice", "examples_seen"]}
+    done = simulate(manifest_of(sharing(2), training=training), tmp_path, tmp_path / "run")
+    [line] = done.history()
+    sizes = line["samples"]
+    assert {silo: figures["examples_seen"] for silo, figures in line["silos"].items()} == sizes
+    mean = sum(n * n for n in sizes.values()) / sum(sizes.values())
+    assert line["training"] == {"dice": 0.5, "examples_seen": pytest.approx(mean), "loss": 1.0}
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_its_metrics_are_in_the_contract_of_the_steps_that_train(name: str) -> None:
+    """And in no other; a job that declares none has the contract that it always had."""
+    training = {"rounds": 2, "trainer": f"{TRAINERS}measuring"}
+    plain = bound(name, training=training)
+    declaring = bound(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]})
+    assert plain.all_steps() == plain.steps()
+    for step, declared in declaring.all_steps().items():
+        before = plain.step(step).metrics
+        assert declared.metrics == (*before, *(("dice", "examples_seen") if "loss" in before else ())), step
+    assert declaring.evaluation() == plain.evaluation()
+    signature = ModelSignature((TensorSpec("w", (2,), "float32"),), 4, 5)
+    contract = declaring.contract("train", signature, {})
+    assert contract.metrics == ("dice", "examples_seen", "loss")
+    assert contract.digest() != plain.contract("train", signature, {}).digest()
 
 
 def test_each_silo_alone_is_trained_by_it_too() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch.amp.grad_scaler import GradScaler
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import MethodError
@@ -71,16 +74,22 @@ def test_every_round_is_that_of_the_released_codes(
         np.testing.assert_allclose(found, npz[f"round{rounds}/state_param_list"][-1], rtol=1e-4, atol=2e-5)
 
 
-def job(tmp_path: Path, rounds: int, fraction: float = 1.0, **config: Any) -> tuple[RoundEngine, list[Tree]]:
+def job(
+    tmp_path: Path,
+    rounds: int,
+    fraction: float = 1.0,
+    training: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> tuple[RoundEngine, list[Tree]]:
     """A finished job, and the silos' variates."""
     silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [1, 2]})
-    training = {"rounds": rounds, "device": "cpu", "minSteps": 4, "optimizer": {"learningRate": 0.1}}
+    plan = {"rounds": rounds, "device": "cpu", "minSteps": 4, "optimizer": {"learningRate": 0.1}}
     spec = job_spec(
         "scaffold",
         ["a", "b", "c"],
         rounds,
         method={"config": config},
-        training=training,
+        training={**plan, **(training or {})},
         participation={"fraction": fraction},
     )
     engine = open_engine(tmp_path / "aggregator", spec)
@@ -108,6 +117,25 @@ def test_without_momentum_a_variate_is_the_mean_gradient_of_its_silo(tmp_path: P
         # c_k = 0 at first, so y_k = w - 4 * 0.1 * c_k+, and the model is the mean of the y_k.
         moved = -0.4 * np.mean([variates[name] for variates in own], axis=0)
         np.testing.assert_allclose(mean[name] - start[name], moved, rtol=1e-3, atol=1e-6)
+
+
+def test_steps_that_float16_skips_count_in_no_variate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients overflow under so large a scale of the loss, until it has been halved a few times."""
+    monkeypatch.setattr("fedsilo.learning.gradients.GradScaler", partial(GradScaler, init_scale=2.0**24))
+    training = {"precision": "float16", "minSteps": 20, "optimizer": {"learningRate": 0.1, "momentum": 0}}
+    engine, own = job(tmp_path, 1, training=training)
+    spec = job_spec("scaffold", 3)
+    start = to_tree(build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")))
+    (line,) = (tmp_path / "aggregator" / "history.jsonl").read_text().splitlines()
+    steps = [figures["steps"] for figures in json.loads(line)["silos"].values()]
+    assert len(steps) == 3 and all(1 <= taken < 20 for taken in steps)
+    for name, mean in engine.state.tree("model").items():
+        moved = np.mean(
+            [-0.1 * taken * variates[name] for taken, variates in zip(steps, own, strict=True)], axis=0
+        )
+        np.testing.assert_allclose(mean - start[name], moved, rtol=1e-3, atol=1e-6)
 
 
 def test_statistics_of_batchnorm_are_averaged_and_have_no_variate() -> None:

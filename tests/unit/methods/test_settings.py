@@ -52,6 +52,15 @@ def test_control_variates_are_of_sgd(method: str) -> None:
     assert bound("fedavg", training=training).check_training() == []
 
 
+def test_float16_is_none_of_a_loss_with_an_adversary() -> None:
+    (fault,) = bound("fedbr", training={"rounds": 1, "precision": "float16"}).check_training()
+    assert fault[:2] == ("spec.training.precision", "float16") and fault[3] == "use bfloat16 or float32"
+    after = bound("ccvr", config={"after": {"name": "fedbr"}}, training={"rounds": 1, "precision": "float16"})
+    assert after.check_training() == [fault]
+    assert bound("fedbr", training={"rounds": 1, "precision": "bfloat16"}).check_training() == []
+    assert bound("scaffold", training={"rounds": 1, "precision": "float16"}).check_training() == []
+
+
 def numbers() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Method, field and JSON schema of every number in a method's configuration."""
     for name in registry.names():

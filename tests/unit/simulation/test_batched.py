@@ -75,6 +75,12 @@ def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str,
     [
         ({"method": {"name": "scaffold"}}, Execution(batch=2), ManifestInvalid, "trains one silo at a time"),
         (
+            {"training": {"rounds": 1, "precision": "float16"}},
+            Execution(batch=2),
+            ManifestInvalid,
+            "'float16': scales the loss of each silo by itself; use bfloat16",
+        ),
+        (
             {"model": {"name": "resnet8", "config": {"width": 2}}},
             Execution(batch=2),
             MethodError,
