@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from queue import Empty, SimpleQueue
+from traceback import clear_frames
+from types import TracebackType
+from typing import IO, Any, Self
 
 import pyarrow
 import pyarrow.csv
@@ -25,40 +30,44 @@ BLOCK_BYTES = 1 << 22
 _PASSED_ON = ("utf-8", "ascii")
 """Encodings whose bytes Arrow parses without converting them."""
 
+RELEASE_SECONDS = 10
+"""How long a reader of a text that is closed waits for Arrow's threads at most; they need milliseconds."""
+
 BATCH_ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""
 
-Opened = tuple[list[str], Iterator[pyarrow.RecordBatch]]
+Opened = tuple[list[str], Generator[pyarrow.RecordBatch, None, None]]
 """Names of the columns, and rows by batch."""
 
 
 def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
     """A text file; every value is text, missing ones are null.
 
+    Batches that are not read to their end have to be closed.
+
     :raises DataInvalid: naming the row that has another number of values, or bytes of another encoding
     """
-    ragged: list[pyarrow.csv.InvalidRow] = []
-
-    def refuse(row: pyarrow.csv.InvalidRow) -> str:
-        ragged.append(row)
-        return "error"
-
-    content = stream if codecs.lookup(config.encoding).name not in _PASSED_ON else _Utf8(stream)
-    names = _header(content, file, config)
-    reading = pyarrow.csv.ReadOptions(encoding=config.encoding, use_threads=False, block_size=BLOCK_BYTES)
-    parsing = pyarrow.csv.ParseOptions(
-        delimiter=config.delimiter, newlines_in_values=True, invalid_row_handler=refuse
-    )
+    names = _header(stream, file, config)
+    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
     converting = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pyarrow.string()),
         strings_can_be_null=True,
         null_values=list(config.missing),
     )
 
-    def batches() -> Iterator[pyarrow.RecordBatch]:
+    def batches() -> Generator[pyarrow.RecordBatch, None, None]:
+        ragged: list[pyarrow.csv.InvalidRow] = []
+
+        def refuse(row: pyarrow.csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "error"
+
         try:
-            yield from pyarrow.csv.open_csv(content, reading, parsing, converting)
-        except (pyarrow.ArrowException, UnicodeError) as error:
+            with _TextReader(stream, config) as text:
+                yield from text.open(refuse, reading, converting)
+        except UnicodeError as error:
+            raise _unreadable(file, config, error) from error
+        except pyarrow.ArrowException as error:
             if ragged:
                 row = ragged[0]
                 raise DataInvalid(
@@ -70,41 +79,126 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
     return names, batches()
 
 
-class _Utf8(io.RawIOBase):
-    """A stream of UTF-8 that raises where it is none.
+class _TextReader:
+    """Arrow's reader of a text; where the `with` statement ends, no thread of Arrow holds it or what it read.
 
-    Arrow converts other encodings before it divides a text into rows. UTF-8 it takes as it is, and reports a row that
-    it cannot divide as text, which fails inside of it.
+    Arrow reads ahead in threads of its own, and lets go of Python's objects there, also after an error. A thread that
+    does so while the interpreter ends kills the process, or never ends.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], config: CsvConfig) -> None:
         self._stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._config = config
+        self._faults: list[Exception] = []
+        self._reader: Any = None
+        self._lent: list[weakref.ref[Any]] = []
+        self._released: SimpleQueue[weakref.ref[Any]] = SimpleQueue()
+
+    def open(
+        self,
+        refuse: Callable[[pyarrow.csv.InvalidRow], str],
+        reading: pyarrow.csv.ReadOptions,
+        converting: pyarrow.csv.ConvertOptions | None = None,
+    ) -> pyarrow.csv.CSVStreamingReader:
+        """The reader, once.
+
+        :param refuse: called with each row that has another number of values
+        """
+        text = _Text(self._stream, self._config.encoding, refuse, self._lend, self._faults)
+        self._lend(text)
+        parsing = pyarrow.csv.ParseOptions(
+            delimiter=self._config.delimiter, newlines_in_values=True, invalid_row_handler=text.refuse
+        )
+        self._reader = pyarrow.csv.open_csv(text, reading, parsing, converting)
+        return self._reader
+
+    def _lend(self, item: object) -> None:
+        # A put runs no Python code, so that a thread which drops the item cannot be interrupted there.
+        self._lent.append(weakref.ref(item, self._released.put))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        clear_frames(trace)  # that of `open` holds the text
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        returned = 0
+        with suppress(Empty):
+            while returned < len(self._lent):
+                self._released.get(timeout=RELEASE_SECONDS)
+                returned += 1
+        if self._faults and (kind is None or issubclass(kind, pyarrow.ArrowException)):
+            raise self._faults[0]
+
+
+class _Text(io.RawIOBase):
+    """A text in UTF-8, as threads of Arrow read it; it ends where the stream cannot be read or decoded.
+
+    No exception passes through Arrow, whose threads would hold it. UTF-8 is decoded too, as Arrow takes it as it is.
+
+    :param lend: called with each object that Arrow gets
+    :param faults: gets the exception
+    """
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        encoding: str,
+        refuse: Callable[[pyarrow.csv.InvalidRow], str],
+        lend: Callable[[object], None],
+        faults: list[Exception],
+    ) -> None:
+        self._stream = stream
+        self._refuse = refuse
+        self._lend = lend
+        self._faults = faults
+        self._passed_on = codecs.lookup(encoding).name in _PASSED_ON
+        self._decoder = codecs.getincrementaldecoder("utf-8" if self._passed_on else encoding)()
+        self._converted = b""
 
     def readable(self) -> bool:
         """It is."""
         return True
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> memoryview:
         """As many bytes as there are, at most `size`; they may end inside of a character."""
+        content = b""
+        if not self._faults:
+            try:
+                content = self._passed(size) if self._passed_on else self._convert(size)
+            except Exception as error:
+                self._faults.append(error.with_traceback(None))
+        given = memoryview(content)
+        self._lend(given)
+        return given
+
+    def _passed(self, size: int) -> bytes:
         content = self._stream.read(size)
         self._decoder.decode(content, final=not content)
         return content
 
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        """To the beginning of a character."""
-        self._decoder.reset()
-        return self._stream.seek(place, whence)
+    def _convert(self, size: int) -> bytes:
+        while not self._converted:
+            content = self._stream.read(size)
+            self._converted = self._decoder.decode(content, final=not content).encode()
+            if not content:
+                break
+        given, self._converted = self._converted[:size], self._converted[size:]
+        return given
+
+    def refuse(self, row: pyarrow.csv.InvalidRow) -> str:
+        """What to do with a row that has another number of values."""
+        return self._refuse(row)
 
 
-def _header(stream: IO[bytes] | io.RawIOBase, file: Path, config: CsvConfig) -> list[str]:
+def _header(stream: IO[bytes], file: Path, config: CsvConfig) -> list[str]:
     """Names of columns, as the first row has them."""
-    reading = pyarrow.csv.ReadOptions(encoding=config.encoding, use_threads=False)
-    parsing = pyarrow.csv.ParseOptions(
-        delimiter=config.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
-    )
+    reading = pyarrow.csv.ReadOptions(use_threads=False)
     try:
-        names: list[str] = pyarrow.csv.open_csv(stream, reading, parsing).schema.names
+        with _TextReader(stream, config) as text:
+            names: list[str] = text.open(lambda _: "skip", reading).schema.names
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise _unreadable(file, config, error) from error
     stream.seek(0)
@@ -135,14 +229,15 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
     :raises DataInvalid: it is no Parquet file, or is damaged
     """
     try:
-        opened = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
+        # Without pre_buffer it reads a row group at a time, here and in no thread of Arrow.
+        opened = pyarrow.parquet.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
         names: list[str] = opened.schema_arrow.names
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:  # names of columns may be no UTF-8
         raise _damaged(file, error) from error
     _require_distinct(names, file)
     wanted = names if config.columns is None else [*config.columns, *config.targets]
 
-    def batches() -> Iterator[pyarrow.RecordBatch]:
+    def batches() -> Generator[pyarrow.RecordBatch, None, None]:
         try:
             yield from opened.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
         except (pyarrow.ArrowException, OSError, UnicodeError) as error:

@@ -8,7 +8,7 @@ a type, which depends on the rows of the first block: so each fault has its file
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,10 +159,13 @@ def _opened(
     from fedsilo.data.table_files import open_csv, open_parquet
 
     with file.open("rb") as stream:
-        if isinstance(config, CsvConfig):
-            yield open_csv(stream, file, config)
-        else:
-            yield open_parquet(stream, file, config)
+        names, batches = (
+            open_csv(stream, file, config)
+            if isinstance(config, CsvConfig)
+            else open_parquet(stream, file, config)
+        )
+        with closing(batches):
+            yield names, batches
 
 
 def _require_columns(file: Path, names: Sequence[str], needed: Any) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from fedsilo.data.loaders import Arrays, load
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.data.sources import LazyFeatures
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
+from fedsilo.data.table_files import _TextReader, open_parquet
 from fedsilo.data.tables import read_table
 from fedsilo.errors import DataInvalid
 from fedsilo.process import TEMPORARY_BYTES
@@ -253,6 +258,51 @@ def test_rows_are_counted_over_all_blocks_of_a_file(tmp_path: Path) -> None:
     assert "row 150001 has 2 values" in refused(
         tmp_path, f"age,colour,default\n{rows}1,red\n", columns=["colour"]
     )
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (b"old,0", "row 1, column 'age': 'old' is not a number"),
+        (b"1", "row 1 has 1 values, but there are 2 columns"),
+        (b"\xe9,0", "'a.csv' line 2 is not text in utf-8"),
+        (b"1,5", "item 0: label 5.0 is not a class"),
+    ],
+)
+def test_no_thread_of_arrow_holds_a_text_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bytes, message: str
+) -> None:
+    lent: list[weakref.ref[Any]] = []
+    lend = _TextReader._lend
+
+    def watched(reader: _TextReader, item: object) -> None:
+        lend(reader, item)
+        lent.append(weakref.ref(item))
+
+    monkeypatch.setattr(_TextReader, "_lend", watched)
+    (tmp_path / "a.csv").write_bytes(b"age,default\n" + last + b"\n")
+    with pytest.raises(DataInvalid, match=re.escape(message)):
+        load(dataset("csv", path="a.csv", target="default"), data(1, classes=3), root=tmp_path)
+    assert len(lent) >= 2
+    assert [item() for item in lent if item() is not None] == []
+
+
+def test_a_parquet_file_is_read_by_row_group_in_the_thread_that_asks(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.random.RandomState(0).rand(40_000)}), file, row_group_size=10_000)
+    reads: list[tuple[int, int]] = []
+
+    class Watched(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            content = super().read(size)
+            reads.append((len(content), threading.get_ident()))
+            return content
+
+    with Watched(file) as stream:
+        names, batches = open_parquet(stream, file, ParquetConfig(path="a", target="x"))
+        assert (names, sum(batch.num_rows for batch in batches)) == (["x"], 40_000)
+    assert {thread for _, thread in reads} == {threading.get_ident()}
+    assert max(length for length, _ in reads) < file.stat().st_size / 2
 
 
 @pytest.mark.parametrize(
