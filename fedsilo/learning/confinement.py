@@ -52,11 +52,12 @@ def limited_to(seconds: float, what: str) -> Iterator[None]:
     over, interruptions = False, 0
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        nonlocal interruptions
+        nonlocal over, interruptions
         if over:
             return
         interruptions += 1
         if interruptions > MOST_INTERRUPTIONS:
+            over = True  # the next signal may come before the process has ended
             problem = f"did not return within {seconds:g} s, and goes on when it is interrupted"
             os.write(2, f"fedsilo: {what}: {problem}; let it do less, and catch no BaseException\n".encode())
             _end_process(MethodError.exit_code)
