@@ -22,6 +22,9 @@ from tests.recovery.trial import Trial
 SAMPLE_SECONDS = 30.0
 """Time between two looks at what both sides say in words."""
 
+LONGEST_SECONDS = 120.0
+"""Time after which a hub comes back also where nothing has been signed meanwhile."""
+
 
 @dataclass(frozen=True)
 class OutageSample:
@@ -80,6 +83,9 @@ class Outage(Trial):
             self.waiting = _waiting(self._volume())
         if self._gone is None and cluster.down:
             self._gone = time.monotonic()
+        if self.up_again is not None and self._gone is not None and not self.waiting:
+            # However slow the silo is, it has signed an update before the hub comes back.
+            self.up_again = max(self.up_again, min(time.monotonic() + 1, self._gone + LONGEST_SECONDS))
         if self._gone is not None and time.monotonic() >= self._sampled + SAMPLE_SECONDS:
             self._sampled = time.monotonic()
             self.note(self._sample(cluster, self._sampled - self._gone))
