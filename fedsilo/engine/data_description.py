@@ -35,7 +35,7 @@ def data_section(spec: FederatedJobSpec, schemata: Mapping[str, Schema], samples
     elif data.class_count:
         rows.append(("classes", f"{data.class_count}, without names"))
     if data.preprocessing is not None:
-        rows.append(("preprocessing", f"{_preprocessing(spec)}, by statistics of all silos (`model.json`)"))
+        rows.append(("preprocessing", f"{_preprocessing(spec)}, computed over all silos (`model.json`)"))
     if samples is not None:
         rows.append(("training examples, all silos together", f"{samples:,}"))
     described = f"{counted(len(schemata), 'silo')} announced names and types of the data before round 1."

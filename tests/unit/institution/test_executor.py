@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,13 @@ class FakeForks:
     def is_ready(self) -> bool:
         return True
 
-    def start(self, program: str, arguments: list[str], log_file: Path) -> int:
+    def start(
+        self,
+        program: str,
+        arguments: list[str],
+        log_file: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         pid = 100 + len(self.started)
         self.started[pid] = [program, *arguments]
         return pid
