@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ PROGRAM = "chromium-headless-shell"
 
 PATIENCE_SECONDS = 30.0
 """How long anything may take."""
+
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
 KEYS: Mapping[str, Mapping[str, Any]] = {
     "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9},
@@ -39,6 +41,7 @@ class Page:
         self._reader = asyncio.create_task(self._read())
         self.complaints: list[str] = []
         """Errors of scripts, and what the browser refused to load or run."""
+        self._network_changed = False
 
     async def call(self, method: str, **parameters: Any) -> Any:
         """One command of the protocol."""
@@ -74,9 +77,14 @@ class Page:
             ],
         )
         await self.call("Emulation.setTimezoneOverride", timezoneId="UTC")
+        await self._navigate(address)
+        shown = "document.querySelector('main h1, main form')"
+        await self.until(shown, f"content of {address}", again=lambda: self._navigate(address))
+
+    async def _navigate(self, address: str) -> None:
+        self._network_changed = False
         await self.call("Page.navigate", url="about:blank")
         await self.call("Page.navigate", url=address)
-        await self.until("document.querySelector('main h1, main form')", f"content of {address}")
 
     async def value(self, expression: str) -> Any:
         """What a JavaScript expression comes to; a promise is waited for."""
@@ -87,11 +95,19 @@ class Page:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    async def until(self, expression: str, what: str) -> None:
-        """Wait for an expression to be true."""
+    async def until(
+        self, expression: str, what: str, again: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Wait for an expression to be true.
+
+        :param again: called when the browser has given up what it was loading because the machine's network changed,
+            as it does when a pod comes or goes.
+        """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await self.value(f"Boolean({expression})"):
+                    if again is not None and self._network_changed:
+                        await again()
                     await asyncio.sleep(0.05)
         except TimeoutError:
             text = await self.value("document.body.innerText")
@@ -152,6 +168,8 @@ class Page:
                     answer.set_result(content["result"])
             elif content["method"] == "Runtime.exceptionThrown":
                 self.complaints.append(str(content["params"]["exceptionDetails"]))
+            elif content["method"] == "Network.loadingFailed":
+                self._network_changed |= content["params"]["errorText"] == NETWORK_CHANGED
             elif content["method"] == "Log.entryAdded":
                 entry = content["params"]["entry"]
                 if entry["level"] == "error" and entry["source"] != "network":
