@@ -1,14 +1,22 @@
-"""A disk that unit tests fill."""
+"""What unit tests draw, and a disk that they fill."""
 
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from fedsilo import durable, full_disk
 from fedsilo.durable import DiskStep
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Have a test draw the same weights whatever ran before it in its process."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
 
 
 class FilledDisk:
