@@ -1,0 +1,246 @@
+"""What the same bytes cost with blocking TLS sockets: programs of a server and of silos, without HTTP and formats.
+
+    python -m benchmarks.transport.floors server DIRECTORY KIND SILOS ROUNDS SIZE PORT
+    python -m benchmarks.transport.floors silos DIRECTORY KIND ROUNDS SIZE PORT PROCESSES NAME...
+
+The server has a thread per connection. A round: every silo gets the model and sends as many bytes back, each update
+is synced to the disk before it is acknowledged, and the round is over when all are.
+
+`tls`: nothing else; a silo keeps the model in memory.
+`checked`: what the promises of this project cost: a silo writes the model to a file, hashing it, then looks at each
+number of what it sends and hashes it again; the server hashes what it receives, looks at each number, compares the
+digest, keeps the file, and at the end of the round it sums all of them and writes the next model, synced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import socket
+import ssl
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.transport.processes import START, fork_each, shared_out
+
+CHUNK_BYTES = 1 << 20
+SUM_NUMBERS = 1 << 20
+"""Numbers that are summed at a time."""
+
+POLL_SECONDS = 0.01
+"""Between two looks for the permission to begin, and two tries to connect."""
+
+ACKNOWLEDGED = b"\x01"
+ROUNDS = "rounds"
+"""File that gets a line at the end of each round."""
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of both programs; returns the exit code."""
+    role, directory, kind, *rest = arguments
+    checked = kind == "checked"
+    if role == "server":
+        silos, rounds, size, port = map(int, rest)
+        server = FloorServer(Path(directory), checked, silos, rounds, size)
+        return fork_each([[role]], lambda _: server.serve(port))
+    rounds, size, port, processes = map(int, rest[:4])
+    names = rest[4:]
+
+    def work(group: list[str]) -> None:
+        (name,) = group
+        take_part(Path(directory), name, checked, rounds, size, port)
+
+    return fork_each(shared_out(names, processes), work)
+
+
+class FloorServer:
+    """The server of one run.
+
+    :param size: bytes of the model.
+    """
+
+    def __init__(self, directory: Path, checked: bool, silos: int, rounds: int, size: int) -> None:
+        self._directory, self._checked = directory, checked
+        self._silos, self._rounds, self._size = silos, rounds, size
+        self._model = directory / "model"
+        self._all_sent = threading.Barrier(silos, self._close_round)
+        with self._model.open("wb") as file:
+            file.truncate(size)
+        self._begin = threading.Event()
+
+    def serve(self, port: int) -> None:
+        """Run all rounds."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._directory / "server.crt", self._directory / "server.key")
+        with socket.create_server(("127.0.0.1", port), backlog=self._silos) as listener:
+            threads = []
+            for number in range(self._silos):
+                connection = listener.accept()[0]
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                thread = threading.Thread(target=self._talk, args=(context, connection, number))
+                thread.start()
+                threads.append(thread)
+            while not (self._directory / START).exists():
+                time.sleep(POLL_SECONDS)
+            self._begin.set()
+            for thread in threads:
+                thread.join()
+
+    def _talk(self, context: ssl.SSLContext, connection: socket.socket, number: int) -> None:
+        try:
+            with context.wrap_socket(connection, server_side=True) as silo:
+                self._begin.wait()
+                for _ in range(self._rounds):
+                    for piece in pieces(mapped(self._model)):
+                        silo.sendall(piece)
+                    self._receive(silo, self._update(number))
+                    silo.sendall(ACKNOWLEDGED)
+                    self._all_sent.wait()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _receive(self, silo: ssl.SSLSocket, path: Path) -> None:
+        buffer, digest = memoryview(bytearray(CHUNK_BYTES)), hashlib.sha256()
+        with path.open("wb") as file:
+            left = self._size
+            while left:
+                piece = buffer[: min(left, CHUNK_BYTES)]
+                fill(silo, piece)
+                if self._checked:
+                    digest.update(piece)
+                    require_finite(piece)
+                file.write(piece)
+                left -= len(piece)
+            if self._checked:
+                fill(silo, buffer[: digest.digest_size])
+                if bytes(buffer[: digest.digest_size]) != digest.digest():
+                    raise ValueError(f"{path}: is not what the silo sent")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _update(self, number: int) -> Path:
+        return self._directory / f"update-{number}"
+
+    def _close_round(self) -> None:
+        if self._checked:
+            self._sum()
+        with (self._directory / ROUNDS).open("a") as lines:
+            lines.write("\n")
+
+    def _sum(self) -> None:
+        updates = [
+            np.memmap(self._update(number), np.float32, "r", shape=(self._size // 4,))
+            for number in range(self._silos)
+        ]
+        weight = np.float32(1 / self._silos)
+
+        def one(begin: int) -> np.ndarray:
+            part = slice(begin, begin + SUM_NUMBERS)
+            total = updates[0][part] * weight
+            for update in updates[1:]:
+                total += update[part] * weight
+            return total
+
+        following = self._directory / "next"
+        with ThreadPoolExecutor(os.cpu_count()) as pool, following.open("wb") as file:
+            step = SUM_NUMBERS * (os.cpu_count() or 1)
+            for begin in range(0, self._size // 4, step):
+                for total in pool.map(one, range(begin, min(begin + step, self._size // 4), SUM_NUMBERS)):
+                    file.write(total.data)
+            file.flush()
+            os.fsync(file.fileno())
+        following.replace(self._model)
+
+
+def take_part(directory: Path, name: str, checked: bool, rounds: int, size: int, port: int) -> None:
+    """Be one silo, to the last round."""
+    context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    answer = partial(_answer_checked, path=directory / f"silo-{name}") if checked else _answer
+    memory = memoryview(bytearray(CHUNK_BYTES if checked else size))
+    with _connected(port) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as server:
+            for _ in range(rounds):
+                answer(server, memory, size)
+                fill(server, memoryview(bytearray(len(ACKNOWLEDGED))))
+
+
+def _connected(port: int) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:  # the server is starting
+            time.sleep(POLL_SECONDS)
+
+
+def _answer(server: ssl.SSLSocket, memory: memoryview, _size: int) -> None:
+    fill(server, memory)
+    for piece in pieces(memory):
+        server.sendall(piece)
+
+
+def _answer_checked(server: ssl.SSLSocket, memory: memoryview, size: int, path: Path) -> None:
+    received, sent = hashlib.sha256(), hashlib.sha256()
+    with path.open("wb") as file:
+        left = size
+        while left:
+            piece = memory[: min(left, CHUNK_BYTES)]
+            fill(server, piece)
+            received.update(piece)
+            file.write(piece)
+            left -= len(piece)
+    for piece in pieces(mapped(path)):
+        require_finite(piece)
+        sent.update(piece)
+        server.sendall(piece)
+    server.sendall(sent.digest())
+
+
+def fill(connection: ssl.SSLSocket, buffer: memoryview) -> None:
+    """Receive until the buffer is full.
+
+    :raises ConnectionError: when the other side ends before.
+    """
+    filled = 0
+    while filled < len(buffer):
+        count = connection.recv_into(buffer[filled:])
+        if count == 0:
+            raise ConnectionError(f"the other side ended after {filled} of {len(buffer)} bytes")
+        filled += count
+
+
+def pieces(content: memoryview) -> Iterator[memoryview]:
+    """The content, a piece at a time."""
+    for begin in range(0, len(content), CHUNK_BYTES):
+        yield content[begin : begin + CHUNK_BYTES]
+
+
+def require_finite(piece: memoryview) -> None:
+    """Look at every number.
+
+    :raises ValueError: for NaN and infinity.
+    """
+    if not np.isfinite(np.frombuffer(piece, np.float32)).all():
+        raise ValueError("NaN or infinity")
+
+
+def mapped(path: Path) -> memoryview:
+    """The content of a file, mapped as long as it is used."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""Runs as lines of JSON, one file per load, to which every command adds."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from benchmarks.transport.federation import Load, Measured, RoleUsage
+from benchmarks.transport.model import SentModel
+
+FIELDS = tuple(field.name for field in fields(Measured))
+
+
+def name_of(load: Load) -> str:
+    """Name of the load's files, such as `8x100`."""
+    return f"{load.silos}x{load.model.size / 1e6:.3g}"
+
+
+def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str, Any]) -> None:
+    """Add a run.
+
+    :param pair: its number within the command.
+    :param facts: command, machine and date.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = {**facts, "pair": pair, "load": asdict(load), **asdict(run)}
+    with path.open("a") as file:
+        file.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+def read(path: Path) -> tuple[Load, list[dict[str, Measured]]]:
+    """The load of a file, and its pairs."""
+    pairs: dict[tuple[str, int], dict[str, Measured]] = defaultdict(dict)
+    loads = []
+    for line in path.read_text().splitlines():
+        found = json.loads(line)
+        model = SentModel(**found["load"].pop("model"))
+        loads.append(Load(model, **found["load"]))
+        found["roles"] = {role: RoleUsage(**use) for role, use in found["roles"].items()}
+        run = Measured(**{name: found[name] for name in FIELDS})
+        pairs[found["date"], found["pair"]][run.system] = run
+    return loads[-1], list(pairs.values())

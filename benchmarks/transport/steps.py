@@ -1,0 +1,182 @@
+"""What a run records of its steps, from outside: named functions of the programs are wrapped where they start.
+
+A step is the call of a function: when it began and ended, and the CPU seconds of its own thread meanwhile. Of a
+coroutine those of its own steps on the event loop are counted, not what the loop does for it while it waits. A step
+within another one counts in both.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ACKNOWLEDGEMENTS = "acknowledgements"
+"""The set of steps of a run that is to be timed: uploads alone."""
+
+WATERFALL = "waterfall"
+"""The set with everything in `STEPS`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A function of a role's program.
+
+    :param label: what the waterfall calls it; the indentation says that it is part of the step above.
+    :param function: `module:qualified.name`.
+    """
+
+    role: str
+    label: str
+    function: str
+
+
+UPLOAD = Step("guards", "upload to its receipt", "fedsilo_agent.guard.client:AggregatorClient.upload")
+
+STEPS = (
+    Step("guards", "wait for the next task", "fedsilo_agent.guard.client:AggregatorClient.task"),
+    Step("guards", "hand over to the trainer", "fedsilo_agent.guard.inbox:Inbox.put"),
+    Step("guards", "  download, with its check", "fedsilo_agent.guard.client:AggregatorClient.download"),
+    Step("guards", "wait for the drop", "fedsilo_agent.guard.loop:Guard._wait_for_drop"),
+    Step("guards", "inspect, sign and record", "fedsilo_agent.guard.loop:Guard._sign"),
+    Step("guards", "  check and lay out the update", "fedsilo_agent.guard.loop:sign_reply"),
+    UPLOAD,
+    Step("trainers", "open the task", "fedsilo_agent.trainer.mailbox:Mailbox.receive"),
+    Step("trainers", "deliver", "fedsilo_agent.trainer.mailbox:Mailbox.deliver"),
+    Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_tensors"),
+    Step("aggregator", "serve a blob", "fedsilo_aggregator.http:_CountedFile.prepare"),
+    Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
+    Step("aggregator", "  check and write a piece", "fedsilo_aggregator.uploads:_check_and_write"),
+    Step("aggregator", "  sync", "fedsilo_aggregator.uploads:_sync"),
+    Step("aggregator", "close the round", "fedsilo.engine.round_engine:RoundEngine.settle"),
+    Step("aggregator", "  fold", "fedsilo.engine.workflow:Workflow.fold"),
+    Step("aggregator", "  store the model", "fedsilo.methods.state:State.store"),
+    Step("aggregator", "  provenance", "fedsilo.engine.round_engine:RoundEngine._provenance"),
+    Step("aggregator", "  open the next exchange", "fedsilo.engine.round_engine:RoundEngine._enter"),
+    Step("aggregator", "  remove old files", "fedsilo.engine.store:JobStore.sweep"),
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One call.
+
+    :param began: and `ended`: `time.monotonic()`, which all processes of a machine share.
+    :param where: process and thread.
+    """
+
+    role: str
+    label: str
+    began: float
+    ended: float
+    cpu: float
+    where: str
+
+
+class Recorder:
+    """What one process has recorded so far."""
+
+    def __init__(self, role: str, directory: Path) -> None:
+        self._role, self._directory = role, directory
+        self._lock = threading.Lock()
+        self._found: list[Recorded] = []
+
+    def install(self, steps: str) -> None:
+        """Wrap this role's functions; a function that is no more is left out."""
+        chosen = STEPS if steps == WATERFALL else (UPLOAD,)
+        for step in chosen:
+            if step.role == self._role and (place := resolved(step.function)) is not None:
+                holder, name = place
+                setattr(holder, name, self._wrapped(step.label, getattr(holder, name)))
+
+    def write(self) -> None:
+        """Add what was recorded since the last time to this process's file."""
+        with self._lock, (self._directory / f"{self._role}-{os.getpid()}.jsonl").open("a") as file:
+            found, self._found = self._found, []
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in found)
+
+    def _add(self, label: str, began: float, cpu: float) -> None:
+        where = f"{os.getpid()}.{threading.get_ident()}"
+        with self._lock:
+            self._found.append(Recorded(self._role, label, began, time.monotonic(), cpu, where))
+
+    def _wrapped(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def coroutine(*args: Any, **kwargs: Any) -> Any:
+                began, spent = time.monotonic(), [0.0]
+                try:
+                    return await _Stepped(function(*args, **kwargs), spent)
+                finally:
+                    self._add(label, began, spent[0])
+
+            return coroutine
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began, cpu = time.monotonic(), time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._add(label, began, time.thread_time() - cpu)
+
+        return call
+
+
+class _Stepped(Awaitable[Any]):
+    """A coroutine whose own CPU seconds are counted.
+
+    :param spent: gets them.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], spent: list[float]) -> None:
+        self._coroutine, self._spent = coroutine, spent
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        error: BaseException | None = None
+        while True:
+            began = time.thread_time()
+            try:
+                waited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self._spent[0] += time.thread_time() - began
+            error = None
+            try:
+                yield waited
+            except BaseException as thrown:
+                error = thrown
+
+
+def resolved(function: str) -> tuple[Any, str] | None:
+    """The object that has a function, and its name there; None where there is none."""
+    module, _, path = function.partition(":")
+    *parents, name = path.split(".")
+    try:
+        holder: Any = import_module(module)
+        for parent in parents:
+            holder = getattr(holder, parent)
+        getattr(holder, name)
+    except (ImportError, AttributeError):
+        return None
+    return holder, name
+
+
+def read_records(directory: Path) -> list[Recorded]:
+    """What all processes of a run have recorded, in order."""
+    found = [
+        Recorded(**json.loads(line))
+        for path in directory.glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    return sorted(found, key=lambda one: one.began)
