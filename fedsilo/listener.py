@@ -96,6 +96,9 @@ class Connections:
         own[connection] = opened
         self._silos.setdefault(connection, set()).add(silo)
 
+    def __len__(self) -> int:
+        return len(self._unproven) + len(self._silos)
+
     def remove(self, connection: object) -> None:
         """The connection has ended."""
         self._unproven.pop(connection, None)

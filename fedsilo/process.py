@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -52,6 +54,15 @@ class Arguments(argparse.ArgumentParser):
 def version() -> str:
     """Name and version, as every program's `--version` prints it."""
     return f"fedsilo {metadata.version('fedsilo')}"
+
+
+def exit_without_collecting() -> None:
+    """Leave the garbage of this process to the system when it ends: looking for it takes longer than all else then.
+
+    What has to be closed is closed where it was opened, and nothing waits for the collector.
+    """
+    atexit.unregister(gc.freeze)  # once, however often this is called
+    atexit.register(gc.freeze)
 
 
 def exit_with_parent() -> None:
@@ -110,6 +121,7 @@ def run_until_done(
     :param termination_log: gets reason and message of an error as JSON, if there is such a file.
     :param facts: what else the process says there, as it is at its end.
     """
+    exit_without_collecting()
     try:
         body()
     except KeyboardInterrupt:

@@ -53,6 +53,9 @@ ABANDONED_SECONDS = 1.0
 HEARD_SECONDS = 60.0
 """Longest silence of a silo that counts as being there."""
 
+NO_BODY = {"Content-Length": "0"}
+"""Of an answer to HEAD: a connection is not used again after one that does not say how long it is."""
+
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 HEADERS: web.RequestKey[dict[str, str]] = web.RequestKey("headers", dict[str, str])
@@ -74,7 +77,7 @@ class AggregatorService:
 
     def __init__(self, engine: RoundEngine, keys: Mapping[str, VerifyKey]) -> None:
         self.engine = engine
-        self.uploads = Uploads(engine, keys, self.announce_change)
+        self.uploads = Uploads(engine, keys, self._note_progress)
         self.connections = Connections()
         self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
@@ -84,7 +87,8 @@ class AggregatorService:
         self._announced: dict[str, float] = {}  # silo -> when it announced its data first
         self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
         self._repeated: dict[str, str] = {}  # silo -> one that it has from before, until it sends its answer
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # of what requests wait for
+        self._progress = asyncio.Event()  # of what `run_rounds` waits for
 
     def application(self) -> web.Application:
         """Routes and middlewares."""
@@ -104,14 +108,16 @@ class AggregatorService:
         """Wake every request that waits for a change, and `run_rounds`."""
         self._changed.set()
         self._changed = asyncio.Event()
+        self._note_progress()
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Return at the next change, or after so many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        """Return when there is something for `run_rounds` to look at, or after so many seconds."""
+        await _wait(self._progress, seconds)
+        self._progress.clear()
+
+    def _note_progress(self) -> None:
+        """Wake `run_rounds` alone: an update brings no other silo a task before the round is over."""
+        self._progress.set()
 
     def refuse(self, what: str, problem: Problem, sender: str = "-") -> web.Response:
         """Count and log a refusal, and make the answer.
@@ -181,6 +187,7 @@ class AggregatorService:
             if task is not None and task.id == FINISH == after:
                 # That it was sent says little: whoever forwards it may die with it.
                 self.finished.add(silo)
+                self._note_progress()
             left = until - time.monotonic()
             if task is not None and self._is_given(
                 silo, task.id, after, left <= 0 and wait >= REPEAT_SECONDS
@@ -188,7 +195,7 @@ class AggregatorService:
                 return web.Response(body=task.sealed, content_type="application/msgpack")
             if left <= 0 or request.transport is None:
                 return web.Response(status=204)
-            await self.wait_for_change(min(left, ABANDONED_SECONDS))
+            await _wait(self._changed, min(left, ABANDONED_SECONDS))
 
     def _is_given(self, silo: str, task: str, after: str, in_vain: bool) -> bool:
         """Whether to give a silo its task.
@@ -231,9 +238,9 @@ class AggregatorService:
     async def _offset(self, request: web.Request) -> web.Response:
         task = self._own_task(request)
         if self.uploads.is_accepted(task, upload_digest(request)):
-            return web.Response(headers={"Upload-Complete": "?1"})
+            return web.Response(headers=NO_BODY | {"Upload-Complete": "?1"})
         offset = await self.uploads.offset(task, request[SILO])
-        return web.Response(headers={"Upload-Complete": "?0", "Upload-Offset": str(offset)})
+        return web.Response(headers=NO_BODY | {"Upload-Complete": "?0", "Upload-Offset": str(offset)})
 
     async def _update(self, request: web.Request) -> web.Response:
         task, part = self._own_task(request), upload_range(request)
@@ -257,13 +264,13 @@ class AggregatorService:
 
     async def _schema(self, request: web.Request) -> web.Response:
         """Take a silo's schema, and answer when it is known whether it agrees with the others'."""
-        wait = _wait(request)
+        wait = _asked_wait(request)
         self.engine.announce(request[SILO], announced_schema(request[BODY]))
         return await self._until_known(request, wait, self.engine.schemata_agree)
 
     async def _readiness(self, request: web.Request) -> web.Response:
         """Take what a silo says of its data, and answer when it is known whether the job may begin with all of it."""
-        wait = _wait(request)
+        wait = _asked_wait(request)
         schema, findings = announced_readiness(request[BODY], self.engine.data)
         if self.engine.data.check is None:
             raise Problem("malformed", "readiness: this job asks for no check; send the schema alone")
@@ -289,7 +296,7 @@ class AggregatorService:
                 raise
             if now >= until or request.transport is None:
                 return web.Response(status=202)
-            await self.wait_for_change(min(until - now, ABANDONED_SECONDS))
+            await _wait(self._changed, min(until - now, ABANDONED_SECONDS))
 
     def _own_task(self, request: web.Request) -> str:
         """The task that the path names. Of another silo's, nothing is said but that it is one.
@@ -319,7 +326,16 @@ class _CountedFile(web.FileResponse):
         return writer
 
 
-def _wait(request: web.Request) -> float:
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Return when it is set, or after so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _asked_wait(request: web.Request) -> float:
     """Seconds for which an announcement may be held."""
     return min(seconds(query(request, "wait").get("wait", "0"), "wait"), MAX_WAIT_SECONDS)
 

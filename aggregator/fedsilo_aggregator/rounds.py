@@ -39,6 +39,12 @@ RECENT_SECONDS = 60.0
 SHUTDOWN_SECONDS = 1.0
 """Time that requests get to end by themselves when the service ends; an interrupted upload continues later."""
 
+CLOSING_SECONDS = 0.25
+"""Time that closed connections get to end; a silo that was told the end closes its own."""
+
+STATUS_SECONDS = 0.25
+"""Shortest time between two statuses while rounds go on: each names every silo, and is a file on the disk."""
+
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS 1.3 with the job's server certificate."""
@@ -108,12 +114,20 @@ async def serve(
         await run_rounds(service, status, sink)
     finally:
         await runner.cleanup()
+        await _connections_end(service)
+
+
+async def _connections_end(service: AggregatorService) -> None:
+    """Return when the last answers have left: what a connection that is closed has not sent yet, it still sends."""
+    until = time.monotonic() + CLOSING_SECONDS
+    while len(service.connections) and time.monotonic() < until:
+        await asyncio.sleep(CLOSING_SECONDS / 50)
 
 
 async def run_rounds(service: AggregatorService, status: StatusSource, sink: StatusSink) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     engine, message, began = service.engine, "", time.monotonic()
-    completed = len(engine.history())
+    completed, published, said = len(engine.history()), float("-inf"), message
     # What an earlier process heard counts as heard: silos that have answered in the last round wait for its end.
     for silo in _answered_before(engine):
         service.last_seen.setdefault(silo, began)
@@ -137,7 +151,10 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
         for record in engine.history()[completed:]:
             log.info(log_line(record, engine.rounds))
         completed = len(engine.history())
-        sink.publish(status.status(message))
+        now = time.monotonic()
+        if now - published >= STATUS_SECONDS or message != said:
+            sink.publish(status.status(message))
+            published, said = now, message
     if engine.failure is None:
         log.info("the job is complete; its silos fetch their last task")
     service.announce_change()
@@ -169,7 +186,5 @@ async def _drain(service: AggregatorService) -> None:
         now = time.monotonic()
         recent = {silo for silo, seen in service.last_seen.items() if now - seen < RECENT_SECONDS}
         if recent <= service.finished:
-            # One more tick lets the last response leave before the socket is closed.
-            await asyncio.sleep(TICK_SECONDS)
             return
         await service.wait_for_change(TICK_SECONDS)

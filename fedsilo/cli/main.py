@@ -16,7 +16,7 @@ from pathlib import Path
 from fedsilo.cli.help_text import CommandsHelp
 from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
-from fedsilo.process import version
+from fedsilo.process import exit_without_collecting, version
 
 COMMANDS = {
     "validate": "check a manifest and say everything that is wrong with it",
@@ -56,6 +56,7 @@ _BROKEN_PIPE = 141
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit codes are those of `fedsilo.errors`, 2 for wrong arguments, 130 for SIGINT."""
     arguments = sys.argv[1:] if argv is None else argv
+    exit_without_collecting()
     try:
         args = _parser(arguments).parse_args(arguments)
         code = int(args.run(args))

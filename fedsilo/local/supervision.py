@@ -15,6 +15,9 @@ from fedsilo.local.progress import RunProgress
 POLL_SECONDS = 0.1
 """Time between two checks of the processes and the aggregator's status."""
 
+ENDING_POLL_SECONDS = 0.02
+"""The same once the aggregator has ended, when all others are about to."""
+
 LAST_TASK_SECONDS = 3.0
 """Time in which guards and trainers may end by themselves: the aggregator gave them their last task before it ended."""
 
@@ -53,7 +56,7 @@ class Supervision:
             check()
             self.server.poll()
             self.space.attempt(self._supervise_agents)
-            time.sleep(POLL_SECONDS)
+            time.sleep(ENDING_POLL_SECONDS)
 
     def step(self) -> None:
         """Start and start again what should run, and write down what does."""

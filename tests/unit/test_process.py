@@ -143,3 +143,21 @@ def test_what_is_cancelled_without_a_signal_is_cancelled() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run_until_signalled(cancelled()))
+
+
+def test_the_end_of_a_process_does_not_wait_for_the_collector() -> None:
+    code = """
+import gc, fedsilo.process as process
+for _ in range(3):
+    assert process.run_until_done(lambda: None) == 0
+gc.disable()
+class Garbage:
+    def __del__(self):
+        print("collected")
+garbage = Garbage()
+garbage.itself = garbage
+del garbage
+print("end")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "end\n"
