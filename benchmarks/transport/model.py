@@ -23,8 +23,10 @@ class SentModel:
     @classmethod
     def of(cls, megabytes: float, layers: int) -> SentModel:
         """The network whose weights have about so many megabytes."""
-        numbers = megabytes * 1e6 / BYTES_OF_A_NUMBER
-        return cls(max(1, round(math.sqrt(numbers / layers))), layers)
+        # The positive root of `numbers` = layers width^2 + (layers + classes) width + classes.
+        half = (layers + CLASSES) / 2
+        product = layers * (CLASSES - megabytes * 1e6 / BYTES_OF_A_NUMBER)
+        return cls(max(1, round((math.sqrt(half * half - product) - half) / layers)), layers)
 
     @property
     def numbers(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.transport.federation import CHECKED, FEDSILO, SYSTEMS, TLS, Load, Measured, RoleUsage
 
@@ -24,10 +24,25 @@ def quantile(values: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def ratio(pairs: Iterable[Pair], floor: str) -> float | None:
-    """How many times the floor's seconds a round takes; None where no pair has both."""
+def cpu_of(run: Measured) -> list[float]:
+    """CPU seconds of all processes, of each round."""
+    return [sum(of_roles) for of_roles in zip(*(use.cpu for use in run.roles.values()), strict=True)]
+
+
+def seconds_of(run: Measured) -> list[float]:
+    """Seconds of each round."""
+    return run.seconds
+
+
+def ratio(
+    pairs: Iterable[Pair], floor: str, of: Callable[[Measured], list[float]] = seconds_of
+) -> float | None:
+    """How many times the floor's seconds a round takes; None where no pair has both.
+
+    :param of: what is compared.
+    """
     found = [
-        statistics.median(pair[FEDSILO].seconds) / statistics.median(pair[floor].seconds)
+        statistics.median(of(pair[FEDSILO])) / statistics.median(of(pair[floor]))
         for pair in pairs
         if floor in pair and FEDSILO in pair
     ]
@@ -54,16 +69,13 @@ def rounds_table(pairs: Sequence[Pair]) -> str:
         seconds = [value for run in runs for value in run.seconds]
         if not seconds:
             continue
-        cpu = [
-            sum(of_role)
-            for run in runs
-            for of_role in zip(*(use.cpu for use in run.roles.values()), strict=True)
-        ]
+        cpu = statistics.median(value for run in runs for value in cpu_of(run))
         spread = [f"{value:.2f}" for value in (statistics.median(seconds), min(seconds), max(seconds))]
-        times = [ratio(pairs, floor) if system == FEDSILO else None for floor in (TLS, CHECKED)]
-        ratios = ["" if value is None else f"{value:.2f}" for value in times]
-        rows.append([system, str(len(seconds)), *spread, f"{statistics.median(cpu):.2f}", *ratios])
-    head = ["system", "rounds", "median, s", "quickest", "slowest", "CPU, s", f"x {TLS}", f"x {CHECKED}"]
+        times = [ratio(pairs, TLS), ratio(pairs, CHECKED), ratio(pairs, CHECKED, cpu_of)]
+        ratios = ["" if value is None or system != FEDSILO else f"{value:.2f}" for value in times]
+        rows.append([system, str(len(seconds)), *spread, f"{cpu:.2f}", *ratios])
+    head = ["system", "rounds", "median, s", "quickest", "slowest", "CPU, s"]
+    head += [f"x {TLS}", f"x {CHECKED}", f"CPU x {CHECKED}"]
     return table(head, rows)
 
 
