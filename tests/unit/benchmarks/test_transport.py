@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def test_functions_are_recorded_and_do_what_they_did(tmp_path: Path, monkeypatch
     recorder = Recorder("guards", tmp_path)
     recorder.install(WATERFALL)
 
-    async def both() -> list[Any]:
+    async def both() -> Sequence[Any]:
         cancelled = asyncio.create_task(Programs().upload(60))
         await asyncio.sleep(0)
         cancelled.cancel()
@@ -194,7 +195,7 @@ def test_a_floor_sends_the_model_down_and_up(tmp_path: Path, checked: bool) -> N
         (tmp_path / name).write_bytes(content)
     server = FloorServer(tmp_path, checked, silos=2, rounds=2, size=size)
     model = np.arange(size // 4, dtype=np.float32)
-    (tmp_path / "model").write_bytes(model)
+    (tmp_path / "model").write_bytes(model.tobytes())
     (tmp_path / START).touch()
     threads = [threading.Thread(target=server.serve, args=(port,))]
     for name in ("s0", "s1"):
