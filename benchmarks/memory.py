@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import socket
 import subprocess
@@ -44,7 +43,9 @@ from fedsilo.wire import (
     make_authority,
     open_blob,
     open_task,
+    signed_part,
     task_digest,
+    update_digest,
     write_update,
 )
 from fedsilo_agent.guard.client import AggregatorClient, Peer
@@ -206,9 +207,7 @@ async def answer(client: AggregatorClient, silo: Silo, task: Task, digest: bytes
     blob, update = silo.directory / "model", silo.directory / "update"
     await client.download(link, blob)
     await asyncio.to_thread(write_answer, silo, task, digest, blob, update)
-    with update.open("rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()
-    await client.upload(task.task, update, name)
+    await client.upload(task.task, update, update_digest(signed_part(update)))
     blob.unlink()
     update.unlink()
 

@@ -38,7 +38,7 @@ class UploadRange:
     """Where the bytes of a request belong.
 
     :param length: bytes of the whole update.
-    :param digest: hex sha256 of the whole update, by which the silo recognises its own.
+    :param digest: the update's name (`update_digest`), by which the silo recognises its own.
     """
 
     offset: int

@@ -8,9 +8,8 @@ Must: refused as `malformed`, `offset-mismatch` or `too-long`; the task's upload
 
 from __future__ import annotations
 
-import hashlib
-
 from attacks.live_aggregator import LiveAggregator
+from tests.updates import digest_of
 
 
 def attack(target: LiveAggregator) -> None:
@@ -23,6 +22,6 @@ def attack(target: LiveAggregator) -> None:
         target.expect("offset-mismatch", silo.patch(task, update, Upload_Offset=str(offset)))
     target.expect("too-long", silo.patch(task, update, Upload_Length=str(len(update) - 1)))
     target.expect("too-long", silo.patch(task, update + bytes(1000), Upload_Length=str(10**18 - 1)))
-    upper = hashlib.sha256(update).hexdigest().upper()
+    upper = digest_of(update).upper()
     target.expect("malformed", silo.patch(task, update, Upload_Digest=upper))
     target.expect_nothing_kept()

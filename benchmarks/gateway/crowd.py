@@ -7,7 +7,6 @@ SiloAgent's change to the answer of the poll that waits for it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import multiprocessing
 import ssl
@@ -22,7 +21,7 @@ import aiohttp
 from benchmarks.gateway.scene import Scene, agent, scene
 from benchmarks.memory import JOB, MB, Silo, write_answer
 from fedsilo.event_loop import run_event_loop
-from fedsilo.wire import BlobLink, Task, sign_request
+from fedsilo.wire import BlobLink, Task, sign_request, signed_part, update_digest
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 
 CHANGE_SECONDS = 0.05
@@ -158,8 +157,7 @@ async def _download(
 
 
 async def _upload(session: aiohttp.ClientSession, peer: Peer, task: Task, update: Path, piece: int) -> None:
-    with update.open("rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()
+    name = update_digest(signed_part(update))
     length, path = update.stat().st_size, f"/v1/jobs/{JOB}/updates/{task.task}"
     for begin in range(0, length, piece):
         size = min(piece, length - begin)

@@ -8,13 +8,13 @@ the three, user and system. Transfers are over new connections.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import statistics
 from typing import Any
 
 from benchmarks.gateway.link import Link
 from benchmarks.gateway.scene import Figure, scene
 from benchmarks.memory import MB, write_answer
+from fedsilo.wire import signed_part, update_digest
 from fedsilo_agent.guard.client import AggregatorClient
 
 
@@ -35,7 +35,7 @@ async def throughput(pairs: int, link: Link) -> dict[str, Any]:
                 blob, update = silo.directory / "model", silo.directory / "update"
                 figures["download", through].append(await there.measure(client.download(task.blobs[0], blob)))
                 await asyncio.to_thread(write_answer, silo, task, digest, blob, update)
-                name = hashlib.sha256(update.read_bytes()).hexdigest()
+                name = update_digest(signed_part(update))
                 figures["upload", through].append(await there.measure(client.upload(task.task, update, name)))
                 size = update.stat().st_size
                 blob.unlink()

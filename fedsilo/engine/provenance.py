@@ -69,11 +69,9 @@ class KeyOfSilo(_Fields):
 class RecordedUpdate(_Fields):
     """What is kept of every accepted update.
 
-    :param sha256: of the whole update.
-    :param signed: header and signature, in base64.
+    :param signed: header and signature, in base64; their digest is the update's name.
     """
 
-    sha256: Sha256
     signed: str
 
 
@@ -149,23 +147,20 @@ def exchange_line(
     previous: str,
     exchange: str,
     tasks: Mapping[str, bytes],
-    updates: Mapping[str, tuple[Path, str]],
+    updates: Mapping[str, Path],
     state: State,
 ) -> ExchangeLine:
     """A completed exchange.
 
     :param tasks: silo -> its sealed task.
-    :param updates: silo -> file of its accepted update, and the digest of that file.
+    :param updates: silo -> file of its accepted update.
     :param state: what they were folded to, stored.
     """
     return ExchangeLine(
         previous=previous,
         exchange=exchange,
         tasks={silo: _base64(sealed) for silo, sealed in tasks.items()},
-        updates={
-            silo: RecordedUpdate(sha256=digest, signed=_base64(signed_part(path)))
-            for silo, (path, digest) in updates.items()
-        },
+        updates={silo: RecordedUpdate(signed=_base64(signed_part(path))) for silo, path in updates.items()},
         state=digests_of(state),
     )
 

@@ -326,7 +326,7 @@ class RoundEngine:
             previous,
             exchange_id(current.exchange),
             {silo: task.sealed for silo, task in current.tasks.items()},
-            {silo: (path, current.accepted[current.tasks[silo].id]) for silo, path in paths.items()},
+            paths,
             state,
         )
         return [*lines, text_of(line)]

@@ -25,7 +25,7 @@ from fedsilo.errors import Problem, ProvenanceInvalid
 from fedsilo.methods.interface import EVALUATE, INITIAL, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.verification.job import VerifiedJob, verified_job
-from fedsilo.verification.lines import decoded, parsed, previous_of, split
+from fedsilo.verification.lines import decoded, names_of_updates, parsed, previous_of, split
 from fedsilo.verification.place import Place
 from fedsilo.wire import (
     Task,
@@ -34,7 +34,7 @@ from fedsilo.wire import (
     open_chain,
     open_signed_part,
     open_task,
-    signed_part,
+    stored_digest,
     task_digest,
 )
 
@@ -213,12 +213,11 @@ def _check_link(where: str, previous: str, text: bytes) -> None:
 def _check_kept(kept: Path, found: VerifiedExchange, job: VerifiedJob) -> None:
     if not kept.is_dir():
         return
+    names = names_of_updates(found.where, found.line)
     for silo, name in update_files(found.line, tuple(job.silos)).items():
-        update, path = found.line.updates[silo], kept / name
+        path = kept / name
         what = f"{path}: round {found.exchange.round}, silo {silo}"
-        _check_file(path, update.sha256, what)
-        if _checked(what, partial(signed_part, path)) != decoded(what, update.signed):
-            raise ProvenanceInvalid(f"{what}: its header is not the one of {found.where}")
+        _check_digest(path, names[silo], what, partial(_checked, what, partial(stored_digest, path)))
 
 
 def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
@@ -260,9 +259,9 @@ def _check_description(path: Path, model: str, done: list[VerifiedExchange]) -> 
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ProvenanceInvalid(f"{path}: is no description of a model") from None
     updates = {
-        task_id(found.exchange, silo): update.sha256
+        task_id(found.exchange, silo): name
         for found in done
-        for silo, update in found.line.updates.items()
+        for silo, name in names_of_updates(found.where, found.line).items()
     }
     if said != (model, updates):
         raise ProvenanceInvalid(f"{path}: names another model or other updates than the chain")
@@ -282,9 +281,19 @@ def _check_seal(place: Place, job: VerifiedJob, texts: list[bytes], seal: bytes)
 
 
 def _check_file(path: Path, sha256: str, what: str) -> None:
+    _check_digest(path, sha256, what, partial(_digest_of_file, path))
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_digest(path: Path, sha256: str, what: str, read: Callable[[], str]) -> None:
+    """Compare the digest that `read` finds in a file with the one of the chain."""
     try:
-        with readable(path, _AGAIN), path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        with readable(path, _AGAIN):
+            found = read()
     except FileNotFoundError:
         raise ProvenanceInvalid(f"{what}: is missing") from None
     if found != sha256:

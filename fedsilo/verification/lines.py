@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fedsilo.durable import readable
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
+from fedsilo.wire import update_digest
 
 AnyLine = TypeVar("AnyLine", JobLine, ExchangeLine, ModelLine)
 
@@ -82,3 +83,14 @@ def decoded(where: str, text: str) -> bytes:
     if base64.b64encode(data).decode() != text:
         raise ProvenanceInvalid(f"{where}: is not base64")
     return data
+
+
+def names_of_updates(where: str, line: ExchangeLine) -> dict[str, str]:
+    """Silo -> the name of its update, by which model.json and the silo's audit log know it too.
+
+    :raises ProvenanceInvalid: as `decoded`.
+    """
+    return {
+        silo: update_digest(decoded(f"{where}: update of {silo}", update.signed))
+        for silo, update in line.updates.items()
+    }

@@ -24,7 +24,7 @@ from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
 from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
-from fedsilo.verification.lines import shown
+from fedsilo.verification.lines import names_of_updates, shown
 from fedsilo.verification.place import Place
 from fedsilo.wire import BlobRef, Expected, write_tensors
 
@@ -143,7 +143,7 @@ class _Replayed:
             ) from None
         except Problem as problem:
             raise ProvenanceInvalid(f"{what}: {problem}") from None
-        if digest != found.line.updates[silo].sha256:
+        if digest != names_of_updates(found.where, found.line)[silo]:
             raise ProvenanceInvalid(f"{what}: its SHA-256 is {digest[:12]}, not that of the chain")
 
 

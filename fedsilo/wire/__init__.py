@@ -11,7 +11,7 @@ from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
-from fedsilo.wire.header import TensorEntry, UpdateHeader
+from fedsilo.wire.header import TensorEntry, UpdateHeader, update_digest
 from fedsilo.wire.hub import HUB, MAX_HUB_BYTES, open_agents, seal_agents
 from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.problems import STATUS, problem_document
@@ -28,7 +28,14 @@ from fedsilo.wire.statement import (
 )
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
-from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, write_update
+from fedsilo.wire.update import (
+    UpdateBlocks,
+    open_signed_part,
+    open_update,
+    signed_part,
+    stored_digest,
+    write_update,
+)
 
 __all__ = [
     "DECISION",
@@ -89,7 +96,9 @@ __all__ = [
     "signed_part",
     "spec_of",
     "specs_of",
+    "stored_digest",
     "task_digest",
+    "update_digest",
     "verify_request",
     "verify_statement",
     "write_blob",

@@ -5,14 +5,21 @@ The outcome depends on the bytes alone, never on how they were cut: a block is c
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
-from fedsilo.wire.header import MAX_HEADER_BYTES, TensorEntry, UpdateHeader, decode_header, gaps
+from fedsilo.wire.header import (
+    MAX_HEADER_BYTES,
+    TensorEntry,
+    UpdateHeader,
+    decode_header,
+    gaps,
+    update_digest,
+)
 from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
 from fedsilo.wire.tensors import BlockContent
 
@@ -36,7 +43,7 @@ class Expected:
 class AcceptedUpdate:
     """The outcome of a complete check.
 
-    :param digest: SHA-256 of all bytes of the update, in hexadecimal.
+    :param digest: the update's name, see `update_digest`.
     """
 
     header: UpdateHeader
@@ -54,10 +61,10 @@ class UpdateChecker:
         self.header: UpdateHeader | None = None
         self._expected = expected
         self._key = key
-        self._whole = hashlib.sha256()
+        self._digest = ""
         self._received = 0
         self._signed = bytearray()  # header and signature, until both are complete
-        self._open: deque[_BlockCheck] = deque()
+        self._payloads = PayloadCheck(0, ())  # of the header, as soon as it is in
         self._refusal: tuple[str, str] | None = (
             None  # its code and detail: a kept error would keep what was fed
         )
@@ -70,18 +77,12 @@ class UpdateChecker:
         if self._refusal is not None:
             raise Problem(*self._refusal)
         view = memoryview(data).cast("B")
-        self._whole.update(view)
         self._received += len(view)
         try:
             if self.header is None:
                 view = self._feed_signed(view)
-            while self._open:
-                view = self._open[0].feed(view)
-                if not self._open[0].complete:
-                    return
-                self._open.popleft()
-            if self.header is not None and len(view) > 0:
-                raise Problem("too-long", f"update: {len(view)} bytes after its end; nothing may follow")
+            if self.header is not None:
+                self._payloads.feed(view)
         except Problem as refusal:
             self._refusal = refusal.code, refusal.detail
             raise
@@ -93,12 +94,12 @@ class UpdateChecker:
         """
         if self._refusal is not None:
             raise Problem(*self._refusal)
-        if self.header is None or self._open:
-            where = f"block {self._open[0].name}" if self._open else "the header"
+        missing = "the header" if self.header is None else self._payloads.missing
+        if self.header is None or missing is not None:
             raise Problem(
-                "truncated", f"update: ends after {self._received} bytes, in {where}; send the rest"
+                "truncated", f"update: ends after {self._received} bytes, in {missing}; send the rest"
             )
-        return AcceptedUpdate(self.header, self._whole.hexdigest())
+        return AcceptedUpdate(self.header, self._digest)
 
     def _feed_signed(self, view: memoryview) -> memoryview:
         """Collect header and signature, check them once complete, and return what comes after them."""
@@ -122,12 +123,13 @@ class UpdateChecker:
         return view
 
     def _check_signed(self, head: tuple[int, int]) -> None:
-        data, signature = cut_signed("update", bytes(self._signed), head)
+        signed = bytes(self._signed)
+        data, signature = cut_signed("update", signed, head)
         self._key.verify(UPDATE, data, signature)
         header = decode_header(data)
         self._check_header(header)
-        before = gaps(len(self._signed), header.blocks)
-        self._open.extend(_BlockCheck(*pair) for pair in zip(header.blocks, before, strict=True))
+        self._payloads = PayloadCheck(len(signed), header.blocks)
+        self._digest = update_digest(signed)
         self._signed.clear()
         self.header = header
 
@@ -146,6 +148,36 @@ class UpdateChecker:
             if found != wanted:
                 raise Problem(code, f"update: {field} is {found}; must be {wanted}")
         expected.contract.check(header.blocks, header.metrics)
+
+
+class PayloadCheck:
+    """All that comes after an update's header and signature: the gaps, which are known to the byte, and the payloads.
+
+    :param signed: bytes of header and signature, with their msgpack heads.
+    """
+
+    def __init__(self, signed: int, blocks: Iterable[TensorEntry]) -> None:
+        entries = tuple(blocks)
+        pairs = zip(entries, gaps(signed, entries), strict=True)
+        self._open = deque(_BlockCheck(entry, gap) for entry, gap in pairs)
+
+    @property
+    def missing(self) -> str | None:
+        """The block that is not complete yet; None once all are."""
+        return f"block {self._open[0].name}" if self._open else None
+
+    def feed(self, view: memoryview) -> None:
+        """Take the next bytes.
+
+        :raises Problem: `malformed`, `digest-mismatch`, `not-finite` or `too-long`.
+        """
+        while self._open:
+            view = self._open[0].feed(view)
+            if not self._open[0].complete:
+                return
+            self._open.popleft()
+        if len(view) > 0:
+            raise Problem("too-long", f"update: {len(view)} bytes after its end; nothing may follow")
 
 
 class _BlockCheck:

@@ -13,6 +13,7 @@ Offsets count from `base`, so they do not depend on the size of the header that 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -188,6 +189,15 @@ def _check_layout(blocks: tuple[TensorEntry, ...]) -> None:
             raise Problem(
                 "malformed", f"update: block {block.name}: offset is {block.offset}; must be {offset}"
             )
+
+
+def update_digest(signed: bytes) -> str:
+    """The name of an update, in hexadecimal: SHA-256 of its header and signature, as they stand at its beginning.
+
+    The header has the digest of every payload, and what lies between payloads follows from it to the byte: two files
+    with one name that both hold are the same file.
+    """
+    return hashlib.sha256(signed).hexdigest()
 
 
 def base(signed: int) -> int:

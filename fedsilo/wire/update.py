@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ import numpy as np
 
 from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import Problem
+from fedsilo.wire.checker import PayloadCheck
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
@@ -27,6 +27,7 @@ from fedsilo.wire.header import (
     encode_header,
     gaps,
     offsets,
+    update_digest,
 )
 from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, SigningKey, VerifyKey
 from fedsilo.wire.mapping import release
@@ -55,7 +56,7 @@ def write_update(
     The arrays may be memory that others can still change: each byte is copied once, and what is hashed,
     inspected and written is that copy.
 
-    :returns: SHA-256 of the whole file, in hexadecimal.
+    :returns: its name, see `update_digest`.
     :raises Problem: whatever a receiver that holds the same contract would refuse.
     """
     payloads = list(blocks)
@@ -81,11 +82,10 @@ def write_update(
             file.write(gap)
             entries.append(replace(entry, digest=_copy(entry, array, file)))
         file.seek(0)
-        file.write(_signed(replace(header, blocks=tuple(entries)), key))
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        data = _signed(replace(header, blocks=tuple(entries)), key)
+        file.write(data)
         publish(file, temporary, path)
-    return digest
+    return update_digest(data)
 
 
 def _lay_out(payloads: list[tuple[ExpectedBlock, np.ndarray]]) -> tuple[TensorEntry, ...]:
@@ -137,11 +137,31 @@ def signed_part(path: Path) -> bytes:
     :raises Problem: `malformed` when there is no header, or it is longer than one may be.
     """
     with path.open("rb") as file:
-        start = file.read(5)
-        head = read_bin_head(str(path), start) if len(start) == 5 else None
-        if head is None or head[1] > MAX_HEADER_BYTES:
-            raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
-        return start + file.read(sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES - len(start))
+        return _read_signed(path, file)
+
+
+def stored_digest(path: Path) -> str:
+    """The name of the update in a file, all of which holds what its header says; who signed that is not looked at.
+
+    :raises Problem: `malformed`, `truncated`, `too-long`, `digest-mismatch` or `not-finite`, or as `decode_header`.
+    """
+    with path.open("rb") as file:
+        data = _read_signed(path, file)
+        payloads = PayloadCheck(len(data), decode_header(_cut(f"update {path}", data)[0]).blocks)
+        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        while size := file.readinto(buffer):
+            payloads.feed(buffer[:size])
+    if payloads.missing is not None:
+        raise Problem("truncated", f"update {path}: ends in {payloads.missing}; fetch the update again")
+    return update_digest(data)
+
+
+def _read_signed(path: Path, file: BinaryIO) -> bytes:
+    start = file.read(5)
+    head = read_bin_head(str(path), start) if len(start) == 5 else None
+    if head is None or head[1] > MAX_HEADER_BYTES:
+        raise Problem("malformed", f"update {path}: no header at its beginning; fetch the update again")
+    return start + file.read(sum(head) + len(SIGNATURE_HEAD) + SIGNATURE_BYTES - len(start))
 
 
 def open_signed_part(data: bytes, key: VerifyKey) -> UpdateHeader:

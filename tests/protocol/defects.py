@@ -5,7 +5,6 @@ Each is a patch, as a change of the code might have been, and plans of the kind 
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from fedsilo.durable import rename
 from fedsilo.engine import exchange
 from fedsilo.methods.state import State
 from fedsilo.silo.private_state import PrivateStates
-from fedsilo.wire import AcceptedUpdate, blob, open_update
+from fedsilo.wire import AcceptedUpdate, blob, open_update, signed_part, update_digest
 from fedsilo_agent.guard import audit
 from fedsilo_agent.guard.audit import AuditRecord
 from fedsilo_aggregator import uploads
@@ -119,7 +118,7 @@ def _newest(states: PrivateStates, acknowledged: str | None) -> State:
 def _unchecked(path: Path, *_: object) -> AcceptedUpdate:
     """Whatever is in the file."""
     with open_update(path) as update:
-        return AcceptedUpdate(update.header, hashlib.sha256(path.read_bytes()).hexdigest())
+        return AcceptedUpdate(update.header, update_digest(signed_part(path)))
 
 
 def _append_unsynced(path: Path, line: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import random
@@ -34,6 +33,7 @@ from tests.protocol.numeric import KIND, Runner
 from tests.protocol.plan import PARTIES, SILOS, Crash, FullDisk, Message, Plan
 from tests.protocol.processes import RUNNING, Died, Process, by_process
 from tests.protocol.virtual_time import EPOCH, VirtualLoop, virtual_clocks
+from tests.updates import digest_of_file
 
 LIMIT_SECONDS = 3000.0
 """Longest run: all faults of a plan together take less than half of it."""
@@ -224,7 +224,7 @@ class World:
         if step.operation != "rename" or path is None or path.suffix != ".update":
             return
         if path.is_relative_to(self.disks["aggregator"].root):
-            task, digest = path.stem, hashlib.sha256(path.read_bytes()).hexdigest()
+            task, digest = path.stem, digest_of_file(path)
             silo = task.rpartition("-")[2]
             known = digest in self.departures(silo, task)
             before = any(
@@ -288,9 +288,7 @@ class World:
         class Watched(StoredUpdates):
             def __init__(self, paths: Mapping[str, Path]) -> None:
                 super().__init__(paths)
-                folded.append(
-                    {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths.values()}
-                )
+                folded.append({path.stem: digest_of_file(path) for path in paths.values()})
 
         Runner.attempts = 0
         handler = _Errors(self.seen.defects)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,8 @@ from fedsilo.wire import write_tensors
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.outbox import Outbox
 from tests.faults.page_cache import PageCache
+from tests.unit.wire.examples import write
+from tests.updates import digest_of
 
 Perform = Callable[[], None]
 
@@ -81,7 +82,8 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
     """Whether it was acknowledged is asked again, where the line that says so is lost."""
     directory = disk.volume / "outbox"
     durable.make_directory(directory)
-    digest = hashlib.sha256(b"signed").hexdigest()
+    signed = write(disk.volume / "update")
+    digest = digest_of(signed)
     log = AuditLog(disk.volume / "audit")
     log.write("departure", task="t1", digest=digest)
 
@@ -92,7 +94,7 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
 
     client: Any = Client()
     outbox = Outbox(directory, client, log)
-    durable.write_durably(outbox.path("t1").with_suffix(".signed"), b"signed")
+    durable.write_durably(outbox.path("t1").with_suffix(".signed"), signed)
     outbox.add("t1", outbox.path("t1").with_suffix(".signed"), digest)
     with pytest.raises(Killed):
         await outbox.send("t1")

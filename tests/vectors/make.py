@@ -7,7 +7,6 @@ implementations read `vectors.json` and the files it names; they need nothing fr
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import tempfile
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedsilo.wire import (
     write_tensors,
     write_update,
 )
+from tests.updates import digest_of
 from tests.vectors.example import (
     AGGREGATOR,
     ARRAYS,
@@ -191,7 +191,7 @@ def make(directory: Path) -> None:
         "updates": [
             {
                 "file": file,
-                "digest": hashlib.sha256(data).hexdigest(),
+                "digest": digest_of(data),
                 "sender": SENDER,
                 "samples": HEADER.samples,
                 "metrics": HEADER.metrics,

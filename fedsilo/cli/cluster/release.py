@@ -12,7 +12,8 @@ from fedsilo.cli.cluster.reading import Copy, ReaderPod
 from fedsilo.durable import rename, sync, sync_directory
 from fedsilo.engine.provenance import FILE, ExchangeLine, update_files
 from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
-from fedsilo.verification.lines import parsed, split
+from fedsilo.verification.lines import names_of_updates, parsed, split
+from fedsilo.wire import stored_digest
 
 _SAFE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 
@@ -52,32 +53,41 @@ def copy_release(pod: ReaderPod, model: str, kept: bool, others: Sequence[str], 
     :param kept: whether the job keeps its updates.
     :param others: names of further files beside the model, small ones.
     :raises ProvenanceInvalid: when the provenance cannot be read as far as it names updates.
-    :raises Problem: when a kept update is not the one that the provenance names.
+    :raises Problem: when a kept update is not the one that the provenance names, or was changed below its header.
     """
     beside = PurePosixPath(model)
     for name in ("model.json", *others):
         (part / name).write_bytes(pod.content(str(beside.with_name(name))))
     pod.copy(str(beside.with_name(FILE)), part / FILE)
-    for name, sha256 in (_kept_updates(part / FILE) if kept else {}).items():
+    for name, digest in (_kept_updates(part / FILE) if kept else {}).items():
         path = part / "kept" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = pod.copy(str(beside.with_name("kept") / name), path).sha256
-        if found != sha256:
-            raise Problem(
-                "digest-mismatch",
-                f"sha256 of the update kept/{name} is {found}, but {FILE} says {sha256}; nothing was kept: fetch it "
-                "again, and if it stays so, the volume was changed",
-            )
+        pod.copy(str(beside.with_name("kept") / name), path)
+        _require_update(path, name, digest)
     return pod.copy(model, part / "model.safetensors")
+
+
+def _require_update(path: Path, name: str, digest: str) -> None:
+    """Check that a file is the update of this digest, with all of its blocks."""
+    again = "nothing was kept: fetch it again, and if it stays so, the volume was changed"
+    try:
+        found = stored_digest(path)
+    except Problem as problem:
+        raise Problem(problem.code, f"the update kept/{name}: {problem.detail}; {again}") from problem
+    if found != digest:
+        text = f"sha256 of the update kept/{name} is {found}, but {FILE} says {digest}; {again}"
+        raise Problem("digest-mismatch", text)
 
 
 def _kept_updates(provenance: Path) -> dict[str, str]:
     """Path of each update below the kept ones -> its digest."""
     found: dict[str, str] = {}
     for number, text in enumerate(split(provenance)[0][1:-1], start=2):
-        line = parsed(f"{FILE}: line {number}", text, ExchangeLine)
+        where = f"{FILE}: line {number}"
+        line = parsed(where, text, ExchangeLine)
+        digests = names_of_updates(where, line)
         for silo, name in update_files(line, tuple(line.updates)).items():
             if not _SAFE.fullmatch(name):  # it comes from the volume, and becomes a path here
-                raise ProvenanceInvalid(f"{FILE}: line {number}: kept/{name} is no file of an update")
-            found[name] = line.updates[silo].sha256
+                raise ProvenanceInvalid(f"{where}: kept/{name} is no file of an update")
+            found[name] = digests[silo]
     return found

@@ -1,7 +1,8 @@
 """Signed updates on their way: the same bytes are sent until the aggregator has them or refuses them for good.
 
-An update that an earlier process signed is sent only if it still has the digest of its line in the audit log. If not,
-the file is damaged: it is removed, and its task is answered again from what the trainer dropped.
+An update that an earlier process signed is sent only if it is still the one of its line in the audit log: its header
+and signature have that digest, and all that follows is what the header says. If not, the file is damaged: it is
+removed, and its task is answered again from what the trainer dropped.
 
 A refusal is final when the update is not awaited any more, or when all of it was sent and refused. Only then is it
 dropped, and both sides know: the audit log says so, and unless it is simply too late, a failure is reported, so that
@@ -14,8 +15,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import remove, rename, require_content, sync_directory, unlink
+from fedsilo.durable import readable, remove, rename, sync_directory, unlink
 from fedsilo.errors import FileDamaged, Problem
+from fedsilo.wire import stored_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 
@@ -58,10 +60,8 @@ class Outbox:
         if not path.exists():
             return False
         if task not in self._signed:
-            digest = self._audit.record.departures.get(task, "nothing")
-            try:
-                require_content(path, digest)
-            except FileDamaged:
+            digest = self._audit.record.departures.get(task)
+            if digest is None or _whole_update(path) != digest:
                 log.error("%s: damaged, it is not what was signed; the trainer's reply is signed again", path)
                 remove(path)
                 return False
@@ -126,3 +126,12 @@ class Outbox:
     def _remove(self, task: str) -> None:
         unlink(self.path(task), missing_ok=True)
         self._signed.pop(task, None)
+
+
+def _whole_update(path: Path) -> str | None:
+    """Digest of the update in a file; None where it is damaged."""
+    try:
+        with readable(path):
+            return stored_digest(path)
+    except (FileDamaged, Problem):
+        return None

@@ -38,6 +38,7 @@ from fedsilo.wire.fields import pack
 from fedsilo.wire.header import base, decode_header, encode_header, gaps
 from fedsilo.wire.keys import UPDATE
 from tests.integration.service.site import PATIENCE, Site
+from tests.updates import digest_of
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class SiloClient:
         fields = {
             "Upload-Offset": str(offset),
             "Upload-Length": str(len(data)),
-            "Upload-Digest": hashlib.sha256(data).hexdigest(),
+            "Upload-Digest": digest_of(data),
         } | {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("PATCH", f"{self.base}/updates/{task}", fields, data[offset:])
 
@@ -160,7 +161,7 @@ class SiloClient:
             f"Content-Length: {len(data) - offset}",
             f"Upload-Offset: {offset}",
             f"Upload-Length: {len(data)}",
-            f"Upload-Digest: {hashlib.sha256(data).hexdigest()}",
+            f"Upload-Digest: {digest_of(data)}",
         ]
         connection = self.socket()
         connection.sendall("\r\n".join([*lines, "", ""]).encode())

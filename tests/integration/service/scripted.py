@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import ssl
@@ -30,6 +29,7 @@ from fedsilo.wire import (
 )
 from tests.integration.service.client import contract_of, signature_of
 from tests.integration.service.site import Process, Site, federation, until
+from tests.updates import digest_of
 
 TREE: Tree = {
     "encoder.weight": np.arange(24, dtype=np.float32).reshape(6, 4),
@@ -218,7 +218,7 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             outcome = aggregator.outcomes.popleft() if aggregator.outcomes else ""
             if outcome in ("", OVERTAKEN):
-                aggregator.accepted.add(hashlib.sha256(body).hexdigest())
+                aggregator.accepted.add(digest_of(body))
             aggregator.uploads[self._task()].append(body)
             if outcome == FULL:
                 document = problem_document(Problem("storage-full", "no space"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedsilo_agent.guard.audit import AuditLog, verify
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import LOST, OVERTAKEN, TREE, ScriptedAggregator
 from tests.integration.service.site import until
+from tests.updates import digest_of
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: Scripted
     assert (signature["event"], signature["tensors"]) == ("signature", 2)
     sent = silo.uploads["r00001-first"][0]
     assert departure["event"] == "departure"
-    assert departure["digest"] == hashlib.sha256(sent).hexdigest()
+    assert departure["digest"] == digest_of(sent)
     assert departure["bytes"] == len(sent)
     assert departure["kinds"] == {"model": {"blocks": 2, "bytes": 168}}
     assert departure["metrics"] == {"loss": 0.5}

@@ -21,6 +21,7 @@ from fedsilo_agent.guard.inspection import sign_reply
 from tests.integration.service.client import contents_of, header_of
 from tests.integration.service.scripted import FULL, TREE, ScriptedAggregator
 from tests.integration.service.site import until
+from tests.updates import digest_of
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggre
     assert first == second
     assert contents_of(second) == [TREE[block.name].tobytes() for block in header_of(second).blocks]
     departure = next(line for line in silo.audit() if line["event"] == "departure" and line["task"] == task)
-    assert departure["digest"] == hashlib.sha256(second).hexdigest()
+    assert departure["digest"] == digest_of(second)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from tests.integration.service.client import (
     with_values,
 )
 from tests.integration.service.conftest import Job
+from tests.updates import digest_of
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def test_another_update_for_a_closed_round_is_refused_and_the_accepted_one_confi
 
 def test_the_first_durable_update_of_a_task_wins(target: Target) -> None:
     north, task = target.job.north, target.given.task.task
-    digest = hashlib.sha256(target.honest).hexdigest()
+    digest = digest_of(target.honest)
     assert north.patch(task, target.honest).status == 201
     again = north.patch(task, target.honest)
     assert (again.status, again.body) == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fedsilo_agent.guard.task_check import TaskCheck
 from tests.integration.service.client import contract_of, signature_of
 from tests.integration.service.scripted import TREE
 from tests.integration.service.site import Site, federation
+from tests.updates import digest_of
 
 TASK = "r00001-train-north"
 
@@ -66,7 +66,7 @@ class Aggregator:
 
     async def upload(self, task: str, path: Path, digest: str) -> None:
         content = path.read_bytes()
-        assert hashlib.sha256(content).hexdigest() == digest
+        assert digest_of(content) == digest
         if self.refusals:
             raise self.refusals.pop(0)
         self.uploads.setdefault(task, []).append(content)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedsilo.json_files import write_with_digest
 from fedsilo.silo.drop import write_digests
+from fedsilo.wire import signed_part
 from fedsilo_agent.guard import loop
 from fedsilo_agent.guard.inspection import Announcement
 from tests.unit.agent.scene import TASK, Scene, guard_of
+from tests.unit.wire.examples import write
 
 
 def flip(path: Path, position: int) -> None:
@@ -23,11 +27,30 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
+def another_update(path: Path) -> None:
+    """A whole update of a task that this guard never signed."""
+    write(path)
+
+
+OUTBOX_DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a flipped bit of its last block": lambda path: flip(path, -1),
+    "a flipped bit of its header": lambda path: flip(path, 40),
+    "a flipped bit of a gap": lambda path: flip(path, len(signed_part(path))),
+    "its end cut off": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "all but its header cut off": lambda path: os.truncate(path, len(signed_part(path))),
+    "bytes after its end": lambda path: path.write_bytes(path.read_bytes() + b"\xc0"),
+    "another whole update": another_update,
+    "nothing": lambda path: path.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("damage", OUTBOX_DAMAGE)
 async def test_an_update_that_is_damaged_in_the_outbox_is_signed_again(
-    killed: Scene, caplog: pytest.LogCaptureFixture
+    damage: str, killed: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     signed = killed.update.read_bytes()
-    flip(killed.update, -1)
+    OUTBOX_DAMAGE[damage](killed.update)
+    assert killed.update.read_bytes() != signed
     await killed.run()
     assert killed.aggregator.uploads[TASK] == [signed]
     assert f"{killed.update}: damaged" in caplog.text

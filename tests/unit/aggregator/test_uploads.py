@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire import AcceptedUpdate, Expected
 from fedsilo_aggregator.uploads import UploadRange, Uploads
 from tests.unit.wire.examples import EXPECTED, KEY, write
+from tests.updates import digest_of
 
 TASK, SENDER = EXPECTED.task, EXPECTED.sender
 
@@ -65,7 +65,7 @@ async def arriving(data: bytes) -> AsyncIterator[bytes]:
 
 
 def whole(update: bytes, offset: int = 0) -> UploadRange:
-    return UploadRange(offset, len(update), hashlib.sha256(update).hexdigest())
+    return UploadRange(offset, len(update), digest_of(update))
 
 
 async def send(uploads: Uploads, update: bytes, offset: int = 0) -> bool:
@@ -140,6 +140,23 @@ async def test_a_partial_upload_that_holds_goes_on(exchange: Exchange, update: b
     uploads = restarted(exchange)
     assert await uploads.offset(TASK, SENDER) == 500
     assert await send(uploads, update, 500)
+
+
+async def test_an_upload_of_another_file_with_the_same_header_does_not_go_on(
+    exchange: Exchange, update: bytes
+) -> None:
+    """Both have the same name: the blocks tell that what came first is not of the update, and all of it comes again."""
+    uploads, cut = restarted(exchange), len(update) - 2
+    other = update[: cut - 4] + bytes(4) + update[cut:]
+    assert digest_of(other) == digest_of(update)
+    part = UploadRange(0, len(update), digest_of(update))
+    assert not await uploads.receive(TASK, SENDER, part, arriving(other[:cut]), hang_up=lambda: None)
+    with pytest.raises(Problem, match="digest-mismatch"):
+        await send(uploads, update, cut)
+    assert await uploads.offset(TASK, SENDER) == 0
+    assert not exchange.partial_path(TASK).exists()
+    assert await send(uploads, update)
+    assert exchange.taken[0].digest == digest_of(update)
 
 
 async def test_what_was_sent_as_a_whole_is_refused_for_what_it_is(exchange: Exchange, update: bytes) -> None:

@@ -112,6 +112,11 @@ def change_update(directory: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"!")
 
 
+def swap_update(directory: Path) -> None:
+    kept = directory / "kept/r00001-train"
+    shutil.copyfile(kept / "r00001-train-s1.update", kept / "r00001-train-s0.update")
+
+
 def change_model(directory: Path) -> None:
     path = directory / "model.json"
     path.write_text(path.read_text().replace('"sha256": "', '"sha256": "0'))
@@ -121,7 +126,8 @@ def change_model(directory: Path) -> None:
     ("damage", "code", "message"),
     [
         (escape, 9, "provenance.json: line 2: kept/../../evil/../../evil-s0.update is no file of an update"),
-        (change_update, 8, "sha256 of the update kept/r00001-train/r00001-train-s0.update is "),
+        (change_update, 8, "digest-mismatch: the update kept/r00001-train/r00001-train-s0.update: block "),
+        (swap_update, 8, "sha256 of the update kept/r00001-train/r00001-train-s0.update is "),
         (change_model, 8, "digest-mismatch: sha256 of its model.json is "),
         (lambda root: (root / "provenance.json").write_text("{}"), 9, "provenance.json: does not begin with"),
         (lambda root: (root / "provenance.json").unlink(), 1, "the test has no answer"),

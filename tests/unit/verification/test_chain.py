@@ -228,6 +228,14 @@ def swap(directory: Path) -> None:
     shutil.copyfile(directory / "kept/r00002-train/r00002-train-s0.update", directory / KEPT)
 
 
+def cut(directory: Path) -> None:
+    (directory / KEPT).write_bytes((directory / KEPT).read_bytes()[:-1])
+
+
+def extend(directory: Path) -> None:
+    (directory / KEPT).write_bytes((directory / KEPT).read_bytes() + b"\xc0")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -236,6 +244,8 @@ def swap(directory: Path) -> None:
         (lambda root: (root / "model.json").write_text("{}"), "model.json: its SHA-256 is "),
         (lambda root: (root / KEPT).unlink(), f"{KEPT}: round 2, silo {S1}: is missing"),
         (swap, f"{KEPT}: round 2, silo {S1}: its SHA-256 is "),
+        (cut, f"{KEPT}: round 2, silo {S1}: truncated: "),
+        (extend, f"{KEPT}: round 2, silo {S1}: too-long: "),
         (lambda root: (root / "provenance.json").write_bytes(b""), "provenance.json: does not begin with"),
         (lambda root: (root / "provenance.json").write_bytes(b'{"chain":[\n{}'), "does not end with a seal"),
     ],

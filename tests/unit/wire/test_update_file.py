@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import hashlib
 import re
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +14,15 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import Problem
-from fedsilo.wire import Contract, ExpectedBlock, open_signed_part, open_update, signed_part
+from fedsilo.wire import (
+    Contract,
+    ExpectedBlock,
+    open_signed_part,
+    open_update,
+    signed_part,
+    stored_digest,
+    update_digest,
+)
 from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
 from fedsilo.wire.tensors import BlockContent
 from tests.unit.wire.examples import (
@@ -27,6 +34,13 @@ from tests.unit.wire.examples import (
     refusal,
     write,
 )
+from tests.updates import digest_of
+
+REFUSALS = {
+    *("malformed", "truncated", "too-long", "digest-mismatch", "unsupported", "wrong-dtype", "wrong-kind"),
+    "not-finite",
+}
+"""What a changed file of an update may be refused as."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +51,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_the_receiver_gets_what_the_sender_wrote(tmp_path: Path) -> None:
     data = write(tmp_path / "update")
     accepted = check(data)
-    assert accepted.digest == hashlib.sha256(data).hexdigest()
+    assert accepted.digest == digest_of(data)
     assert accepted.header.samples == 41
     assert accepted.header.metrics == {"accuracy": 0.25, "loss": 0.5}
     with open_update(tmp_path / "update") as update:
@@ -53,6 +67,36 @@ def test_the_receiver_gets_what_the_sender_wrote(tmp_path: Path) -> None:
 def test_writing_twice_gives_the_same_bytes_and_their_digest(tmp_path: Path, data: bytes) -> None:
     assert write(tmp_path / "again") == data
     assert [path.name for path in tmp_path.iterdir()] == ["again"]
+
+
+def test_the_name_is_that_of_header_and_signature(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "update"
+    path.write_bytes(data)
+    assert update_digest(signed_part(path)) == stored_digest(path) == check(data).digest == digest_of(data)
+    other = write(tmp_path / "other", samples=42)
+    assert stored_digest(tmp_path / "other") == check(other).digest != digest_of(data)
+
+
+def test_no_other_file_holds_under_the_name(tmp_path: Path, data: bytes) -> None:
+    """A disk, or whoever may write to it: what has the name and is not the update is refused by its blocks and gaps."""
+    path, signed = tmp_path / "update", len(data) - check(data).header.length
+    changed_files = [
+        data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+        for position in range(0, len(data), 3)
+    ]
+    changed_files += [data[:length] for length in range(0, len(data), 11)] + [data + b"\xc0", data + data]
+    held = set()
+    for content in changed_files:
+        path.write_bytes(content)
+        try:
+            held.add(stored_digest(path))
+        except Problem as problem:
+            assert problem.code in REFUSALS, problem
+    assert held, "a changed signature is another name, and not looked at"
+    assert digest_of(data) not in held
+    path.write_bytes(data[:signed] + bytes(len(data) - signed))
+    with refusal("digest-mismatch"):
+        stored_digest(path)
 
 
 def test_any_msgpack_reader_can_walk_the_file(data: bytes) -> None:
