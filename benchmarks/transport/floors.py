@@ -6,7 +6,7 @@
 The server has a thread per connection. A round: every silo gets the model and sends as many bytes back, each update
 is synced to the disk before it is acknowledged, and the round is over when all are.
 
-`tls`: nothing else; a silo keeps the model in memory.
+`tls`: nothing else; a silo keeps nothing of what it receives, and sends what lies in its buffer.
 `checked`: what the promises of this project cost: a silo writes the model to a file, hashing it, then looks at each
 number of what it sends and hashes it again; the server hashes what it receives, looks at each number, compares the
 digest, keeps the file, and at the end of the round it sums all of them and writes the next model, synced.
@@ -113,15 +113,12 @@ class FloorServer:
     def _receive(self, silo: ssl.SSLSocket, path: Path) -> None:
         buffer, digest = memoryview(bytearray(CHUNK_BYTES)), hashlib.sha256()
         with path.open("wb") as file:
-            left = self._size
-            while left:
-                piece = buffer[: min(left, CHUNK_BYTES)]
+            for piece in portions(buffer, self._size):
                 fill(silo, piece)
                 if self._checked:
                     digest.update(piece)
                     require_finite(piece)
                 file.write(piece)
-                left -= len(piece)
             if self._checked:
                 fill(silo, buffer[: digest.digest_size])
                 if bytes(buffer[: digest.digest_size]) != digest.digest():
@@ -168,12 +165,12 @@ def take_part(directory: Path, name: str, checked: bool, rounds: int, size: int,
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     answer = partial(_answer_checked, path=directory / f"silo-{name}") if checked else _answer
-    memory = memoryview(bytearray(CHUNK_BYTES if checked else size))
+    buffer = memoryview(bytearray(CHUNK_BYTES))
     with _connected(port) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with context.wrap_socket(plain, server_hostname="127.0.0.1") as server:
             for _ in range(rounds):
-                answer(server, memory, size)
+                answer(server, buffer, size)
                 fill(server, memoryview(bytearray(len(ACKNOWLEDGED))))
 
 
@@ -185,27 +182,31 @@ def _connected(port: int) -> socket.socket:
             time.sleep(POLL_SECONDS)
 
 
-def _answer(server: ssl.SSLSocket, memory: memoryview, _size: int) -> None:
-    fill(server, memory)
-    for piece in pieces(memory):
+def _answer(server: ssl.SSLSocket, buffer: memoryview, size: int) -> None:
+    for piece in portions(buffer, size):
+        fill(server, piece)
+    for piece in portions(buffer, size):
         server.sendall(piece)
 
 
-def _answer_checked(server: ssl.SSLSocket, memory: memoryview, size: int, path: Path) -> None:
+def _answer_checked(server: ssl.SSLSocket, buffer: memoryview, size: int, path: Path) -> None:
     received, sent = hashlib.sha256(), hashlib.sha256()
     with path.open("wb") as file:
-        left = size
-        while left:
-            piece = memory[: min(left, CHUNK_BYTES)]
+        for piece in portions(buffer, size):
             fill(server, piece)
             received.update(piece)
             file.write(piece)
-            left -= len(piece)
     for piece in pieces(mapped(path)):
         require_finite(piece)
         sent.update(piece)
         server.sendall(piece)
     server.sendall(sent.digest())
+
+
+def portions(buffer: memoryview, size: int) -> Iterator[memoryview]:
+    """The buffer again and again, the last time only a part of it, until it is so many bytes."""
+    for begin in range(0, size, len(buffer)):
+        yield buffer[: size - begin]
 
 
 def fill(connection: ssl.SSLSocket, buffer: memoryview) -> None:

@@ -205,8 +205,11 @@ def test_a_floor_sends_the_model_down_and_up(tmp_path: Path, checked: bool) -> N
     for thread in threads:
         thread.join(60)
     assert (tmp_path / "rounds").read_text() == "\n\n"
-    for name in ("update-0", "update-1", "model"):
-        assert (tmp_path / name).read_bytes() == model.tobytes()
+    assert (tmp_path / "model").read_bytes() == model.tobytes()
+    for name in ("update-0", "update-1"):
+        update = (tmp_path / name).read_bytes()
+        assert len(update) == size
+        assert (update == model.tobytes()) is checked
     assert (tmp_path / "silo-s1").exists() is checked
 
 
