@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +63,18 @@ def exit_without_collecting() -> None:
     """
     atexit.unregister(gc.freeze)  # once, however often this is called
     atexit.register(gc.freeze)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Import without the cyclic collector, which would look again and again at what stays: a tenth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def exit_with_parent() -> None:

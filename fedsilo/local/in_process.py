@@ -22,6 +22,7 @@ from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
+from fedsilo.process import collector_paused
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.simulation.execution import Execution
 
@@ -93,7 +94,8 @@ def _open(
     progress: RunProgress, uid: str, data_root: Path, execution: Execution, space: DiskSpace
 ) -> Simulation:
     # Importing torch takes a second or two, during which the user should already see something.
-    from fedsilo.simulation.simulate import open_simulation
+    with collector_paused():
+        from fedsilo.simulation.simulate import open_simulation
 
     require_tracking(progress.federation.job.spec)
     directory = progress.workdir.aggregator

@@ -7,6 +7,7 @@ worker can run any silo's task, and which one does changes no byte.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import signal
 from collections import deque
@@ -49,15 +50,23 @@ class ProcessBackend:
     def __init__(self, silos: Mapping[str, SimulatedSilo], count: int, training: TrainingSpec) -> None:
         self._silos = silos
         self._workers: list[Worker] = []
+        # The workers' collector would write into what it looks at, and pages that are written to are copied.
+        gc.freeze()
+        try:
+            for _ in range(count):
+                self._fork(silos, training)
+        finally:
+            gc.unfreeze()
+
+    def _fork(self, silos: Mapping[str, SimulatedSilo], training: TrainingSpec) -> None:
         forking = multiprocessing.get_context("fork")
-        for _ in range(count):
-            ours, theirs = forking.Pipe()
-            # A worker that held another's end of a pipe would keep that other alive when this process dies.
-            inherited = [ours, *(worker.connection for worker in self._workers)]
-            process = forking.Process(target=_work, args=(theirs, inherited, silos, training), daemon=True)
-            process.start()
-            theirs.close()
-            self._workers.append(Worker(process, ours))
+        ours, theirs = forking.Pipe()
+        # A worker that held another's end of a pipe would keep that other alive when this process dies.
+        inherited = [ours, *(worker.connection for worker in self._workers)]
+        process = forking.Process(target=_work, args=(theirs, inherited, silos, training), daemon=True)
+        process.start()
+        theirs.close()
+        self._workers.append(Worker(process, ours))
 
     def run(self, tasks: Sequence[SimulatedTask]) -> Iterator[Outcome]:
         """The outcomes as they come; the largest silos are first, so that no worker idles for long at the end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
 from fedsilo.process import (
     MAX_TERMINATION_BYTES,
     Arguments,
+    collector_paused,
     run_until_done,
     run_until_signalled,
     termination_message,
@@ -161,3 +163,18 @@ print("end")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "end\n"
+
+
+def test_the_collector_goes_on_after_imports_as_before() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ImportError), collector_paused():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

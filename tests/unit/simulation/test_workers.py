@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedsilo.errors import FedsiloError, ManifestInvalid, QuorumLost
 from fedsilo.simulation import simulate as simulate_module
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import open_simulation, simulate
+from fedsilo.simulation.workers import ProcessBackend
 from tests.unit.methods.forms import FORMS
 from tests.unit.simulation.digits import manifest_of, sharing
 
@@ -52,6 +54,22 @@ def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_pa
         pass
     assert isinstance(simulation.failure, FedsiloError)
     assert "every worker process has ended" in str(simulation.failure)
+
+
+def test_workers_do_not_collect_what_was_there_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[int] = []
+    fork = ProcessBackend._fork
+
+    def counting(backend: ProcessBackend, *given: Any) -> None:
+        frozen.append(gc.get_freeze_count())
+        fork(backend, *given)
+
+    monkeypatch.setattr(ProcessBackend, "_fork", counting)
+    open_simulation(manifest_of(sharing(2)), tmp_path, tmp_path, Execution(workers=2)).close()
+    assert len(frozen) == 2 and min(frozen) > 10_000
+    assert gc.get_freeze_count() == 0  # this process may last for long
 
 
 def test_a_job_that_fails_leaves_no_process(tmp_path: Path) -> None:
