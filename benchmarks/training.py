@@ -1,0 +1,277 @@
+"""A silo's training beside a plain PyTorch loop of the same network, examples, batches and optimiser.
+
+    python -m benchmarks.training                                        # every built-in network, on the CPU
+    python -m benchmarks.training --device cuda --precision bfloat16
+    python -m benchmarks.training --networks lenet cct --pairs 9
+
+fedsilo's side is FedAvg's step as a trainer runs it (`fedsilo.silo.runner`), with a silo's dataset; the loop is below.
+Both begin with the same weights and must end with the same bytes. Images of 3 x 32 x 32 bytes in ten classes (`unet`:
+in four classes of pixels), `transformer` 64 tokens of 256; SGD with momentum and weight decay, batches of 32.
+
+The ratio is the loop's time over fedsilo's, the median over pairs that take turns at being first; seconds are those of
+the processor, so that other work on the machine counts for little, and on a GPU those that pass. `task` is what running
+a task takes beside the steps: a network, its weights in, its weights out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedsilo.api.job import FederatedJob, FederatedJobSpec
+from fedsilo.api.silo import Silo
+from fedsilo.learning import training
+from fedsilo.learning.catalogue import ARCHITECTURES
+from fedsilo.learning.devices import pick_device, prepare_torch
+from fedsilo.learning.models import build_module, initial_model, load_tree, to_tree
+from fedsilo.methods import registry
+from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.state import State, Tree
+from fedsilo.silo.context import LocalContext, open_context
+from fedsilo.silo.runner import TaskRunner
+
+TOKENS, VOCABULARY, CLASSES, PIXEL_CLASSES = 64, 256, 10, 4
+MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One training: its steps and what came out.
+
+    :param seconds: of the steps.
+    :param beside: of the rest of the task.
+    """
+
+    seconds: float
+    beside: float
+    weights: Tree
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of one network.
+
+    :param steps: of each training.
+    :param pairs: (loop, fedsilo).
+    """
+
+    network: str
+    parameters: int
+    batch: int
+    steps: int
+    pairs: tuple[tuple[Measured, Measured], ...]
+
+    @property
+    def ratio(self) -> float:
+        """Fedsilo's samples per second over the loop's, the median over the pairs."""
+        return statistics.median(loop.seconds / ours.seconds for loop, ours in self.pairs)
+
+    def row(self) -> str:
+        """A line of the table."""
+        loop, ours = (statistics.median(pair[side].seconds for pair in self.pairs) for side in (0, 1))
+        beside = statistics.median(pair[1].beside for pair in self.pairs)
+        step = f"{1000 * loop / self.steps:.2f} | {1000 * ours / self.steps:.2f}"
+        rate = f"{self.batch * self.steps / ours:.0f}"
+        cells = (f"`{self.network}`", f"{self.parameters:,}", step, rate, f"**{self.ratio:.3f}**")
+        return f"| {' | '.join(cells)} | {1000 * beside:.1f} |"
+
+
+def examples(samples: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Random examples, a loader that manifests name."""
+    rng = np.random.default_rng(0)
+    if kind == "tokens":
+        tokens = rng.integers(0, VOCABULARY, (samples, TOKENS + 1), dtype=np.int64)
+        return tokens[:, :-1], tokens[:, 1:]
+    images = rng.integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
+    if kind == "masks":
+        return images, rng.integers(0, PIXEL_CLASSES, (samples, 32, 32), dtype=np.int64)
+    return images, rng.integers(0, CLASSES, samples, dtype=np.int64)
+
+
+def job_of(network: str, device: str, precision: str, batch: int) -> FederatedJobSpec:
+    """A job of one silo that trains the network."""
+    tasks = ARCHITECTURES[network].tasks
+    task: dict[str, Any] = {}
+    data: dict[str, Any] = {"classes": CLASSES, "inputShape": [3, 32, 32]}
+    if "language" in tasks:
+        task = {"task": {"name": "language", "config": {"vocabulary": VOCABULARY}}}
+        data = {"inputShape": [TOKENS]}
+    elif "segmentation" in tasks:
+        task, data = {"task": {"name": "segmentation"}}, {**data, "classes": PIXEL_CLASSES}
+    optimizer = {"learningRate": 0.001, "momentum": 0.9, "weightDecay": 0.0001}
+    spec = {
+        "method": {"name": "fedavg"},
+        "model": {"name": network},
+        **task,
+        "data": {"dataset": "random", "validationFraction": 0, **data},
+        "training": {
+            "rounds": 1,
+            "device": device,
+            "precision": precision,
+            "batchSize": batch,
+            "optimizer": optimizer,
+        },
+        "silos": {"refs": [{"namespace": "silos", "name": "s0"}]},
+    }
+    metadata = {"namespace": "federation", "name": "training"}
+    document = {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "FederatedJob",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    return FederatedJob.model_validate(document).spec
+
+
+def silo_of(network: str, samples: int) -> Silo:
+    """The silo, with so many examples."""
+    tasks = ARCHITECTURES[network].tasks
+    kind = "tokens" if "language" in tasks else "masks" if "segmentation" in tasks else "images"
+    dataset = {
+        "name": "random",
+        "loader": "python:benchmarks.training:examples",
+        "config": {"samples": samples, "kind": kind},
+    }
+    metadata = {"namespace": "silos", "name": "s0"}
+    document = {"apiVersion": "fedsilo.io/v1alpha1", "kind": "Silo", "metadata": metadata}
+    return Silo.model_validate({**document, "spec": {"datasets": [dataset]}})
+
+
+def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
+    """The loop."""
+    spec, plan, data = context.spec, context.local_training(task_of(tree)), context.train
+    device = data.labels.device
+    network: nn.Module = build_module(spec.model, spec.data, 0, spec.task)
+    load_tree(network, tree)
+    network.to(device)
+    features, labels = data.features, data.labels
+    torch.manual_seed(plan.seed)
+    began = clock()
+    optimizer = torch.optim.SGD(
+        network.parameters(), plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay
+    )
+    network.train()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(plan.seed)).to(device)
+    for index in torch.split(order, plan.batch_size):
+        x, y = features[index], labels[index]
+        if x.dtype == torch.uint8:
+            x = x.float() / 255
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
+            loss = cross_entropy(network(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    seconds = clock() - began
+    return Measured(seconds, 0.0, to_tree(network))
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean over the examples, the pixels or the tokens."""
+    if outputs.ndim == 3:
+        outputs = outputs.movedim(-1, 1)
+    return functional.cross_entropy(outputs, targets)
+
+
+def task_of(tree: Tree) -> SiloTask:
+    """FedAvg's only one."""
+    return SiloTask("train", "train", 1, 1, 1, trees={"model": tree}, settings={})
+
+
+def fedsilo(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
+    """FedAvg's step, as a trainer runs it."""
+    runner = TaskRunner(registry.bind(context.spec), context)
+    steps: list[float] = []
+    fit = training.fit
+
+    def timed(*args: Any, **options: Any) -> training.TrainingReport:
+        began = clock()
+        report = fit(*args, **options)
+        steps.append(clock() - began)
+        return report
+
+    training.fit = timed
+    try:
+        began = clock()
+        reply = runner.run(task_of(tree), State())
+        whole = clock() - began
+    finally:
+        training.fit = fit
+    return Measured(steps[0], whole - steps[0], dict(reply.tensors))
+
+
+def compare(
+    network: str, device: str, precision: str, batch: int, pairs: int, seconds: float, steps: int = 0
+) -> Comparison:
+    """Train in pairs, after one that warms up.
+
+    :param seconds: about how long one training lasts.
+    :param steps: of one training; 0: as many as that takes.
+    :raises SystemExit: the two ways end with different weights.
+    """
+    spec = job_of(network, device, precision, batch)
+    clock, tree = _clock(pick_device(device)), initial_model(spec)
+    if not steps:
+        probe = open_context(spec, silo_of(network, 2 * batch), Path.cwd())
+        times = [plain(probe, tree, clock).seconds / 2 for _ in range(2)]
+        steps = min(max(round(seconds / times[1]), 3), MOST_STEPS)
+    context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
+    measured = []
+    for number in range(pairs + 1):
+        if number % 2:
+            ours = fedsilo(context, tree, clock)
+            loop = plain(context, tree, clock)
+        else:
+            loop = plain(context, tree, clock)
+            ours = fedsilo(context, tree, clock)
+        different = [name for name in tree if ours.weights[name].tobytes() != loop.weights[name].tobytes()]
+        if different or list(ours.weights) != list(loop.weights):
+            raise SystemExit(f"{network}: the loop and fedsilo end with different weights: {different[:3]}")
+        # Only their times are of interest from here on.
+        measured.append((replace(loop, weights={}), replace(ours, weights={})))
+    parameters = sum(array.size for array in tree.values())
+    return Comparison(network, parameters, batch, steps, tuple(measured[1:]))
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    if device.type != "cuda":
+        return time.process_time
+
+    def clock() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return clock
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--networks", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="about how long one training lasts")
+    args = parser.parse_args(argv)
+    prepare_torch(1, deterministic=True)
+    print("| network | numbers | loop, ms/step | fedsilo, ms/step | samples/s | ratio | task, ms |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for network in args.networks:
+        found = compare(network, args.device, args.precision, args.batch, args.pairs, args.seconds)
+        print(found.row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
