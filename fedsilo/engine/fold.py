@@ -1,25 +1,28 @@
 """Folding a round's updates into one tree, in about one model of memory.
 
-Silos are added in the order of the job's references, each block of a file mapped, added and unmapped before the
-next is touched: the sum is the same bytes whatever order the updates arrived in, and peak memory does not grow with
-the number of silos. Whether a sum is finite is checked on the method's new state, in `workflow.py`.
+Every element is summed over the silos in the order of the job's references, so that the sum is the same bytes
+whatever order the updates arrived in and however many threads add. What is read of a file lies in small buffers, so
+that peak memory does not grow with the number of silos. Whether a sum is finite is checked on the method's new state,
+in `workflow.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from fedsilo.engine.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Updates
 from fedsilo.methods.state import Tree
 from fedsilo.wire import UpdateHeader, open_update
 
-CHUNK_ELEMENTS = 1 << 20
-"""Elements that are scaled at a time: enough to be fast, and few beside a model."""
+MAX_OPEN_FILES = 64
+"""Updates that are open at a time: a process may have only so many files open, and every silo has a connection."""
 
 
 class FoldedUpdates(ABC):
@@ -43,33 +46,33 @@ class FoldedUpdates(ABC):
         """Names of the silo's tensors of that kind."""
 
     @abstractmethod
-    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and tensors of that kind; each array is valid until the next is read."""
+    def opened(self, silo: str, kind: str) -> AbstractContextManager[Mapping[str, FlatTensor]]:
+        """The silo's tensors of that kind by name, to be read in any thread inside the `with` block."""
+
+    @abstractmethod
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied."""
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.
 
         Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do.
         """
-        sums: Tree = {}
-        types: dict[str, np.dtype] = {}
-        for silo in self.silos:
-            if silo not in weights:
-                continue
-            for name, block in self.blocks(silo, kind):
-                if name not in sums:
-                    types[name] = block.dtype
-                    sums[name] = np.zeros(block.shape, dtype=_accumulator(block.dtype))
-                _add_scaled(sums[name].reshape(-1), block.reshape(-1), weights[silo])
-        return {name: _as_type(total, types[name]) for name, total in sums.items()}
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        """One silo's tensors of that kind, copied."""
-        return {name: np.array(block) for name, block in self.blocks(silo, kind)}
+        silos = [silo for silo in self.silos if silo in weights]
+        sums: dict[str, Sum] = {}
+        for first in range(0, len(silos), MAX_OPEN_FILES):
+            with ExitStack() as files:
+                for silo in silos[first : first + MAX_OPEN_FILES]:
+                    for name, tensor in files.enter_context(self.opened(silo, kind)).items():
+                        if name not in sums:
+                            sums[name] = Sum(name, tensor.shape, tensor.dtype)
+                        sums[name].include(tensor, weights[silo])
+                add_included(list(sums.values()))
+        return {name: total.result() for name, total in sums.items()}
 
 
 class StoredUpdates(FoldedUpdates):
-    """Updates in files, of which one block at a time is mapped.
+    """Updates in files.
 
     :param paths: silo -> file, in the order of the job's references.
     """
@@ -94,12 +97,20 @@ class StoredUpdates(FoldedUpdates):
         """Names of the silo's tensors of that kind."""
         return tuple(block.name for block in self._headers[silo].blocks if block.kind == kind)
 
-    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and tensors of that kind, each unmapped before the next is touched."""
+    @contextmanager
+    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+        """The silo's tensors of that kind by name, read from its file."""
+        with open_update(self._paths[silo]) as update:
+            yield {name: StoredTensor(update, update.entry(name)) for name in update.names(kind)}
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied; one at a time is mapped."""
+        tree = {}
         with open_update(self._paths[silo]) as update:
             for name in update.names(kind):
                 with update.map(name) as block:
-                    yield name, block
+                    tree[name] = np.array(block)
+        return tree
 
 
 def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str, float]:
@@ -114,26 +125,6 @@ def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str,
             f"no silo of {', '.join(silos)} states any sample, so their updates cannot be weighted"
         )
     return {silo: size / total for silo, size in sizes.items()}
-
-
-def _accumulator(dtype: np.dtype) -> np.dtype:
-    if dtype.kind != "f":
-        return np.dtype(np.float64)
-    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
-
-
-def _add_scaled(total: np.ndarray, block: np.ndarray, weight: float) -> None:
-    scale = total.dtype.type(weight)
-    for start in range(0, total.size, CHUNK_ELEMENTS):
-        part = slice(start, start + CHUNK_ELEMENTS)
-        total[part] += block[part].astype(total.dtype, copy=False) * scale
-
-
-def _as_type(total: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "f":
-        return total.astype(dtype, copy=False)
-    # 1e-9 guards a mean of equal integers, whose weights may add up to a hair less than one.
-    return np.trunc(total + 1e-9).astype(dtype)
 
 
 def mean_metrics(updates: Updates) -> dict[str, float]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
 from fedsilo.engine.fold import FoldedUpdates
+from fedsilo.engine.summation import FlatTensor, HeldTensor
+from fedsilo.methods.state import Tree
 from fedsilo.simulation.silos import SimulatedUpdate
 
 
@@ -30,8 +33,16 @@ class InMemoryUpdates(FoldedUpdates):
 
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind."""
-        return tuple(self._updates[silo].blocks.get(kind, ()))
+        return tuple(self._blocks(silo, kind))
 
-    def blocks(self, silo: str, kind: str) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and tensors of that kind."""
-        yield from self._updates[silo].blocks.get(kind, {}).items()
+    @contextmanager
+    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+        """The silo's tensors of that kind by name."""
+        yield {name: HeldTensor(array) for name, array in self._blocks(silo, kind).items()}
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """One silo's tensors of that kind, copied."""
+        return {name: np.array(array) for name, array in self._blocks(silo, kind).items()}
+
+    def _blocks(self, silo: str, kind: str) -> Mapping[str, np.ndarray]:
+        return self._updates[silo].blocks.get(kind, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -203,17 +204,43 @@ class UpdateBlocks:
         """The names of the blocks of one kind, in the order of the file."""
         return [entry.name for entry in self.header.blocks if entry.kind == kind]
 
+    def entry(self, name: str) -> TensorEntry:
+        """What the header says of one block.
+
+        :raises Problem: `missing-block`.
+        """
+        found = self._entries.get(name)
+        if found is None:
+            raise Problem(
+                "missing-block", f"update {self._path}: no block {name}; it has {', '.join(self._entries)}"
+            )
+        return found
+
+    def read(self, entry: TensorEntry, first: int, buffer: np.ndarray) -> None:
+        """Fill the buffer with items of a block; any number of threads may read at the same time.
+
+        Unlike pages of a mapped file, what was read before takes no memory of this process.
+
+        :param first: number of the first item.
+        :param buffer: one-dimensional, of the block's dtype, and no longer than the items that follow.
+        :raises Problem: `truncated`, when the file is shorter than it was.
+        """
+        if first + buffer.size > entry.length // buffer.itemsize:
+            raise ValueError(f"block {entry.name}: has not {buffer.size} items from {first}")
+        position, missing = self._start + entry.offset + first * buffer.itemsize, raw_bytes(buffer).data
+        while missing:
+            count = os.preadv(self._file.fileno(), [missing], position)
+            if count == 0:
+                raise Problem("truncated", f"update {self._path}: ends at {position}, within {entry.name}")
+            position, missing = position + count, missing[count:]
+
     @contextlib.contextmanager
     def map(self, name: str) -> Iterator[np.ndarray]:
         """One block as a read-only array, whose memory is given back at the end of the `with` block.
 
         :raises Problem: `missing-block`.
         """
-        entry = self._entries.get(name)
-        if entry is None:
-            raise Problem(
-                "missing-block", f"update {self._path}: no block {name}; it has {', '.join(self._entries)}"
-            )
+        entry = self.entry(name)
         if entry.length == 0:
             yield _read_only(np.empty(entry.shape, DTYPES[entry.dtype]))
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.engine import fold
+from fedsilo.engine import fold, summation
 from fedsilo.engine.fold import StoredUpdates, mean_metrics, mean_weights
-from fedsilo.errors import MethodError
+from fedsilo.errors import MethodError, Problem
 from fedsilo.methods.state import Tree
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of, write_update
 
@@ -72,7 +73,7 @@ def test_a_weighted_sum_is_that_of_float64(
     weights = {silo: data.draw(st.floats(0, 1)) / len(trees) for silo in trees}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            fold, "CHUNK_ELEMENTS", 4
+            summation, "CHUNK_ELEMENTS", 4
         )  # so that tensors have several chunks, and a last one that is shorter
         found = store(tmp_path, trees).weighted_sum("model", weights)
     for name, first in trees["s0"].items():
@@ -99,6 +100,43 @@ def test_the_order_of_arrival_does_not_change_a_byte(
     assert {name: value.tobytes() for name, value in first.items()} == {
         name: value.tobytes() for name, value in second.items()
     }
+
+
+@settings(max_examples=40)
+@given(trees=trees(), data=st.data())
+def test_threads_and_pieces_do_not_change_a_byte(
+    trees: dict[str, Tree], data: st.DataObject, tmp_path: Path
+) -> None:
+    weights = {silo: data.draw(st.floats(0, 1)) for silo in trees}
+    updates = store(tmp_path, trees)
+    whole: Tree = {}
+    for silo, tree in trees.items():
+        for name, array in tree.items():
+            wide = {"f2": "f4", "f4": "f4"}.get(array.dtype.str[1:], "f8")
+            whole[name] = whole.get(name, np.zeros(array.shape, wide)) + array.astype(wide) * np.dtype(
+                wide
+            ).type(weights[silo])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summation, "CHUNK_ELEMENTS", 2)
+        patch.setattr(fold, "MAX_OPEN_FILES", 2)
+        patch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+        found = updates.weighted_sum("model", weights)
+    for name, first in trees["s0"].items():
+        exact = whole[name] if first.dtype.kind == "f" else np.trunc(whole[name] + 1e-9)
+        assert found[name].tobytes() == np.asarray(exact).astype(first.dtype).tobytes()
+
+
+def test_an_update_that_became_shorter_is_not_summed(tmp_path: Path) -> None:
+    updates = store(tmp_path, {"a": {"w": np.ones(8, np.float32)}})
+    os.truncate(tmp_path / "a.update", (tmp_path / "a.update").stat().st_size - 1)
+    with pytest.raises(Problem, match=r"malformed: update .*a\.update"):
+        updates.weighted_sum("model", {"a": 1.0})
+
+
+def test_updates_of_different_shapes_are_not_summed(tmp_path: Path) -> None:
+    updates = store(tmp_path, {"a": {"w": np.ones(2, np.float32)}, "b": {"w": np.ones((2, 1), np.float32)}})
+    with pytest.raises(MethodError, match=r"tensor w: has shape \[2\] in one update and \[2, 1\] in another"):
+        updates.weighted_sum("model", {"a": 0.5, "b": 0.5})
 
 
 def test_equal_integers_keep_their_value_whatever_the_weights(tmp_path: Path) -> None:
