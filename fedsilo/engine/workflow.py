@@ -48,7 +48,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.feature_statistics import pool
 from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
-from fedsilo.methods.state import Scalar, State, StoredTree, Tree
+from fedsilo.methods.state import Scalar, State, StoredTree, Tree, stored_of
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.engine")
@@ -291,8 +291,9 @@ def _require_finite_state(before: State, after: State) -> None:
     :raises MethodError: naming one that does not.
     """
     for name, tree in after.trees.items():
-        if isinstance(tree, StoredTree) or tree is before.trees.get(name):
+        if stored_of(tree) is not None or tree is before.trees.get(name):
             continue
+        assert not isinstance(tree, StoredTree)
         for tensor, array in tree.items():
             if array.dtype.kind == "f" and not _is_finite(array):
                 raise MethodError(

@@ -17,7 +17,7 @@ import numpy as np
 from fedsilo.errors import MethodError
 from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
-__all__ = ["Scalar", "State", "StoredTree", "Tree", "as_stored"]
+__all__ = ["LoadedTree", "Scalar", "State", "StoredTree", "Tree", "as_stored", "stored_of"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,42 @@ class StoredTree:
     ref: BlobRef
     path: Path
 
-    def load(self) -> Tree:
+    def load(self) -> LoadedTree:
         """Memory-mapped, read-only arrays."""
-        return open_blob(self.path).tree()
+        return LoadedTree(self, open_blob(self.path).tree())
+
+
+class LoadedTree(Tree):
+    """Tensors of a stored tree, which need not be stored again as long as they are all that it holds.
+
+    :param stored: where they lie.
+    :param tensors: read-only, as it gives them.
+    """
+
+    def __init__(self, stored: StoredTree, tensors: Tree) -> None:
+        super().__init__(tensors)
+        self._stored = stored
+        self._tensors = tuple(tensors.items())
+
+    @property
+    def stored(self) -> StoredTree | None:
+        """The stored tree; None once this one has other tensors, or in another order."""
+        same = len(self) == len(self._tensors) and all(
+            name == other and array is loaded
+            for (name, array), (other, loaded) in zip(self.items(), self._tensors, strict=True)
+        )
+        return self._stored if same else None
+
+    def __reduce__(self) -> tuple[type[Tree], tuple[Tree]]:
+        """A copy is a tree as any other: its arrays can be written to."""
+        return dict, (dict(self),)
+
+
+def stored_of(tree: Tree | StoredTree) -> StoredTree | None:
+    """The tree's file, where it has one."""
+    if isinstance(tree, LoadedTree):
+        return tree.stored
+    return tree if isinstance(tree, StoredTree) else None
 
 
 @dataclass(frozen=True)
@@ -67,11 +100,12 @@ class State:
 
     @staticmethod
     def _stored(tree: Tree | StoredTree, blobs: Path) -> StoredTree:
-        if isinstance(tree, StoredTree):
-            if not (blobs / tree.ref.digest).exists():  # a file of the person's own, kept as it is
-                copy_blob(tree.path, tree.ref, blobs)
-                return StoredTree(tree.ref, blobs / tree.ref.digest)
-            return tree
+        if (stored := stored_of(tree)) is not None:
+            if not (blobs / stored.ref.digest).exists():  # a file of the person's own, kept as it is
+                copy_blob(stored.path, stored.ref, blobs)
+                return StoredTree(stored.ref, blobs / stored.ref.digest)
+            return stored
+        assert not isinstance(tree, StoredTree)
         ref = write_blob(tree, blobs)
         return StoredTree(ref, blobs / ref.digest)
 

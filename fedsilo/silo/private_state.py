@@ -16,7 +16,7 @@ from pathlib import Path
 from fedsilo.durable import link, make_directory, remove, require_content
 from fedsilo.errors import FileDamaged
 from fedsilo.json_files import read_with_digest, write_with_digest
-from fedsilo.methods.state import State, StoredTree
+from fedsilo.methods.state import State, stored_of
 
 REMEDY = "restore its directory from a backup, or remove the directory to let the silo go on without its private state"
 
@@ -52,8 +52,9 @@ class PrivateStates:
         make_directory(stored)
         for tree in state.trees.values():
             # What did not change lies in the directory of an earlier task, which will be dropped.
-            if isinstance(tree, StoredTree) and not (stored / tree.path.name).exists():
-                link(tree.path, stored / tree.path.name)
+            before = stored_of(tree)
+            if before is not None and not (stored / before.path.name).exists():
+                link(before.path, stored / before.path.name)
         kept = state.store(stored)
         write_with_digest(stored / "state.json", {**kept.to_json(), "task": task})
         self._checked.update(ref.digest for ref in kept.refs().values())
