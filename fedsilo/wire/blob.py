@@ -12,7 +12,9 @@ import hashlib
 import json
 import mmap
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +22,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedsilo.durable import publish, temporary_file
+from fedsilo.durable import publish, rename, sync, sync_directory, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
@@ -58,11 +60,13 @@ def write_blob(tree: Mapping[str, np.ndarray], directory: Path) -> BlobRef:
 
     :raises Problem: as `TensorSpec`.
     """
-    with temporary_file(directory) as (file, temporary):
-        ref = _write(tree, file)
+    with temporary_file(directory) as (file, temporary), _writing(tree, file) as written:
+        sync(file, temporary)
+        ref = written()
         path = directory / ref.digest
         if not path.exists():
-            publish(file, temporary, path)
+            rename(temporary, path)
+            sync_directory(directory)
     return ref
 
 
@@ -86,13 +90,47 @@ def write_tensors(tree: Mapping[str, np.ndarray], path: Path) -> BlobRef:
 
     :raises Problem: as `TensorSpec`.
     """
-    with temporary_file(path.parent) as (file, temporary):
-        ref = _write(tree, file)
+    with temporary_file(path.parent) as (file, temporary), _writing(tree, file) as written:
         publish(file, temporary, path)
-    return ref
+        return written()
 
 
-def _write(tree: Mapping[str, np.ndarray], file: BinaryIO) -> BlobRef:
+@contextmanager
+def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callable[[], BlobRef]]:
+    """Write a tree, and hash it in a thread meanwhile, and while the file is brought to the disk.
+
+    :returns: what waits for the digest, in the `with` block.
+    """
+    header, order, length = _lay_out(tree)
+    digest = hashlib.sha256()
+    if length < _CHUNK_BYTES:
+        digest.update(header)
+        file.write(header)
+        for name in order:
+            payload = raw_bytes(tree[name]).data
+            digest.update(payload)
+            file.write(payload)
+        yield lambda: BlobRef(digest.hexdigest(), length)
+        return
+    with ThreadPoolExecutor(1, "digest") as thread:
+        hashed = thread.submit(digest.update, header)
+        file.write(header)
+        for name in order:
+            payload = raw_bytes(tree[name]).data
+            hashed = thread.submit(digest.update, payload)
+            file.write(payload)
+            if not tree[name].flags.c_contiguous:
+                hashed.result()  # at most one copy is held
+
+        def written() -> BlobRef:
+            hashed.result()  # the last of a queue
+            return BlobRef(digest.hexdigest(), length)
+
+        yield written
+
+
+def _lay_out(tree: Mapping[str, np.ndarray]) -> tuple[bytes, Sequence[str], int]:
+    """The beginning of the file, the tensors in the order of their data, and the length of the file."""
     specs = {name: spec_of(name, array) for name, array in tree.items()}
     if _METADATA in specs:
         raise Problem(
@@ -112,15 +150,7 @@ def _write(tree: Mapping[str, np.ndarray], file: BinaryIO) -> BlobRef:
     header += b" " * (-(8 + len(header)) % 64)
     if len(header) > MAX_BLOB_HEADER_BYTES:
         raise Problem("too-long", f"blob: header of {len(header)} bytes; {MAX_BLOB_HEADER_BYTES} is the most")
-    digest = hashlib.sha256()
-    for part in (len(header).to_bytes(8, "little"), header):
-        digest.update(part)
-        file.write(part)
-    for name in order:
-        payload = raw_bytes(tree[name]).data
-        digest.update(payload)
-        file.write(payload)
-    return BlobRef(digest.hexdigest(), 8 + len(header) + end)
+    return len(header).to_bytes(8, "little") + header, order, 8 + len(header) + end
 
 
 def open_blob(path: Path) -> MappedTensors:
