@@ -235,6 +235,7 @@ def drive(engine: RoundEngine, silos: Sequence[LocalSilo]) -> None:
     while not engine.ended:
         answered = [silo for silo in silos if silo.answer(engine)]
         settled = engine.settle()
+        engine.sweep()
         assert answered or settled, "nobody has anything to do, and the job goes on"
 
 

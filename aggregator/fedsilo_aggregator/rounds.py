@@ -177,6 +177,7 @@ async def _advance(service: AggregatorService, served: float) -> None:
     await service.uploads.close()
     await asyncio.to_thread(service.engine.settle)
     service.announce_change()
+    await asyncio.to_thread(service.engine.sweep)  # while the silos fetch their tasks
 
 
 async def _drain(service: AggregatorService) -> None:

@@ -66,6 +66,7 @@ class RoundEngine:
         self.damaged = 0
         self._lost: FedsiloError | None = None
         self._current: OpenExchange | None = None
+        self._swept = False
         self._store = store
         self._sealer = TaskSealer(identity, key)
         self._silo_keys = silo_keys
@@ -80,6 +81,7 @@ class RoundEngine:
             task: digest for record in records for task, digest in record.get("updates", {}).items()
         }
         self._enter(self._progress)
+        self.sweep()
 
     # `settle` runs in a thread of its own and replaces the open exchange: every other method reads it once.
 
@@ -278,10 +280,13 @@ class RoundEngine:
         current = self._current
         if current is None:
             # An earlier call stored the round's outcome, and then the disk was too full to open what follows.
+            self.sweep()
             self._enter(self._progress)
             return True
         if current.is_open:
             return False
+        if not self._swept:
+            self.sweep()
         if current.round.outcome is not RoundOutcome.CLOSED:
             raise current.round.loss()
         paths = self._updates(current)
@@ -295,9 +300,23 @@ class RoundEngine:
         lines = self._provenance(current, paths, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
         self._past |= current.accepted
-        self._current = None
+        self._current, self._swept = None, False
         self._enter(self._progress)
         return True
+
+    def sweep(self) -> None:
+        """Drop what the exchanges before have left: to be called once the tasks of the next one are out.
+
+        Removing the updates of large models takes time. What is not dropped, because this process ends before or the
+        call fails, is dropped before the next exchange is settled, and when the directory is opened again.
+        """
+        current, position = self._current, self._progress.position
+        keep = {ref.digest for ref in self._progress.state.refs().values()}
+        if current is not None:
+            keep |= current.broadcast
+        following = self._workflow.exchanges[position : position + 1] if self.result is None else ()
+        self._store.sweep(keep, exchange_id(following[0]) if following else None)
+        self._swept = True
 
     def _updates(self, current: OpenExchange) -> dict[str, Path]:
         """Silo -> file of its accepted update, in the order of the job's references."""
@@ -338,14 +357,11 @@ class RoundEngine:
         if self._workflow.is_over(progress.position, history):
             self.result = self._write_result()
             self._current = None
-            self._store.sweep({ref.digest for ref in progress.state.refs().values()}, None)
             return
         exchange = self._workflow.exchanges[progress.position]
         opened = self._open(exchange, progress.state)
         opened.recover(self._silo_keys)
         self.damaged += len(opened.damaged)
-        keep = {ref.digest for ref in progress.state.refs().values()} | opened.broadcast
-        self._store.sweep(keep, exchange_id(exchange))
         self._current = opened
 
     def _open(self, exchange: Exchange, state: State) -> OpenExchange:

@@ -36,6 +36,7 @@ class Service:
             rounds=1,
             wait=lambda _: None,
             settle=self._settle,
+            sweep=lambda: None,
         )
 
     async def wait_for_change(self, _: float) -> None:
