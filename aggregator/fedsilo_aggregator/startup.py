@@ -8,22 +8,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedsilo.api.digest import spec_digest
-from fedsilo.durable import is_disk_full, make_directory
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.durable import is_disk_full, make_directory, unlink
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
 from fedsilo.full_disk import when_there_is_space
-from fedsilo.learning.devices import prepare_torch
+from fedsilo.learning.built import built_apart
+from fedsilo.learning.lazy_torch import is_torch_imported, prepare_numerics
 from fedsilo.locking import DirectoryLock
 from fedsilo.methods import registry
+from fedsilo.methods.method import Method
+from fedsilo.methods.state import StoredTree
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
+
+if TYPE_CHECKING:
+    from fedsilo.engine.scoring import GlobalEvaluation
+
+DRAWN_WEIGHTS = "drawn-weights"
+"""File in the job's directory, while a job begins; what a crash leaves of it is replaced or removed."""
 
 PATIENCE_SECONDS = 120.0
 """Time that another process gets to leave the directory. Longer than a pod takes to end after its grace
@@ -78,13 +88,41 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     job, spec = config.job, config.job.spec
     if job.metadata.uid is None:
         raise ManifestInvalid(f"job {job.metadata.name}: metadata.uid is missing; the API server sets it")
-    prepare_torch(spec.training.threads)
+    prepare_numerics(spec.training.threads)
     method = registry.bind(spec)
+    method.server()  # its import tells whether the method needs torch here
+    evaluation = _evaluation(spec, data_root)
     silos = tuple(silo.reference for silo in config.silos)
     initial = initial_weights(spec, data_root, directory)
-    workflow = Workflow(method, JobContext.of(method, silos, initial), GlobalEvaluation.of(spec, data_root))
+    drawn = directory / DRAWN_WEIGHTS
+    context = when_there_is_space(lambda: _context(method, silos, initial, drawn))
+    workflow = Workflow(method, context, evaluation)
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     key = SigningKey.load(task_key)
-    return when_there_is_space(
+    engine = when_there_is_space(
         lambda: RoundEngine(JobStore(directory), identity, workflow, key, config.keys())
     )
+    unlink(drawn, missing_ok=True)
+    return engine
+
+
+def _evaluation(spec: FederatedJobSpec, data_root: Path) -> GlobalEvaluation | None:
+    """The test set, where the aggregator holds one."""
+    if spec.evaluation.test_dataset is None:
+        return None
+    from fedsilo.engine.scoring import GlobalEvaluation
+
+    return GlobalEvaluation(spec, data_root)
+
+
+def _context(method: Method, silos: tuple[str, ...], initial: StoredTree | None, drawn: Path) -> JobContext:
+    """The job for the server half; a process that has not imported torch so far need not do so for that.
+
+    :param drawn: where initial weights may lie until the job's first state is stored.
+    :raises OSError: when there is no space for them.
+    """
+    if is_torch_imported():
+        return JobContext.of(method, silos, initial)
+    begins = initial is None and not (drawn.parent / "state.json").exists()
+    built = built_apart(method.spec, drawn if begins else None)
+    return JobContext.of(method, silos, initial, built, drawn)

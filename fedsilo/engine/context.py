@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedsilo.engine.fold import mean_weights
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.errors import MethodError
-from fedsilo.learning.models import build_module, initial_model, signature
-from fedsilo.learning.parameters import Parts, parts_of
+from fedsilo.learning.built import BuiltNetwork, built_here
+from fedsilo.learning.parameters import Parts
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
-from fedsilo.tasks.registry import bind
+from fedsilo.wire import open_blob
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,29 @@ class JobContext(ServerContext):
     :param weights: rule of averaging, `samples` or `uniform`.
     :param parts: of the model; None where all of it is shared.
     :param initial: its initial weights; None where they are drawn from the job's seed.
+    :param drawn: file of the weights that were drawn, as long as it is there; without it, they are drawn again.
     """
 
     weights: str
     parts: Parts | None = None
     initial: StoredTree | Tree | None = None
+    drawn: Path | None = None
 
     @classmethod
-    def of(cls, method: Method, silos: Sequence[str], initial: StoredTree | Tree | None = None) -> JobContext:
-        """The job that the method is bound to; its model is built once, for the signature.
+    def of(
+        cls,
+        method: Method,
+        silos: Sequence[str],
+        initial: StoredTree | Tree | None = None,
+        built: BuiltNetwork | None = None,
+        drawn: Path | None = None,
+    ) -> JobContext:
+        """The job that the method is bound to.
 
         :param silos: references `namespace/name`, in the job's order.
         :param initial: the file of `spec.model.initialWeights`, see `initial_weights`, or what takes its place.
+        :param built: its network; built here when None.
+        :param drawn: file of the initial weights that were drawn when it was built, if they were kept.
         :raises DataInvalid: when that file is not of this model.
         :raises ManifestInvalid: when the parts of the model are not as the job describes them.
         :raises MethodError: when the model has not the parts that the method works on.
@@ -43,8 +55,8 @@ class JobContext(ServerContext):
         spec = method.spec
         if spec.model.initial_weights is not None and initial is None:
             raise MethodError("spec.model.initialWeights: the file was not opened before the job's context")
-        module = build_module(spec.model, spec.data, 0, spec.task)
-        whole = signature(module, bind(spec.task, spec.data))
+        found = built_here(spec) if built is None else built
+        whole, parts = found.signature, found.parts
         if method.needs_features and not whole.feature:
             raise MethodError(
                 f"spec.model.name: {spec.model.name!r}: has no .encoder and .classifier, on whose feature method "
@@ -52,9 +64,8 @@ class JobContext(ServerContext):
             )
         if isinstance(initial, StoredTree):
             require_tensors_of(whole, initial)
-        parts = parts_of(spec.model.parameters, module)
         shared = parts.signature(whole) if parts else whole
-        return cls(spec, shared, tuple(silos), method.averaging, parts, initial)
+        return cls(spec, shared, tuple(silos), method.averaging, parts, initial, drawn)
 
     def initial_model(self) -> Tree:
         """What silos share of the job's model, with its initial weights, the same for every silo."""
@@ -64,7 +75,13 @@ class JobContext(ServerContext):
 
     def initial_weights(self) -> StoredTree | Tree:
         """The whole model with its initial weights."""
-        return initial_model(self.spec) if self.initial is None else self.initial
+        if self.initial is not None:
+            return self.initial
+        if self.drawn is not None and self.drawn.exists():
+            return open_blob(self.drawn).tree()
+        from fedsilo.learning.models import initial_model
+
+        return initial_model(self.spec)
 
     def mean(
         self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None

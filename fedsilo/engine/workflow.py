@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from fedsilo.engine.fold import mean_metrics, public_metrics
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
-from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.selection import (
     best_round,
     best_snapshot,
@@ -34,7 +33,7 @@ from fedsilo.engine.selection import (
 )
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.preprocessing import to_document
+from fedsilo.learning.preprocessing_numbers import to_document
 from fedsilo.methods.interface import (
     EVALUATE,
     INITIAL,
@@ -50,6 +49,9 @@ from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.methods.state import Scalar, State, StoredTree, Tree, stored_of
 from fedsilo.wire import Contract
+
+if TYPE_CHECKING:
+    from fedsilo.engine.scoring import GlobalEvaluation
 
 log = logging.getLogger("fedsilo.engine")
 

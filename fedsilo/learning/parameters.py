@@ -6,14 +6,17 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.wire.tensors import ModelSignature, Tree, raw_bytes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FIELD = "spec.model.parameters"
 
@@ -133,6 +136,8 @@ def _divided_tensors(parts: Parts, state: Mapping[str, object]) -> Iterator[Find
 
 
 def _stay_in_evaluation(module: nn.Module) -> None:
+    from torch import nn
+
     def train(mode: bool = True) -> nn.Module:
         nn.Module.train(module, mode)  # modules below follow as they are asked to
         module.training = False

@@ -14,7 +14,8 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
-from fedsilo.learning.preprocessing import Preprocessing, from_document
+from fedsilo.learning.preprocessing import Preprocessing
+from fedsilo.learning.preprocessing_numbers import from_document
 from fedsilo.wire.blob import open_blob
 
 

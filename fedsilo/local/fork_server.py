@@ -46,6 +46,8 @@ PRELOADED = (
     "numpy.random",
     "torch.utils._device",
     "fedsilo.engine.curves",
+    "fedsilo.engine.scoring",
+    "fedsilo.learning.models",
     "fedsilo.local.baseline",
     "fedsilo.silo.context",
     "fedsilo.silo.personal",

@@ -109,6 +109,6 @@ def _preprocessing(private: State) -> dict[str, object]:
     """What the model does with raw values first, where the job does anything."""
     if PREPROCESSING not in private.trees:
         return {}
-    from fedsilo.learning.preprocessing import to_document
+    from fedsilo.learning.preprocessing_numbers import to_document
 
     return {PREPROCESSING: to_document(private.tree(PREPROCESSING))}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -76,3 +80,49 @@ def test_a_full_disk_delays_the_opening_of_the_engine(
     )
     assert filled_disk.full == 0 and engine.current is not None
     assert caplog.text.count("the disk is full") == 1
+
+
+BEGIN = """
+import json, sys
+from pathlib import Path
+from fedsilo_aggregator import __main__, http, metrics, rounds
+from fedsilo_aggregator.config import load_config
+from fedsilo_aggregator.startup import open_engine
+
+directory, key = map(Path, sys.argv[1:])
+engine = open_engine(load_config(directory / "config.json"), directory, key, directory)
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+found = {
+    "begins from": engine.state.refs()["model"].digest,
+    "torch": "torch" in sys.modules,
+    "MB": int(status["VmRSS"].split()[0]) / 1024,
+    "files": sorted(path.name for path in directory.iterdir()),
+}
+import torch
+found["threads"], found["deterministic"] = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+print(json.dumps(found))
+"""
+
+
+def test_an_aggregator_that_neither_scores_nor_learns_is_small_and_begins_from_the_same_weights(
+    tmp_path: Path,
+) -> None:
+    ran = {}
+    for name in ("apart", "here"):
+        site = Site(tmp_path / name, federation(), port=1)
+        program = [sys.executable, "-c", ("" if name == "apart" else "import torch\n") + BEGIN]
+        environment = os.environ | {"OMP_NUM_THREADS": "2"}
+        ended = subprocess.run(
+            [*program, str(site.workdir.aggregator), str(site.workdir.secrets / "task-key.pem")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=True,
+        )
+        ran[name] = json.loads(ended.stdout)
+    apart, here = ran["apart"], ran["here"]
+    assert (apart["torch"], here["torch"]) == (False, True)
+    assert apart["MB"] <= 150 < here["MB"]
+    for same in ("begins from", "files", "threads", "deterministic"):
+        assert apart[same] == here[same]
+    assert apart["threads"] == 1 and apart["deterministic"] == 2

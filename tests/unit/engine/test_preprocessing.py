@@ -18,7 +18,8 @@ from fedsilo.errors import DataInvalid
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.learning.preprocessing import Preprocessing, from_document
+from fedsilo.learning.preprocessing import Preprocessing
+from fedsilo.learning.preprocessing_numbers import from_document
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL, PREPROCESSING
