@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -30,10 +31,12 @@ from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.steps import WATERFALL
 from benchmarks.transport.tables import Pair, page
 from benchmarks.transport.waterfall import steps_of_round, steps_table
+from fedsilo.process import TERMINATED
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure what is asked for, and print the tables."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that folders and processes go
     args = _arguments(argv)
     if args.scaling:
         found = [results.read(path) for path in sorted(args.into.glob("*.jsonl"))]

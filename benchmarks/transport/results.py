@@ -17,7 +17,8 @@ FIELDS = tuple(field.name for field in fields(Measured))
 
 def name_of(load: Load) -> str:
     """Name of the load's files, such as `8x100`."""
-    return f"{load.silos}x{load.model.size / 1e6:.3g}"
+    megabytes = load.model.size / 1e6
+    return f"{load.silos}x{megabytes:.0f}" if megabytes >= 10 else f"{load.silos}x{megabytes:.2g}"
 
 
 def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str, Any]) -> None:

@@ -102,6 +102,11 @@ def test_the_model_has_the_weights_that_it_says_and_a_job_can_have_it(
     assert sum(tensor.numel() for tensor in module.state_dict().values()) == model.numbers
 
 
+def test_files_are_called_after_the_load() -> None:
+    loads = [Load(SentModel.of(megabytes, 8), 4, 1, 4) for megabytes in (4096, 10, 2.5)]
+    assert [results.name_of(one) for one in loads] == ["4x4096", "4x10", "4x2.5"]
+
+
 def test_silos_are_shared_out_evenly_and_no_process_is_left_without() -> None:
     assert shared_out(["a", "b", "c", "d", "e"], 2) == [["a", "c", "e"], ["b", "d"]]
     assert shared_out(["a"], 3) == [["a"]]
