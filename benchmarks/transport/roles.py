@@ -89,7 +89,10 @@ def guard(directory: Path, recorder: Recorder, steps: str) -> Callable[[list[str
 
 
 class Echo:
-    """Answers at once: with the broadcast model where training is asked for, else with scores."""
+    """Answers at once: with the broadcast model where training is asked for, else with scores.
+
+    Its smallest tensor is changed, for the mean of equal models is the same file, and nobody fetches that again.
+    """
 
     def run(self, task: SiloTask, private: State) -> Reply:
         """The reply."""
@@ -98,7 +101,11 @@ class Echo:
         del private
         if task.step == EVALUATE:
             return Reply(samples=SAMPLES, metrics={"loss": 1.0, "accuracy": 0.5})
-        return Reply(dict(task.trees["model"]), SAMPLES, {"loss": 1.0})
+        model = dict(task.trees["model"])
+        smallest = min(model, key=lambda name: model[name].nbytes)
+        return Reply(
+            {**model, smallest: model[smallest] + model[smallest].dtype.type(1)}, SAMPLES, {"loss": 1.0}
+        )
 
 
 def train(directory: Path, recorder: Recorder, steps: str) -> Callable[[list[str]], None]:

@@ -11,17 +11,17 @@ from benchmarks.transport.model import SentModel
 from benchmarks.transport.steps import STEPS, WATERFALL
 from benchmarks.transport.waterfall import steps_of_round
 
-LOAD = Load(SentModel.of(1.0, 4), silos=3, rounds=2, processes=2)
-"""One of the two processes has a single silo, the other one two of them."""
+LOAD = Load(SentModel.of(1.0, 4), silos=4, rounds=2, processes=3)
+"""Two of the processes have a single silo, one has two. The mean of four equal models is the same model."""
 
 
 def test_a_federation_runs_to_its_end_and_every_step_is_recorded(tmp_path: Path) -> None:
     run, records = run_fedsilo(LOAD, tmp_path, WATERFALL)
-    assert (len(run.seconds), len(run.uploads), run.lost) == (2, 6, 0)
+    assert (len(run.seconds), len(run.uploads), run.lost) == (2, 8, 0)
     assert {role: use.processes for role, use in run.roles.items()} == {
         "aggregator": 1,
-        "guards": 2,
-        "trainers": 2,
+        "guards": 3,
+        "trainers": 3,
     }
     found = steps_of_round(records, run).found
     assert {(step.role, step.label) for step in STEPS} == {(one.role, one.label) for one in found}

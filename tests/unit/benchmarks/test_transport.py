@@ -28,11 +28,14 @@ from benchmarks.transport.floors import FloorServer, require_finite, take_part
 from benchmarks.transport.model import SentModel, documents
 from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.processes import START, shared_out
+from benchmarks.transport.roles import Echo
 from benchmarks.transport.steps import STEPS, UPLOAD, WATERFALL, Recorded, Recorder, read_records, resolved
 from benchmarks.transport.tables import page, quantile, ratio, rounds_table
 from benchmarks.transport.waterfall import steps_of_round, steps_table
 from fedsilo.api.loading import load
 from fedsilo.learning.models import build_module
+from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.state import State
 from fedsilo.wire import issue_server, make_authority
 
 USE = RoleUsage(1, [0.5, 0.7], 0.0, 2e6, 50_000_000, 70_000_000, 20_000_000, 10_000_000, 40_000_000)
@@ -100,6 +103,16 @@ def test_the_model_has_the_weights_that_it_says_and_a_job_can_have_it(
     spec = manifest.job.spec
     module = build_module(spec.model, spec.data, 0, spec.task)
     assert sum(tensor.numel() for tensor in module.state_dict().values()) == model.numbers
+
+
+def test_a_light_trainer_changes_the_model_or_nobody_would_fetch_the_next_one() -> None:
+    model = {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
+    train = SiloTask("train", "train", 1, 1, 2, {"model": model}, {})
+    tensors = Echo().run(train, State()).tensors
+    assert tensors["weight"] is model["weight"]
+    assert (tensors["bias"] == 1).all()
+    assert tensors["bias"].dtype == np.float32
+    assert Echo().run(replace(train, step="evaluate"), State()).tensors == {}
 
 
 def test_files_are_called_after_the_load() -> None:
