@@ -17,7 +17,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BufferedRandom
+from io import BufferedRandom, FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -156,7 +156,7 @@ def publish(file: BinaryIO, temporary: Path, path: Path) -> None:
     sync_directory(path.parent)
 
 
-def sync(file: BinaryIO, path: Path) -> None:
+def sync(file: BinaryIO | FileIO, path: Path) -> None:
     """Return when everything written to the file is on disk.
 
     :param path: its name, for errors.
@@ -182,14 +182,52 @@ def sync_directory(directory: Path) -> None:
     _perform("sync-directory", directory, perform)
 
 
-def append(path: Path, content: bytes | bytearray) -> None:
-    """Append to a file that nothing relies on before `sync`; it is made where there is none."""
+class AppendedFile:
+    """A file that grows piece by piece, opened once, on which nothing relies before `sync`.
 
-    def perform() -> None:
-        with path.open("ab") as file:
-            file.write(content)
+    It is made with the first piece where there is none.
+    """
 
-    _perform("append", path, perform)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: FileIO | None = None
+
+    def __enter__(self) -> AppendedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, content: bytes | bytearray | memoryview) -> None:
+        """Write at the end of what is there.
+
+        :raises OSError: when only a part of it was written, or nothing.
+        """
+        _perform("append", self.path, lambda: self._write(memoryview(content)))
+
+    def sync(self) -> None:
+        """Return when all of it is on disk."""
+        sync(self._opened(), self.path)
+
+    def close(self) -> None:
+        """Give the descriptor back; the next piece opens the file anew."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, content: memoryview) -> None:
+        file = self._opened()
+        try:
+            while content:
+                content = content[file.write(content) :]
+        except OSError as error:
+            error.filename = error.filename or str(self.path)  # a descriptor has no name
+            raise
+
+    def _opened(self) -> FileIO:
+        if self._file is None:
+            self._file = FileIO(self.path, "a")
+        return self._file
 
 
 def truncate(path: Path, size: int) -> None:

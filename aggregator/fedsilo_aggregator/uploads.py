@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import append, sync, unlink
+from fedsilo.durable import AppendedFile, sync, unlink
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
+from fedsilo.pieces import take_in_thread
 from fedsilo.wire import Expected, UpdateChecker, VerifyKey
 from fedsilo_aggregator.storage import storage_problem
 
@@ -183,20 +184,34 @@ class Uploads:
         return partial
 
     async def _append(self, partial: _Partial, part: UploadRange, body: AsyncIterable[bytes]) -> None:
-        buffer = bytearray()
-        async for piece in body:
-            buffer += piece
-            if partial.size + len(buffer) > part.length:
-                self._drop(partial)
-                raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
-            if len(buffer) >= CHUNK_BYTES:
-                await self._flush(partial, buffer)
-                buffer = bytearray()
-        await self._flush(partial, buffer)
+        arrived = partial.size
 
-    async def _flush(self, partial: _Partial, buffer: bytearray) -> None:
-        with self._dropping(partial):
-            await asyncio.to_thread(_check_and_write, partial, buffer)
+        async def chunks() -> AsyncIterator[list[bytes]]:
+            nonlocal arrived
+            chunk, size = list[bytes](), 0
+            async for piece in body:
+                arrived += len(piece)
+                if arrived > part.length:
+                    return
+                chunk.append(piece)
+                size += len(piece)
+                if size >= CHUNK_BYTES:
+                    yield chunk
+                    chunk, size = [], 0
+            yield chunk
+
+        def take(chunk: list[bytes]) -> None:
+            with self._dropping(partial):
+                for piece in chunk:
+                    partial.checker.feed(memoryview(piece))
+                    file.append(piece)
+                    partial.size += len(piece)
+
+        with AppendedFile(partial.path) as file:
+            await take_in_thread(chunks(), take)
+        if arrived > part.length:
+            self._drop(partial)
+            raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
 
     async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
         update = partial.checker.finish()
@@ -249,12 +264,6 @@ def _restore(partial: _Partial) -> None:
         log.warning("%s does not hold (%s); dropped, the upload starts again from 0", partial.path, error)
         unlink(partial.path, missing_ok=True)
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
-
-
-def _check_and_write(partial: _Partial, buffer: bytearray) -> None:
-    partial.checker.feed(memoryview(buffer))
-    append(partial.path, buffer)
-    partial.size += len(buffer)
 
 
 def _sync(path: Path) -> None:

@@ -147,7 +147,10 @@ def test_new_directories_are_on_the_disk_with_those_above(tmp_path: Path, steps:
 def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[DiskStep]) -> None:
     one, two, tree = tmp_path / "one", tmp_path / "two", tmp_path / "tree"
     tree.mkdir()
-    durable.append(one, b"12345")
+    with durable.AppendedFile(one) as file:
+        file.append(b"123")
+        file.append(b"45")
+        file.sync()
     durable.truncate(one, 2)
     durable.link(one, two)
     durable.unlink(one)
@@ -155,6 +158,8 @@ def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[DiskStep]) -> No
     assert two.read_bytes() == b"12" and list(tmp_path.iterdir()) == [two]
     assert steps == [
         DiskStep("append", one),
+        DiskStep("append", one),
+        DiskStep("sync", one),
         DiskStep("truncate", one),
         DiskStep("link", one, two),
         DiskStep("unlink", one),

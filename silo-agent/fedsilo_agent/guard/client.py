@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import random
@@ -16,12 +15,13 @@ from typing import TypeVar
 
 import aiohttp
 
-from fedsilo.durable import append, rename, sync, sync_directory, unlink
 from fedsilo.errors import Problem
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.https import CHUNK_BYTES, HttpsClient
+from fedsilo.pieces import take_in_thread
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
+from fedsilo_agent.guard.part_file import PartFile
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
 from fedsilo_agent.guard.text import bounded
 
@@ -102,24 +102,24 @@ class AggregatorClient:
 
         :raises Problem: `digest-mismatch` when the blob, fetched as a whole, is not what the task names.
         """
-        part = path.with_name(f".{path.name}.part")
-        resumed = part.exists()
-        while True:
-            await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
-            with part.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                sync(file, part)
-            if digest == link.digest:
-                break
-            unlink(part)
-            if not resumed:
-                raise Problem(
-                    "digest-mismatch", f"blob {link.name}: received {digest}, the task names {link.digest}"
+        with PartFile(path) as part:
+            resumed = await asyncio.to_thread(part.size) > 0
+            while True:
+                await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
+                digest = await asyncio.to_thread(part.digest)
+                if digest == link.digest:
+                    break
+                part.clear()
+                if not resumed:
+                    raise Problem(
+                        "digest-mismatch",
+                        f"blob {link.name}: received {digest}, the task names {link.digest}",
+                    )
+                log.warning(
+                    "%s: what an earlier process had fetched does not hold; fetching all of it", part.path
                 )
-            log.warning("%s: what an earlier process had fetched does not hold; fetching all of it", part)
-            resumed = False
-        rename(part, path)
-        sync_directory(path.parent)
+                resumed = False
+            part.publish()
 
     async def upload(self, task: str, path: Path, digest: str) -> None:
         """Send a signed update until it is acknowledged as durable.
@@ -174,26 +174,32 @@ class AggregatorClient:
     def _base(self) -> str:
         return f"/v1/jobs/{self._peer.job}"
 
-    async def _download_rest(self, link: BlobLink, part: Path) -> None:
-        have = part.stat().st_size if part.exists() else 0
+    async def _download_rest(self, link: BlobLink, part: PartFile) -> None:
+        have = await asyncio.to_thread(part.size)
         if have >= link.length:
-            append(part, b"")  # a blob of no bytes, too, is judged by its digest
-            return
+            return  # judged by its digest, a blob of no bytes too
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with self._request("GET", f"{self._base}/blobs/{link.digest}", headers=headers) as response:
-            if response.status == 206:
-                size = have
-            else:
-                unlink(part, missing_ok=True)
-                size = 0
-            async for piece in response.content.iter_chunked(CHUNK_BYTES):
-                append(part, piece)
+            if response.status != 206:
+                part.clear()
+                have = 0
+            size = have
+
+            def take(piece: bytes) -> None:
+                part.append(piece)
                 self.received += len(piece)
-                size += len(piece)
-                if size > link.length:
-                    break
+
+            async def pieces() -> AsyncIterator[bytes]:
+                nonlocal size
+                async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                    size += len(piece)
+                    if size > link.length:
+                        return
+                    yield piece
+
+            await take_in_thread(pieces(), take)
         if size > link.length:
-            unlink(part)
+            part.clear()
         if size != link.length:
             raise AggregatorUnavailable(f"{size} of {link.length} bytes arrived")
 
