@@ -22,7 +22,7 @@ from fedsilo import durable
 from fedsilo.durable import DiskStep
 from fedsilo.engine import round_engine
 from fedsilo.engine.fold import StoredUpdates
-from fedsilo.silo import volume
+from fedsilo.silo import volume, waking
 from fedsilo.wire import open_update
 from fedsilo_agent.guard import client as client_module
 from fedsilo_aggregator import rounds
@@ -297,6 +297,7 @@ class World:
             (secrets, "token_hex", lambda _: f"{next(numbers):08x}"),
             (client_module, "random", random.Random(0)),
             (volume, "MAX_PAUSE_SECONDS", 4.0),
+            (waking, "open_inotify", lambda: None),
             (rounds, "TICK_SECONDS", 1.0),
             (round_engine, "release_free_memory", lambda: None),
             (round_engine, "StoredUpdates", Watched),

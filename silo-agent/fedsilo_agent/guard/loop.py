@@ -18,7 +18,8 @@ from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
 from fedsilo.silo.announcement import Schema, announced_schema
-from fedsilo.silo.volume import Volume, pauses
+from fedsilo.silo.volume import Volume
+from fedsilo.silo.waking import Changes
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.agreement import Agreement
@@ -87,6 +88,7 @@ class Guard:
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
         self._agreement = Agreement(check, client, self._audit)
+        self._changes = Changes()
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
@@ -181,7 +183,7 @@ class Guard:
 
     async def _announced_data(self) -> tuple[Announcement, Schema | None]:
         """What the trainer announces, and the schema in it; that its data cannot be used is told beforehand."""
-        pause = pauses()
+        waiting = self._changes.waiting(self._volume.drop)
         while True:
             announcement = await self._announced()
             schema = announced_schema(announcement.schema)
@@ -190,7 +192,7 @@ class Guard:
             # The aggregator names this silo's faults beside those of the others.
             await self._agreement.reach(schema, announcement.findings)
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(next(pause))  # a trainer that was started again reads the data anew
+            await waiting.change()  # a trainer that was started again reads the data anew
 
     def _require_as_before(
         self, signature: ModelSignature, announcement: Announcement, schema: Schema | None
@@ -216,7 +218,8 @@ class Guard:
 
     async def _announced(self) -> Announcement:
         """What the trainer says before round 1, once it does; what is damaged is replaced when a trainer starts."""
-        path, pause, repair = self._volume.drop / "signature.json", pauses(), _Repair()
+        path, repair = self._volume.drop / "signature.json", _Repair()
+        waiting = self._changes.waiting(self._volume.drop)
         while True:
             try:
                 if path.exists():
@@ -224,22 +227,21 @@ class Guard:
             except FileDamaged as damage:
                 repair.await_or_raise(damage)
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(next(pause))
+            await waiting.change()
 
     async def _wait_for_drop(self, task: Task, contract: Contract) -> Path:
         drop = self._volume.drop / task.task
         await self._check_found(drop, contract)
-        pause = pauses()
+        waiting = self._changes.waiting(self._volume.drop, drop)
         while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
-            await asyncio.sleep(next(pause))
+            await waiting.change()
         return drop
 
-    @staticmethod
-    async def _check_found(drop: Path, contract: Contract) -> None:
+    async def _check_found(self, drop: Path, contract: Contract) -> None:
         """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
-        pause, repair = pauses(), _Repair()
+        waiting, repair = self._changes.waiting(self._volume.drop, drop), _Repair()
         while os.path.lexists(drop / "reply.json"):
             try:
                 await asyncio.to_thread(require_undamaged, drop, contract)
@@ -249,7 +251,7 @@ class Guard:
             except PolicyRefused:
                 if os.path.lexists(drop / "reply.json"):
                     raise
-            await asyncio.sleep(next(pause))
+            await waiting.change()
 
     @staticmethod
     def _raise_failure(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from fedsilo.errors import FedsiloError, MethodError, StorageFailed
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
-from fedsilo.silo.volume import pauses
+from fedsilo.silo.waking import Changes
 from fedsilo_agent.trainer.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -49,15 +48,16 @@ class Trainer:
 
     def run(self) -> None:
         """Answer tasks until the job ends."""
-        pause = pauses()
+        changes = Changes()
+        waiting = changes.waiting(*self._mailbox.incoming)
         while not self._mailbox.is_finished():
             task = self._mailbox.pending()
             if task is None:
-                time.sleep(next(pause))
+                waiting.sleep()
             else:
                 self._publish()
                 self.answer(task)
-                pause = pauses()
+                waiting = changes.waiting(*self._mailbox.incoming)
         self._publish()
 
     def answer(self, task: str) -> None:

@@ -54,6 +54,11 @@ class Mailbox:
         self._unchecked_drops = True
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
+    @property
+    def incoming(self) -> tuple[Path, ...]:
+        """The directories in which the guard writes what this side waits for."""
+        return self._volume.inbox, self._volume.blobs
+
     def clear_failures(self) -> None:
         """Remove the failures of an earlier trainer: this one tries again."""
         for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):

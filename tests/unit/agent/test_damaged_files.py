@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ import pytest
 
 from fedsilo.json_files import write_with_digest
 from fedsilo.silo.drop import write_digests
+from fedsilo.silo.waking import ChangeWait
 from fedsilo.wire import signed_part
 from fedsilo_agent.guard import loop
 from fedsilo_agent.guard.inspection import Announcement
@@ -97,11 +97,11 @@ async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_
     write_with_digest(path, document)
     flip(path, 40)
 
-    async def replaced(_seconds: float) -> None:
+    async def replaced(_waiting: ChangeWait) -> None:
         write_with_digest(path, document)
 
     with monkeypatch.context() as waiting:
-        waiting.setattr(asyncio, "sleep", replaced)
+        waiting.setattr(ChangeWait, "change", replaced)
         assert await guard_of(scene)._announced() == Announcement(document["signature"], "none", None)
     assert f"{path}: damaged" in caplog.text
 
@@ -125,11 +125,11 @@ async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_
     drop = scene.volume.drop / TASK
     write_digests(drop, {"tensors": "0" * 64, "reply.json": "0" * 64})
 
-    async def repaired(_seconds: float) -> None:
+    async def repaired(_waiting: ChangeWait) -> None:
         shutil.rmtree(drop, ignore_errors=True)
 
     with monkeypatch.context() as waiting:
-        waiting.setattr(asyncio, "sleep", repaired)
+        waiting.setattr(ChangeWait, "change", repaired)
         await guard_of(scene)._check_found(drop, scene.contract)
     assert not drop.exists()
     assert f"{TASK}/reply.json: damaged" in caplog.text
