@@ -6,7 +6,15 @@ Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and
 from __future__ import annotations
 
 from fedsilo.kinds import KINDS
-from fedsilo.wire.blob import BlobRef, MappedTensors, copy_blob, open_blob, write_blob, write_tensors
+from fedsilo.wire.blob import (
+    BlobReader,
+    BlobRef,
+    MappedTensors,
+    copy_blob,
+    open_blob,
+    write_blob,
+    write_tensors,
+)
 from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import Contract, ExpectedBlock
@@ -28,14 +36,8 @@ from fedsilo.wire.statement import (
 )
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
-from fedsilo.wire.update import (
-    UpdateBlocks,
-    open_signed_part,
-    open_update,
-    signed_part,
-    stored_digest,
-    write_update,
-)
+from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, stored_digest
+from fedsilo.wire.writer import UpdateWriter, lay_out, new_update, write_update
 
 __all__ = [
     "DECISION",
@@ -58,6 +60,7 @@ __all__ = [
     "AcceptedUpdate",
     "Authority",
     "BlobLink",
+    "BlobReader",
     "BlobRef",
     "ChainEnd",
     "Contract",
@@ -74,11 +77,14 @@ __all__ = [
     "UpdateBlocks",
     "UpdateChecker",
     "UpdateHeader",
+    "UpdateWriter",
     "VerifyKey",
     "claimed_sender",
     "copy_blob",
     "issue_server",
+    "lay_out",
     "make_authority",
+    "new_update",
     "open_agents",
     "open_blob",
     "open_chain",

@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -159,14 +161,42 @@ def open_blob(path: Path) -> MappedTensors:
     :raises Problem: `malformed`.
     """
     with path.open("rb") as file:
-        size = path.stat().st_size
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > min(MAX_BLOB_HEADER_BYTES, size - 8):
-            raise _refusal(path, f"{size} bytes with a header of {length}")
-        specs, spans = _read_table(path, file.read(length), size - 8 - length)
+        specs, starts = _read_header(path, file)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return MappedTensors(mapped, specs, {name: 8 + length + begin for name, begin in spans.items()})
+    return MappedTensors(mapped, specs, starts)
+
+
+class BlobReader:
+    """The tensors of an open file in one pass; others may change or cut it meanwhile, so it is not mapped.
+
+    :param path: its name, for errors.
+    :ivar specs: name to spec, in the order of the file's header.
+    :raises Problem: `malformed`.
+    """
+
+    def __init__(self, path: Path, file: BufferedReader) -> None:
+        self.specs, starts = _read_header(path, file)
+        self._path, self._file = path, file
+        self._order = sorted(starts, key=starts.__getitem__)
+
+    def pieces(self) -> Iterator[tuple[str, memoryview]]:
+        """The data in the file's order, in pieces of one tensor each that are overwritten by the next.
+
+        A piece has whole items, at most 1 MiB.
+
+        :raises Problem: `malformed`, when the file is shorter or longer than it was.
+        """
+        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        for name in self._order:
+            missing = self.specs[name].nbytes
+            while missing > 0:
+                piece = buffer[:missing]
+                if self._file.readinto(piece) < len(piece):
+                    raise _refusal(self._path, f"ends within tensor {name}")
+                missing -= len(piece)
+                yield name, piece
+        if self._file.read(1):
+            raise _refusal(self._path, "has grown while it was read")
 
 
 class MappedTensors(Mapping[str, np.ndarray]):
@@ -213,6 +243,17 @@ class MappedTensors(Mapping[str, np.ndarray]):
     def close(self) -> None:
         """Give the memory back; views that are still alive stay readable."""
         release(self._mapped)
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, TensorSpec], dict[str, int]]:
+    """Specs and positions of the data by name, from the beginning of an open file, which stands there afterwards."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(MAX_BLOB_HEADER_BYTES, size - 8):
+        raise _refusal(path, f"{size} bytes with a header of {length}")
+    specs, begins = _read_table(path, file.read(length), size - 8 - length)
+    return specs, {name: 8 + length + begin for name, begin in begins.items()}
 
 
 def _read_table(path: Path, header: bytes, size: int) -> tuple[dict[str, TensorSpec], dict[str, int]]:

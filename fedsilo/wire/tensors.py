@@ -31,6 +31,7 @@ MAX_BLOCK_BYTES = 1 << 30
 MAX_DIMENSIONS = 8
 
 _CHUNK_BYTES = 1 << 20
+_INFINITY, _SIGN = 0x7C00, 0x8000  # of float16, as bits
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,16 @@ def require_finite(tree: Mapping[str, np.ndarray]) -> None:
 def _fault(name: str, dtype: np.dtype, piece: memoryview) -> Problem | None:
     if dtype.kind == "b" and np.frombuffer(piece, np.uint8).max(initial=0) > 1:
         return Problem("malformed", f"block {name}: a bool is neither 0 nor 1; send only these")
-    if dtype.kind == "f" and not np.isfinite(np.frombuffer(piece, dtype)).all():
+    if dtype.kind == "f" and not _is_finite(dtype, piece):
         text = f"block {name}: holds NaN or infinity; lower the learning rate or clip gradients"
         return Problem("not-finite", text)
     return None
+
+
+def _is_finite(dtype: np.dtype, piece: memoryview) -> bool:
+    if dtype.itemsize > 2:
+        return bool(np.isfinite(np.frombuffer(piece, dtype)).all())
+    # NumPy converts every float16 for that, at 1.4 GB/s where single precision has 40. By their bits, infinity and NaN
+    # come after all finite numbers: the positive ones as integers with a sign, the negative ones as those without.
+    positive = np.frombuffer(piece, "<i2").max(initial=0) < _INFINITY
+    return bool(positive and np.frombuffer(piece, "<u2").max(initial=0) < _SIGN + _INFINITY)

@@ -1,120 +1,34 @@
-"""Write an update to a file in one pass, and open an accepted one block by block."""
+"""Read updates in files: open an accepted one block by block, or check what a disk may have changed."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
 
-from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.checker import PayloadCheck
-from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
-from fedsilo.wire.fields import pack
 from fedsilo.wire.header import (
     MAX_HEADER_BYTES,
     TensorEntry,
     UpdateHeader,
     base,
     decode_header,
-    encode_header,
-    gaps,
-    offsets,
     update_digest,
 )
-from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, SigningKey, VerifyKey
+from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
 from fedsilo.wire.mapping import release
-from fedsilo.wire.tensors import DTYPES, BlockContent, raw_bytes, spec_of
+from fedsilo.wire.tensors import DTYPES, raw_bytes
 
 _CHUNK_BYTES = 1 << 20
 _BIN_HEAD = 5  # the longest head of a msgpack bin
-
-
-def write_update(
-    path: Path,
-    *,
-    job: str,
-    task: str,
-    round: int,
-    sender: str,
-    contract: Contract,
-    task_digest: bytes,
-    samples: int,
-    metrics: Mapping[str, float],
-    blocks: Iterable[tuple[ExpectedBlock, np.ndarray]],
-    key: SigningKey,
-) -> str:
-    """Write, sign and publish an update; the path appears only when all of it is on disk.
-
-    The arrays may be memory that others can still change: each byte is copied once, and what is hashed,
-    inspected and written is that copy.
-
-    :returns: its name, see `update_digest`.
-    :raises Problem: whatever a receiver that holds the same contract would refuse.
-    """
-    payloads = list(blocks)
-    header = UpdateHeader(
-        job=job,
-        task=task,
-        round=round,
-        sender=sender,
-        key_id=key.verify_key.key_id,
-        contract=bytes.fromhex(contract.digest()),
-        task_digest=task_digest,
-        samples=samples,
-        metrics={name: float(value) for name, value in metrics.items()},
-        blocks=_lay_out(payloads),
-    )
-    contract.check(header.blocks, header.metrics)
-    # Digests have a fixed size, so the header's size, and with it every position, is known before any is.
-    signed = len(_signed(header, key))
-    with temporary_file(path.parent) as (file, temporary):
-        file.seek(signed)
-        entries = []
-        for entry, gap, (_, array) in zip(header.blocks, gaps(signed, header.blocks), payloads, strict=True):
-            file.write(gap)
-            entries.append(replace(entry, digest=_copy(entry, array, file)))
-        file.seek(0)
-        data = _signed(replace(header, blocks=tuple(entries)), key)
-        file.write(data)
-        publish(file, temporary, path)
-    return update_digest(data)
-
-
-def _lay_out(payloads: list[tuple[ExpectedBlock, np.ndarray]]) -> tuple[TensorEntry, ...]:
-    """The blocks as the header lists them, with digests of zeros."""
-    specs = [spec_of(block.name, array) for block, array in payloads]
-    return tuple(
-        TensorEntry(spec.name, block.kind, spec.dtype, spec.shape, offset, spec.nbytes, bytes(32))
-        for (block, _), spec, offset in zip(
-            payloads, specs, offsets(spec.nbytes for spec in specs), strict=True
-        )
-    )
-
-
-def _signed(header: UpdateHeader, key: SigningKey) -> bytes:
-    data = encode_header(header)
-    return pack(data) + SIGNATURE_HEAD + key.sign(UPDATE, data)
-
-
-def _copy(entry: TensorEntry, array: np.ndarray, file: BinaryIO) -> bytes:
-    content = BlockContent(entry.name, entry.dtype)
-    source = raw_bytes(array)
-    for start in range(0, entry.length, _CHUNK_BYTES):
-        chunk = source[start : start + _CHUNK_BYTES].tobytes()
-        content.update(memoryview(chunk))
-        file.write(chunk)
-    if content.fault is not None:
-        raise content.fault
-    return content.digest()
 
 
 def open_update(path: Path) -> UpdateBlocks:

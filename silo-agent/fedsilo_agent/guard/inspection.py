@@ -1,19 +1,20 @@
-"""From what the trainer dropped to a signed update: one copy, checked on the way.
+"""From what the trainer dropped to a signed update: one pass, one copy, checked on the way.
 
 The trainer runs code that the silo did not write, so nothing in its drop is trusted: files must be plain files of
-bounded size, and their content must pass `fedsilo.silo.reply`.
+bounded size, and their content must pass `fedsilo.silo.reply`. Its tensors may change, or be cut off, while they are
+read: so they are read once and never mapped, and what is checked is what is sent, the guard's own copy.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import unlink
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import holds_digest
 from fedsilo.silo.drop import damaged_file
@@ -25,13 +26,11 @@ from fedsilo.silo.reply import (
     require_enough_examples,
     require_enough_values,
 )
-from fedsilo.wire import Contract, SigningKey, Task, open_blob, write_update
+from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, lay_out, new_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 
 REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
 """Reasons that the aggregator takes; see docs/wire.md."""
-
-CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -97,33 +96,37 @@ def sign_reply(
     limits: ReplyLimits,
     key: SigningKey,
 ) -> SignedUpdate:
-    """Copy the drop into a signed update that only the guard writes.
+    """Copy the drop into a signed update that only the guard writes, piece by piece and each byte once.
 
     :param limits: of what the silo releases.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = ReplyMetadata.parse(read_object(drop / "reply.json"))
     try:
-        with _own_copy(drop / "tensors", update.parent, contract) as copy, open_blob(copy) as tensors:
+        with plain_file(drop / "tensors") as file:
+            _require_small(file, contract)
+            tensors = BlobReader(drop / "tensors", file)
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
-            require_enough_values(blocks, tensors.tensor, limits.min_values_per_feature)
-            require_enough_examples(
-                blocks, tensors.tensor, limits.min_samples_per_class, limits.min_samples_per_feature
-            )
-            metrics = limits.metrics(reply.metrics)
-            digest = write_update(
-                update,
+            header = UpdateHeader(
                 job=task.job,
                 task=task.task,
                 round=task.round,
                 sender=task.silo,
-                contract=contract,
+                key_id=key.verify_key.key_id,
+                contract=bytes.fromhex(contract.digest()),
                 task_digest=task_digest,
                 samples=reply.samples,
-                metrics=metrics,
-                blocks=[(block, tensors.tensor(block.name)) for block in blocks],
-                key=key,
+                metrics=limits.metrics(reply.metrics),
+                blocks=lay_out((block.kind, tensors.specs[block.name]) for block in blocks),
             )
+            with new_update(update, header, contract, key) as own:
+                for name, piece in tensors.pieces():
+                    own.write(name, piece)
+                require_enough_values(blocks, own.read, limits.min_values_per_feature)
+                require_enough_examples(
+                    blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
+                )
+                digest = own.publish()
     except Problem as problem:
         raise PolicyRefused(
             f"task {task.task}: the trainer's reply breaks the contract: {problem}"
@@ -133,7 +136,7 @@ def sign_reply(
         count = kinds.setdefault(block.kind, {"blocks": 0, "bytes": 0})
         count["blocks"] += 1
         count["bytes"] += block.spec.nbytes
-    return SignedUpdate(digest, update.stat().st_size, reply.samples, metrics, kinds)
+    return SignedUpdate(digest, update.stat().st_size, reply.samples, header.metrics, kinds)
 
 
 def require_undamaged(drop: Path, contract: Contract) -> None:
@@ -152,21 +155,7 @@ def _max_bytes(contract: Contract) -> int:
     return contract.max_bytes() + MAX_BLOB_HEADER_BYTES + 8
 
 
-@contextmanager
-def _own_copy(source: Path, directory: Path, contract: Contract) -> Iterator[Path]:
-    """A copy of the trainer's file, in a place that only the guard writes, for the length of the block.
-
-    A process that maps a file dies when another truncates it; and what is checked must be what is sent.
-    """
+def _require_small(file: BufferedReader, contract: Contract) -> None:
     limit = _max_bytes(contract)
-    copy = directory / "drop.copy"
-    try:
-        with plain_file(source) as file, copy.open("wb") as own:
-            while own.tell() <= limit and (piece := file.read(CHUNK_BYTES)):
-                own.write(piece)
-            size = own.tell()
-        if size > limit:
-            raise PolicyRefused(f"{source.name}: larger than the {limit} bytes that the contract can fill")
-        yield copy
-    finally:
-        unlink(copy, missing_ok=True)
+    if os.fstat(file.fileno()).st_size > limit:
+        raise PolicyRefused(f"tensors: larger than the {limit} bytes that the contract can fill")

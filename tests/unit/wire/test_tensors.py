@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from fedsilo.errors import MethodError, Problem
 from fedsilo.wire import (
     DTYPES,
+    BlobReader,
     Contract,
     ExpectedBlock,
     ModelSignature,
@@ -26,6 +29,7 @@ from fedsilo.wire import (
     write_blob,
     write_tensors,
 )
+from fedsilo.wire.tensors import BlockContent, require_finite
 from tests.unit.wire.examples import BLOCKS, CONTRACT, refusal
 
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
@@ -89,6 +93,60 @@ def test_views_are_aligned_read_only_and_outlive_the_file(tmp_path: Path) -> Non
     assert all(view.flags.aligned and not view.flags.writeable for view in views.values())
     assert views["w"].sum() == 9
     assert views["n"].ctypes.data % 64 == 0  # the widest comes first, where the data begin
+
+
+def test_every_number_of_half_precision_is_judged_as_ieee_754_says() -> None:
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for number in numbers:
+        content = BlockContent("w", "float16")
+        content.update(memoryview(np.array([0, number, -0.0], np.float16).view(np.uint8)))
+        assert (content.fault is None) == bool(np.isfinite(number)), number
+    require_finite({"w": numbers[np.isfinite(numbers)]})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extreme_numbers_are_finite(dtype: str) -> None:
+    limits = np.finfo(dtype)
+    numbers = [
+        limits.max,
+        limits.min,
+        limits.tiny,
+        limits.smallest_subnormal,
+        -limits.smallest_subnormal,
+        0.0,
+        -0.0,
+    ]
+    require_finite({"w": np.array(numbers * 1000, dtype)})
+    for number in (np.nan, -np.nan, np.inf, -np.inf):
+        for place in (0, 3500, 6999):
+            tree = {"w": np.array(numbers * 1000, dtype)}
+            tree["w"][place] = number
+            with refusal("not-finite"):
+                require_finite(tree)
+
+
+def test_a_file_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(tmp_path: Path) -> None:
+    tree = {"w": np.arange(1 << 19, dtype=np.float32), "n": np.array(5, np.int64)}
+    path = tmp_path / "tensors"
+    write_tensors(tree, path)
+    size = path.stat().st_size
+
+    def read(change: Callable[[BinaryIO], object]) -> dict[str, bytes]:
+        """The data, with a change of the file after the first piece."""
+        found = dict.fromkeys(tree, b"")
+        with path.open("rb") as file, path.open("r+b") as other:
+            for name, piece in BlobReader(path, file).pieces():
+                found[name] += bytes(piece)
+                if sum(map(len, found.values())) == len(piece):
+                    change(other)
+        return found
+
+    assert read(lambda _: None) == {name: array.tobytes() for name, array in tree.items()}
+    with refusal("malformed"):
+        read(lambda other: os.truncate(other.fileno(), size - 1))
+    write_tensors(tree, path)
+    with refusal("malformed"):
+        read(lambda other: os.pwrite(other.fileno(), b"x", size))
 
 
 def test_a_blob_that_is_there_is_kept_and_a_chosen_path_is_replaced(tmp_path: Path) -> None:

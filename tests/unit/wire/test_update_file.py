@@ -17,6 +17,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire import (
     Contract,
     ExpectedBlock,
+    new_update,
     open_signed_part,
     open_update,
     signed_part,
@@ -26,6 +27,7 @@ from fedsilo.wire import (
 from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
 from fedsilo.wire.tensors import BlockContent
 from tests.unit.wire.examples import (
+    CONTRACT,
     EXPECTED,
     KEY,
     check,
@@ -157,6 +159,34 @@ def test_big_endian_and_strided_arrays_are_written_as_the_format_wants_them(
         assert write(tmp_path / "update", blocks=[(block, same), *rest]) == data
 
 
+def test_blocks_may_come_in_any_order_and_in_pieces(tmp_path: Path, data: bytes) -> None:
+    header = check(data).header
+    with new_update(tmp_path / "update", header, CONTRACT, KEY) as update:
+        for block, array in reversed(payloads()):
+            content = array.tobytes()
+            for start in range(0, len(content), 8):
+                update.write(block.name, memoryview(content[start : start + 8]))
+        for block, array in payloads():
+            np.testing.assert_array_equal(update.read(block.name), array)
+        assert update.publish() == digest_of(data)
+    assert (tmp_path / "update").read_bytes() == data
+
+
+def test_what_was_not_written_whole_or_not_published_leaves_nothing(tmp_path: Path, data: bytes) -> None:
+    header = check(data).header
+    with new_update(tmp_path / "update", header, CONTRACT, KEY) as update:
+        for block, array in payloads():
+            update.write(block.name, memoryview(array.tobytes()))
+    assert list(tmp_path.iterdir()) == []
+    with (
+        pytest.raises(ValueError, match=r"block encoder.weight: 56 of 60 bytes"),
+        new_update(tmp_path / "update", header, CONTRACT, KEY) as update,
+    ):
+        update.write("encoder.weight", memoryview(payloads()[0][1].tobytes())[:56])
+        update.publish()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_source_that_changes_while_it_is_written_is_still_signed_as_it_was_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +200,7 @@ def test_a_source_that_changes_while_it_is_written_is_still_signed_as_it_was_cop
             source[:] += 1
             super().update(piece)
 
-    monkeypatch.setattr("fedsilo.wire.update.BlockContent", Meddled)
+    monkeypatch.setattr("fedsilo.wire.writer.BlockContent", Meddled)
     contract = Contract((block,))
     data = write(tmp_path / "update", contract=contract, blocks=[(block, source)], metrics={})
     check(data, expected=dataclasses.replace(EXPECTED, contract=contract))

@@ -1,0 +1,69 @@
+"""What the guard makes of a drop: one copy in one pass, and nothing of one that is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsilo import durable
+from fedsilo.durable import DiskStep
+from fedsilo.errors import PolicyRefused
+from fedsilo.silo.policy import ReplyLimits
+from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Task, open_update, stored_digest, write_tensors
+from fedsilo_agent.guard.inspection import SignedUpdate, sign_reply
+
+TREE = {
+    "w": np.linspace(-1, 1, 700_001, dtype=np.float32),
+    "steps": np.array(12, np.int64),
+    "half": np.ones(3, np.float16),
+    "none": np.zeros((0, 4), np.float32),
+}
+CONTRACT = Contract(
+    tuple(ExpectedBlock("model", name, array.shape, array.dtype.name) for name, array in TREE.items()),
+    ("loss",),
+)
+STATISTICS = Contract((ExpectedBlock("feature_statistics", "count", (3,), "int64"),))
+
+
+def sign(root: Path, tree: dict[str, Any], contract: Contract, limits: ReplyLimits) -> SignedUpdate:
+    for name in ("drop", "outbox"):
+        (root / name).mkdir()
+    write_tensors(tree, root / "drop" / "tensors")
+    (root / "drop" / "reply.json").write_text(json.dumps({"samples": 3, "metrics": {}, "support": {}}))
+    digest = bytes.fromhex(contract.digest())
+    task = Task("job", "silos/s", "r1", 1, "train", "train", bytes(32), digest, (), {})
+    update = root / "outbox" / "update"
+    return sign_reply(root / "drop", update, task, bytes(32), contract, limits, SigningKey.generate())
+
+
+def test_a_drop_becomes_an_update_by_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks lie in another order in the drop, by the size of their items."""
+    steps: list[str] = []
+
+    def note(step: DiskStep, perform: Any) -> None:
+        if step.path.is_relative_to(tmp_path / "outbox"):
+            steps.append(step.operation)
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", note)
+    signed = sign(tmp_path, TREE, CONTRACT, ReplyLimits(1))
+    assert steps == ["create", "sync", "rename", "sync-directory"]
+    path = tmp_path / "outbox" / "update"
+    assert signed.digest == stored_digest(path)
+    assert signed.bytes == path.stat().st_size
+    with open_update(path) as update:
+        assert update.names("model") == list(TREE)
+        for name, array in TREE.items():
+            with update.map(name) as found:
+                np.testing.assert_array_equal(found, array)
+
+
+def test_the_policy_sees_the_values_that_would_leave(tmp_path: Path) -> None:
+    tree = {"count": np.array([0, 9, 4], np.int64)}
+    with pytest.raises(PolicyRefused, match="block count: place 2 is 4, fewer than the 5"):
+        sign(tmp_path, tree, STATISTICS, ReplyLimits(1, min_values_per_feature=5))
+    assert list((tmp_path / "outbox").iterdir()) == []
