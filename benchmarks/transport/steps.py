@@ -51,7 +51,7 @@ STEPS = (
     UPLOAD,
     Step("trainers", "open the task", "fedsilo_agent.trainer.mailbox:Mailbox.receive"),
     Step("trainers", "deliver", "fedsilo_agent.trainer.mailbox:Mailbox.deliver"),
-    Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_tensors"),
+    Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_drop"),
     Step("aggregator", "serve a blob", "fedsilo_aggregator.http:_CountedFile.prepare"),
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
     Step("aggregator", "  check and write a piece", "fedsilo_aggregator.uploads:_check_and_write"),

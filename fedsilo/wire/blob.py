@@ -131,6 +131,19 @@ def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callabl
         yield written
 
 
+def blob_parts(tree: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+    """The bytes of a blob in order, in pieces of at most 1 MiB after the header, so that they stay in a cache.
+
+    :raises Problem: as `TensorSpec`.
+    """
+    header, order, _ = _lay_out(tree)
+    yield header
+    for name in order:
+        payload = raw_bytes(tree[name]).data
+        for start in range(0, len(payload), _CHUNK_BYTES):
+            yield payload[start : start + _CHUNK_BYTES]
+
+
 def _lay_out(tree: Mapping[str, np.ndarray]) -> tuple[bytes, Sequence[str], int]:
     """The beginning of the file, the tensors in the order of their data, and the length of the file."""
     specs = {name: spec_of(name, array) for name, array in tree.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.durable import publish, temporary_file
+from fedsilo.durable import rename, sync, temporary_file
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
@@ -132,12 +132,15 @@ class UpdateWriter:
     def publish(self) -> str:
         """Sign the update and give the file its name once all of it is on disk; the name of the update.
 
+        That the file has this name is on the disk once its directory is synced.
+
         :raises ValueError: when bytes of a block are missing.
         """
         entries = tuple(block.closed() for block in self._blocks.values())
         data = _signed(replace(self._header, blocks=entries), self._key)
         self._write_at(0, memoryview(data))
-        publish(self._file, self._temporary, self._path)
+        sync(self._file, self._temporary)
+        rename(self._temporary, self._path)
         return update_digest(data)
 
     def _write_at(self, position: int, data: memoryview) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from fedsilo import durable
 from fedsilo.durable import DiskStep
-from fedsilo.silo.drop import DIGESTS, damaged_file, write_digests
-from fedsilo.wire import write_tensors
+from fedsilo.silo.drop import DIGESTS, damaged_file, write_drop
+from fedsilo.wire import open_blob
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.outbox import Outbox
 from tests.faults.page_cache import PageCache
@@ -104,15 +104,9 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
 def test_a_whole_drop_is_not_taken_for_a_damaged_one_after_a_power_cut(disk: Disk) -> None:
     drop = disk.volume / "drop"
     durable.make_directory(drop)
-    tensors = write_tensors({"w": np.ones(3, np.float32)}, drop / "tensors").digest
-    write_digests(
-        drop,
-        {
-            "tensors": tensors,
-            "reply.json": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
-        },
-    )
-    durable.write_durably(drop / "reply.json", b"{}")
+    write_drop(drop, {"w": np.ones(3, np.float32)}, b"{}")
     disk.cut_power()
     assert (drop / DIGESTS).exists()
+    with open_blob(drop / "tensors") as tensors:
+        assert tensors["w"].tolist() == [1, 1, 1]
     assert damaged_file(drop, lambda path: path.open("rb"), 1 << 20) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import sys
@@ -12,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.data.schema import Schema
-from fedsilo.durable import make_directory, remove, unlink, write_durably
+from fedsilo.durable import make_directory, remove, unlink
 from fedsilo.errors import MethodError
 from fedsilo.full_disk import when_there_is_space
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.silo.drop import damaged_file, write_digests
+from fedsilo.silo.drop import damaged_file, write_drop
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import FINISH, ModelSignature, open_blob, write_tensors
+from fedsilo.wire import FINISH, ModelSignature, open_blob
 from fedsilo_agent.trainer.inbox import TrainerInbox
 
 log = logging.getLogger("fedsilo.trainer")
@@ -144,10 +143,7 @@ class Mailbox:
 
         def write() -> None:
             self._private.store(task, before if reply.private is None else reply.private)
-            directory = self._empty_drop(task)
-            tensors = write_tensors(reply.tensors, directory / "tensors").digest
-            write_digests(directory, {"tensors": tensors, "reply.json": hashlib.sha256(content).hexdigest()})
-            write_durably(directory / "reply.json", content)
+            write_drop(self._empty_drop(task), reply.tensors, content)
 
         when_there_is_space(write)
         self._unchecked_drops = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.json_files import write_with_digest
-from fedsilo.silo.drop import write_digests
+from fedsilo.silo.drop import digest_of, write_digests
 from fedsilo.silo.waking import ChangeWait
 from fedsilo.wire import signed_part
 from fedsilo_agent.guard import loop
@@ -82,7 +81,7 @@ async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
     killed.update.unlink()
     drop = killed.volume.drop / TASK
     names = ("tensors", "reply.json")
-    write_digests(drop, {name: hashlib.sha256((drop / name).read_bytes()).hexdigest() for name in names})
+    write_digests(drop, {name: digest_of((drop / name).read_bytes()) for name in names})
     flip(drop / name, -3)
     await killed.run()
     assert killed.aggregator.uploads == {}

@@ -22,10 +22,10 @@ from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.silo import drop as drop_module
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, write_blob
 from fedsilo_agent.trainer import __main__ as trainer_module
-from fedsilo_agent.trainer import mailbox as mailbox_module
 from fedsilo_agent.trainer.__main__ import _arguments, _run
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
@@ -301,11 +301,11 @@ def test_private_state_that_is_damaged_is_reported_with_its_name(inbox: Inbox) -
     assert f"{stored}: its SHA-256" in said["message"]
 
 
-@pytest.mark.parametrize("written", ["write_tensors", "write_durably"])
+@pytest.mark.parametrize("written", ["sync", "write_durably"], ids=["tensors", "reply"])
 def test_a_full_disk_is_waited_out(
     written: str, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write, full = getattr(mailbox_module, written), [True, True]
+    write, full = getattr(drop_module, written), [True, True]
 
     def on_a_full_disk(*arguments: Any) -> Any:
         if full:
@@ -314,7 +314,7 @@ def test_a_full_disk_is_waited_out(
         return write(*arguments)
 
     monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
-    monkeypatch.setattr(mailbox_module, written, on_a_full_disk)
+    monkeypatch.setattr(drop_module, written, on_a_full_disk)
     mailbox = inbox.restarted()
     runner: Any = Method(Reply({"w": np.ones(2, np.float32)}, 5))
     no_personal_model: Any = None

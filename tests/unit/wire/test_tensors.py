@@ -99,7 +99,7 @@ def test_every_number_of_half_precision_is_judged_as_ieee_754_says() -> None:
     numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     for number in numbers:
         content = BlockContent("w", "float16")
-        content.update(memoryview(np.array([0, number, -0.0], np.float16).view(np.uint8)))
+        content.update(np.array([0, number, -0.0], np.float16).view(np.uint8).data)
         assert (content.fault is None) == bool(np.isfinite(number)), number
     require_finite({"w": numbers[np.isfinite(numbers)]})
 
@@ -126,7 +126,7 @@ def test_extreme_numbers_are_finite(dtype: str) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read_gives_what_it_was_or_is_refused(tmp_path: Path) -> None:
-    tree = {"w": np.arange(1 << 19, dtype=np.float32), "n": np.array(5, np.int64)}
+    tree: Tree = {"w": np.arange(1 << 19, dtype=np.float32), "n": np.array(5, np.int64)}
     path = tmp_path / "tensors"
     write_tensors(tree, path)
     size = path.stat().st_size
