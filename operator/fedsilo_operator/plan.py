@@ -41,8 +41,13 @@ class Apply(ObjectAction):
 
 @dataclass(frozen=True)
 class Create(ObjectAction):
-    """Make an object that the operator may not read; that it exists already is no error."""
+    """Make an object that is never changed afterwards; that it exists already is no error.
 
+    :param check_owner: whether it is refused where one that exists is another's; False for what the operator may not
+        read.
+    """
+
+    check_owner: bool = True
     failure_group: str = ""
 
 
@@ -64,7 +69,10 @@ class Delete:
 
 
 Action = Apply | Create | Merge | Delete
-"""What the API server refuses ends its failure group; outside any, it ends everything that was to come after it."""
+"""What the API server refuses ends its failure group; outside any, it ends everything that was to come after it.
+
+Failure groups that follow one another are done at the same time, and so are creations within one.
+"""
 
 
 def isolate(failure_group: str, actions: Iterable[Action]) -> Iterator[Action]:
@@ -76,9 +84,9 @@ def isolate(failure_group: str, actions: Iterable[Action]) -> Iterator[Action]:
 class Plan:
     """One reconcile's outcome.
 
-    Actions are done in order, then the status is written, then events are recorded: a status never claims what was not
-    done yet. Where something was refused, the plan is made again with that in view, and this one's status and
-    events count. Nothing to do is the plan of a settled object.
+    Actions are done in order, but for what may be done at the same time (see `Action`), then the status is written,
+    then events are recorded: a status never claims what was not done yet. Where something was refused, the plan is made
+    again with that in view, and this one's status and events count. Nothing to do is the plan of a settled object.
 
     :param status: the fields of the status that the operator owns, whole; None when they are as they should be.
     :param requeue_after: seconds after which to look again although nothing changed; None when only changes matter.

@@ -1,7 +1,8 @@
 """Requests to a Kubernetes API server as raw JSON, over the official client.
 
-`kubernetes.aio` brings what is hard to get right: kubeconfigs, certificates, and tokens that rotate. Its models and
-its watch are left alone.
+`kubernetes.aio` brings what is hard to get right: kubeconfigs, certificates, and tokens that rotate. Its models, its
+watch and its requests are left alone: a request of its own copies the body and waits for two threads, which look for a
+proxy and a .netrc.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import config
@@ -36,6 +39,9 @@ CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 WATCH_SILENCE_SECONDS = 150.0
 """Time without a line after which a watch counts as broken: bookmarks come about once a minute."""
 
+MAX_LINE_BYTES = 2**21
+"""Buffer of a watch's line: the API server keeps objects of up to 1.5 MB."""
+
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
@@ -54,7 +60,15 @@ class Connection:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        client.user_agent = version().replace(" ", "-operator/")
+        settings = self._settings = client.configuration
+        self._headers = {"Accept": JSON, "User-Agent": version().replace(" ", "-operator/")}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=settings.connection_pool_maxsize, ssl=client.rest_client.ssl_context
+            ),
+            proxy=settings.proxy or _proxy_for(settings.host),
+            read_bufsize=MAX_LINE_BYTES,
+        )
 
     async def call(
         self, method: str, path: str, query: Query = (), body: Any = None, content: str = JSON
@@ -86,14 +100,19 @@ class Connection:
         content: str,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        what = f"{method} {self._client.configuration.host}{path}"
-        headers = {"Accept": JSON, "Content-Type": content}
+        what = f"{method} {self._settings.host}{path}"
         response: aiohttp.ClientResponse | None = None
         try:
-            request = await self._client.param_serialize(
-                method, path, None, list(query), headers, body, auth_settings=["BearerToken"]
+            response = await self._session.request(
+                method,
+                f"{self._settings.host}{path}",
+                params=query,
+                headers={**self._headers, "Content-Type": content, **await self._authorization()},
+                data=None if body is None else json.dumps(body).encode(),
+                timeout=timeout,
+                server_hostname=self._settings.tls_server_name,
+                proxy_headers=self._settings.proxy_headers,
             )
-            response = (await self._client.call_api(*request, _request_timeout=timeout)).response
             log.debug("%s %s: %d", method, path, response.status)
             if response.status >= 300:
                 raise error_of(what, response.status, await response.read())
@@ -105,10 +124,24 @@ class Connection:
             if response is not None:
                 _release(response)
 
+    async def _authorization(self) -> dict[str, str]:
+        """The token as it is now: that of a pod's account rotates."""
+        found = (await self._settings.auth_settings()).get("BearerToken")
+        return {} if found is None or not found["value"] else {"Authorization": found["value"]}
+
     async def close(self) -> None:
         """Close all connections."""
+        await self._session.close()
         await self._client.close()  # type: ignore[no-untyped-call]
         await asyncio.sleep(0)  # TLS transports finish closing in the loop's next turn
+
+
+def _proxy_for(host: str) -> str | None:
+    """The proxy that the environment names for this address; None for the direct way."""
+    address = urlsplit(host)
+    if address.hostname is None or proxy_bypass(address.hostname):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _release(response: aiohttp.ClientResponse) -> None:

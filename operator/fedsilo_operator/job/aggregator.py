@@ -47,7 +47,7 @@ def configuration(state: JobState, job: FederatedJob, settings: Settings) -> Ite
     keys = {silo.ref: silo.public_key for silo in state.participants if silo.public_key is not None}
     if len(keys) == len(state.participants):
         trust = bundle(state.trust, state.observed, job, settings)
-        yield Apply(children.config(state.observed, job, keys, trust))
+        yield Create(children.config(state.observed, job, keys, trust))
 
 
 def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
@@ -92,12 +92,12 @@ def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[
     """The Secret with its keys, unless no silo would trust them."""
     if state.trust.replaced_master is None:
         keys = keys_of(state.trust, state.observed, job, settings)
-        yield Create(children.secret(state.observed, keys))
+        yield Create(children.secret(state.observed, keys), check_owner=False)
 
 
 def _claim(state: JobState, job: FederatedJob) -> Iterator[Action]:
     if CLAIM not in state.aggregator.children and state.aggregator.claim_conflict is None:
-        yield Apply(children.claim(state.observed, job))
+        yield Create(children.claim(state.observed, job))
 
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:

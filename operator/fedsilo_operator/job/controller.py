@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, holds, uid_of
+from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.job.observe import OWNED, observe
@@ -26,6 +26,7 @@ from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
     Ref,
+    is_deleted,
     labels_of,
     ref_of,
 )
@@ -38,6 +39,10 @@ from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
+
+PROGRESS_SECONDS = 2.0
+"""Longest time until a job's status says how far an agent is, while the others are elsewhere: each of its steps would
+otherwise be a write of the whole status, as often as the job has silos."""
 
 
 class JobController:
@@ -66,7 +71,7 @@ class JobController:
         return (
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),
-            Watch(SILO_AGENT, "", _job_of),
+            Watch(SILO_AGENT, "", _job_of, self._patience),
             *(Watch(kind, CHILDREN, _job_of) for kind in (*OWNED, CLAIM, POD)),
         )
 
@@ -106,6 +111,17 @@ class JobController:
         for agent in orphans:
             if labels_of(agent).get(JOB_UID) != known:
                 await self._cluster.delete(SILO_AGENT, ref_of(agent), uid=uid_of(agent))
+
+    def _patience(self, before: Object | None, after: Object | None) -> float:
+        """An agent's step waits until the last one has made it, which is when the job goes on; a failure does not."""
+        if before is None or after is None or is_deleted(after):
+            return 0.0
+        phase = status_of(after).get("phase")
+        if phase == AgentPhase.FAILED:
+            return 0.0
+        agents = self._cache.select(SILO_AGENT, labels={JOB_UID: labels_of(after).get(JOB_UID, "")})
+        together = all(status_of(agent).get("phase") == phase for agent in agents)
+        return 0.0 if together else PROGRESS_SECONDS
 
     def _of_silo(self, silo: Object) -> Iterator[Key]:
         """Jobs that are not over and could mean this silo."""

@@ -42,11 +42,14 @@ class Watch:
 
     :param labels: label selector; empty for all objects of the kind.
     :param keys: which objects to reconcile when this one appears, changes or goes.
+    :param patience: seconds for which a change, given the object before and after, may wait for others that concern
+        the same key; None to wait for none.
     """
 
     kind: Kind
     labels: str
     keys: Callable[[Object], Iterable[Key]]
+    patience: Callable[[Object | None, Object | None], float] | None = None
 
 
 class Reconciler(Protocol):
@@ -85,14 +88,18 @@ class Controller:
             # Both, since a change may remove the very label that ties it to the object concerned.
             for obj in (before, after):
                 if obj is not None:
-                    self._enqueue(watch, obj)
+                    self._enqueue(watch, obj, before, after)
 
         return changed
 
-    def _enqueue(self, watch: Watch, obj: Object) -> None:
+    def _enqueue(self, watch: Watch, obj: Object, before: Object | None, after: Object | None) -> None:
         try:
+            seconds = 0.0 if watch.patience is None else watch.patience(before, after)
             for key in watch.keys(obj):
-                self.queue.add(key)
+                if seconds:
+                    self.queue.add_after(key, seconds)
+                else:
+                    self.queue.add(key)
         except Exception:  # anybody can create an object of an unforeseen shape; it must not stop the others
             metadata = obj.get("metadata", {})
             log.exception("%s: whose is %s %s?", self.reconciler.name, watch.kind, metadata.get("name"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo_operator.objects import kind_of
-from fedsilo_operator.plan import Action, Apply, isolate
+from fedsilo_operator.plan import Action, Apply, Create, isolate
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import (
@@ -29,10 +29,11 @@ def _missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
-    configuration = config_map(parsed), policy_map(parsed)
-    for child in (claim(parsed), *configuration, trainer_policy(parsed), guard_policy(parsed, settings)):
+    present = policy_map(parsed)
+    policies = trainer_policy(parsed), guard_policy(parsed, settings)
+    for child in (claim(parsed), config_map(parsed), present, *policies):
         if (kind_of(child), child["metadata"]["name"]) not in state.children:
-            yield Apply(child)
+            yield Apply(child) if child is present else Create(child)
     for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
         if component.job is None and not component.previous_pod:
             yield Apply(make(parsed, settings))

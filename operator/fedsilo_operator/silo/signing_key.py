@@ -82,7 +82,7 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
 
     # 3. Make a key where none was ever published, and read it again before anything is reported about it.
     if state is None:
-        created = Create(key_secret.secret(ref_of(seen.silo).namespace, new_key()))
+        created = Create(key_secret.secret(ref_of(seen.silo).namespace, new_key()), check_owner=False)
         return Plan((created,), requeue_after=WRITTEN_POLL_SECONDS)
 
     # 4. Change the Secret where a person asks for another key, or nobody needs one any more; and read it again.

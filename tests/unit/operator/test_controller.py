@@ -30,6 +30,8 @@ from tests.operator_fakes.cluster import FakeCluster
 
 OURS = Key(CONFIG_MAP, Ref("n", "a"))
 
+Patience = Callable[[Object | None, Object | None], float]
+
 
 def secret(name: str, owner: str) -> Object:
     metadata = {"namespace": "n", "name": name, "labels": {"owner": owner}}
@@ -41,8 +43,11 @@ class Script:
 
     name = "script"
 
-    def __init__(self, store: Store, *outcomes: float | Exception | None) -> None:
+    def __init__(
+        self, store: Store, *outcomes: float | Exception | None, patience: Patience | None = None
+    ) -> None:
         self.store = store
+        self.patience = patience
         self.outcomes = list(outcomes)
         self.asked: list[tuple[float, Key]] = []
         self.seconds = 0.0
@@ -51,7 +56,7 @@ class Script:
     def watches(self) -> Sequence[Watch]:
         return [
             Watch(CONFIG_MAP, "", lambda obj: [Key(CONFIG_MAP, ref_of(obj))]),
-            Watch(SECRET, "owner", self.owner),
+            Watch(SECRET, "owner", self.owner, self.patience),
         ]
 
     def owner(self, obj: Object) -> Iterable[Key]:
@@ -73,7 +78,9 @@ class Script:
 
 
 def operating(
-    body: Callable[[FakeCluster, Script], Awaitable[None]], *outcomes: float | Exception | None
+    body: Callable[[FakeCluster, Script], Awaitable[None]],
+    *outcomes: float | Exception | None,
+    patience: Patience | None = None,
 ) -> FakeCluster:
     """Run a body beside an operator with one scripted controller, in virtual time."""
     cluster = FakeCluster()
@@ -81,7 +88,7 @@ def operating(
 
     async def run() -> None:
         store = Store()
-        script = Script(store, *outcomes)
+        script = Script(store, *outcomes, patience=patience)
         running = asyncio.ensure_future(Operator(cluster, store, [script]).run())
         try:
             await body(cluster, script)
@@ -118,6 +125,23 @@ def test_a_change_of_a_child_wakes_its_owner_and_the_one_before() -> None:
         assert len(script.times(Key(CONFIG_MAP, Ref("n", "b")))) == 2
 
     operating(body)
+
+
+def test_changes_that_may_wait_for_each_other_are_looked_at_together() -> None:
+    async def body(cluster: FakeCluster, script: Script) -> None:
+        await asyncio.sleep(1)
+        for second in range(3):
+            cluster.put(secret(f"s{second}", "a"))
+            await asyncio.sleep(0.5)
+        assert script.times() == [0]
+        await asyncio.sleep(100)
+        assert script.times() == [0, 3], "two seconds after the first of them"
+        cluster.put(secret("s3", "a"))
+        cluster.put(config_map("n", "a", data={"x": "1"}))
+        await asyncio.sleep(100)
+        assert len(script.times()) == 3, "what does not wait takes along what does"
+
+    operating(body, patience=lambda _before, _after: 2.0)
 
 
 def test_an_appointment_is_kept() -> None:

@@ -20,9 +20,10 @@ from fedsilo_operator.cluster.interface import (
     Unavailable,
 )
 from fedsilo_operator.objects import CONFIG_MAP, EVENT, SECRET, SERVICE, SILO_KIND, Kind, Ref, ref_of
-from fedsilo_operator.plan import Apply, Create, Delete, Plan
+from fedsilo_operator.plan import Action, Apply, Create, Delete, Plan
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.runtime import executor
+from fedsilo_operator.runtime.actions import MAX_CONCURRENT_WRITES
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.queue import Key
@@ -174,6 +175,73 @@ async def test_an_object_of_an_earlier_owner_is_waited_for(cluster: FakeCluster,
     cluster.collect_garbage()
     await carry_out(Plan((Apply(mine),)), about, cluster)
     await carry_out(Plan((Apply(mine),)), about, cluster)  # a cache that is behind makes it ours no less
+
+
+def owned(name: str, owner: Object) -> Object:
+    made = config_map("n", name)
+    made["metadata"]["ownerReferences"] = [
+        {"kind": owner["kind"], "name": ref_of(owner).name, "uid": uid_of(owner), "controller": True}
+    ]
+    return made
+
+
+async def test_a_name_is_looked_at_only_where_it_is_taken(cluster: FakeCluster, about: Object) -> None:
+    asked: list[str] = []
+    cluster.faults = lambda verb, kind: asked.append(verb) if kind == CONFIG_MAP else None
+    plan = Plan((Create(owned("a", about)),))
+    await carry_out(plan, about, cluster)
+    assert set(asked) == {"create"}
+    await carry_out(plan, about, cluster)  # a cache that is behind
+    assert asked[-1] == "get"
+    (made,) = cluster.objects(CONFIG_MAP)
+    cluster.put(made | {"metadata": {"namespace": "n", "name": "b"}})
+    with pytest.raises(Refused, match="ConfigMap n/b is there already"):
+        await carry_out(Plan((Create(owned("b", about)),)), about, cluster)
+    earlier = owned("c", about)
+    earlier["metadata"]["ownerReferences"][0]["uid"] = "gone"
+    cluster.put(earlier)
+    with pytest.raises(Conflict, match="of an earlier owner"):
+        await carry_out(Plan((Create(owned("c", about)),)), about, cluster)
+
+
+def test_what_does_not_depend_on_each_other_is_done_at_the_same_time() -> None:
+    async def seconds(*actions: Action) -> float:
+        cluster = FakeCluster()
+        about = cluster.put(service("n"))
+        cluster.delay = lambda: 0.5
+        began = asyncio.get_running_loop().time()
+        await carry_out(Plan(actions), about, cluster)
+        assert len(cluster.objects(CONFIG_MAP)) == len(actions)
+        return asyncio.get_running_loop().time() - began
+
+    def made(kind: type[Apply] | type[Create], groups: str) -> list[Action]:
+        return [kind(config_map("n", f"m{at}"), failure_group=name.strip()) for at, name in enumerate(groups)]
+
+    apply_seconds, create_seconds = 1.5, 1.0  # a look at the name, which is free, and the write
+    assert virtual.run(seconds(*made(Apply, "abcdefgh"))) == apply_seconds
+    assert virtual.run(seconds(*made(Apply, "aabb"))) == 2 * apply_seconds
+    assert virtual.run(seconds(*made(Apply, "  "))) == 2 * apply_seconds
+    assert virtual.run(seconds(*made(Create, "aaaa"))) == create_seconds
+    assert virtual.run(seconds(*made(Create, "a" * (MAX_CONCURRENT_WRITES + 1)))) == 2 * create_seconds
+
+
+async def test_after_a_failure_nothing_more_is_begun_in_other_groups_either(
+    cluster: FakeCluster, about: Object
+) -> None:
+    tried: list[Kind] = []
+
+    def fail(verb: str, kind: Kind) -> ClusterError | None:
+        if verb == "apply":
+            tried.append(kind)
+        return Unavailable("500") if verb == "apply" else None
+
+    cluster.faults = fail
+    names = [f"m{number}" for number in range(100)]
+    with pytest.raises(Unavailable):
+        await carry_out(
+            Plan(tuple(Apply(config_map("n", name), failure_group=name) for name in names)), about, cluster
+        )
+    assert 0 < len(tried) <= MAX_CONCURRENT_WRITES
 
 
 async def test_an_event_never_fails_a_reconcile(

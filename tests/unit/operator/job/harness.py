@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
@@ -36,12 +39,15 @@ from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, STA
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> None:
-    """Run what never really waits; an event loop for each of thousands of steps would cost more than they do."""
-    try:
-        while True:
-            work.send(None)
-    except StopIteration:
-        return
+    """Run what never really waits, on one event loop for all: one for each of thousands of steps would cost more."""
+    _loop().run_until_complete(work)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
 
 
 class View:

@@ -8,7 +8,7 @@ import pytest
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Unavailable
-from fedsilo_operator.job.controller import JobController
+from fedsilo_operator.job.controller import PROGRESS_SECONDS, JobController
 from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.runtime.queue import Key
 from tests.unit.operator.job.harness import JobHarness, View
@@ -37,6 +37,26 @@ def test_a_job_wakes_itself_and_its_children_wake_it() -> None:
     assert woken(harness, SERVICE, harness.cluster.objects(SERVICE)[0]) == [KEY]
     assert woken(harness, SILO_AGENT, harness.agent(NORTH)) == [KEY]
     assert woken(harness, SILO_AGENT, {"metadata": {"name": "x", "namespace": "y"}}) == []
+
+
+def test_the_step_of_an_agent_waits_for_the_last_one_to_make_it() -> None:
+    harness = JobHarness().running()
+    (watch,) = [watch for watch in controller(harness).watches() if watch.kind == SILO_AGENT]
+    before = harness.agent(NORTH)
+
+    def patience(**change: object) -> float:
+        assert watch.patience is not None
+        harness.cluster.put(before | {"status": before["status"] | change})
+        return watch.patience(before, harness.agent(NORTH))
+
+    assert patience(phase="Running") == 0, "so does the other one"
+    assert patience(phase="Starting") == PROGRESS_SECONDS
+    assert patience(phase="Failed") == 0, "the quorum may be lost"
+    assert watch.patience is not None
+    assert watch.patience(before, None) == 0
+    assert watch.patience(None, before) == 0
+    deleted = before | {"metadata": before["metadata"] | {"deletionTimestamp": "2026-03-01T12:00:00Z"}}
+    assert watch.patience(before, deleted) == 0
 
 
 def test_silos_wake_the_jobs_that_could_mean_them_until_they_are_over() -> None:

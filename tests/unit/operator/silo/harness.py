@@ -29,7 +29,7 @@ from fedsilo_operator.objects import (
     labels_of,
     ref_of,
 )
-from fedsilo_operator.plan import Apply, Plan
+from fedsilo_operator.plan import Apply, Create, Plan
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
@@ -216,17 +216,17 @@ class World:
         """Plan and carry out."""
         found = self.plan(settings)
         for action in found.actions:
-            assert isinstance(action, Apply)
+            assert isinstance(action, Apply | Create)
             self.apply(action)
         self.events += found.events
         if found.status is not None:
             self.agent["status"] = copy.deepcopy(found.status)
         return found
 
-    def apply(self, action: Apply) -> None:
+    def apply(self, action: Apply | Create) -> None:
         kind, ref = kind_of(action.object), ref_of(action.object)
         known = self.get(kind, ref)
-        if action.manager == SUSPEND_MANAGER:
+        if isinstance(action, Apply) and action.manager == SUSPEND_MANAGER:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
             known["spec"]["suspend"] = action.object["spec"]["suspend"]
@@ -354,7 +354,7 @@ def started() -> World:
 
 def applied(plan: Plan) -> list[tuple[Kind, str]]:
     """Kind and name of what the plan applies."""
-    actions = [action for action in plan.actions if isinstance(action, Apply)]
+    actions = [action for action in plan.actions if isinstance(action, Apply | Create)]
     return [(kind_of(action.object), action.object["metadata"]["name"]) for action in actions]
 
 

@@ -20,7 +20,7 @@ from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.trainer import __main__ as trainer_program
-from fedsilo_operator.plan import Apply
+from fedsilo_operator.plan import Apply, Create
 from fedsilo_operator.settings import Outside
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
@@ -51,7 +51,7 @@ _Readable.add_representer(
 
 
 def made(world: World) -> list[Object]:
-    return [action.object for action in world.plan().actions if isinstance(action, Apply)]
+    return [action.object for action in world.plan().actions if isinstance(action, Apply | Create)]
 
 
 def full() -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, POD, SILO_KIND, Kind, Ref, kind_of, ref_of
-from fedsilo_operator.plan import Apply
+from fedsilo_operator.plan import Apply, Create
 from fedsilo_operator.workloads.agent import TRAINER
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
@@ -24,7 +24,7 @@ def test_children_are_owned_but_for_the_claim() -> None:
     owners = {
         kind_of(action.object): action.object["metadata"].get("ownerReferences")
         for action in scene.plan().actions
-        if isinstance(action, Apply)
+        if isinstance(action, Apply | Create)
     }
     assert owners.pop(CLAIM) is None
     assert all(owner[0]["uid"] == scene.agent["metadata"]["uid"] for owner in owners.values() if owner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedsilo_operator.objects import KINDS, POD
-from fedsilo_operator.plan import Apply, Plan
+from fedsilo_operator.plan import Apply, Create, Plan
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import (
     CHILDREN,
@@ -149,5 +149,5 @@ def test_every_phase_settles() -> None:
 
 def test_every_kind_that_is_applied_is_one_the_operator_knows() -> None:
     for action in world().plan().actions:
-        assert isinstance(action, Apply)
+        assert isinstance(action, Apply | Create)
         assert (action.object["apiVersion"], action.object["kind"]) in KINDS
