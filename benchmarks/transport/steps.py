@@ -1,8 +1,8 @@
 """What a run records of its steps, from outside: named functions of the programs are wrapped where they start.
 
 A step is the call of a function: when it began and ended, and the CPU seconds of its own thread meanwhile. Of a
-coroutine those of its own steps on the event loop are counted, not what the loop does for it while it waits. A step
-within another one counts in both.
+coroutine those of its own steps on the event loop are counted, not what the loop does for it while it waits. The CPU
+seconds of a step are also those of the step around it, if that is one of the same thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +47,7 @@ STEPS = (
     Step("guards", "wait for the next task", "fedsilo_agent.guard.client:AggregatorClient.task"),
     Step("guards", "hand over to the trainer", "fedsilo_agent.guard.inbox:Inbox.put"),
     Step("guards", "  download, with its check", "fedsilo_agent.guard.client:AggregatorClient.download"),
+    Step("guards", "  hash and write", "fedsilo_agent.guard.part_file:PartFile.append"),
     Step("guards", "wait for the drop", "fedsilo_agent.guard.loop:Guard._wait_for_drop"),
     Step("guards", "inspect, sign and record", "fedsilo_agent.guard.loop:Guard._sign"),
     Step("guards", "  check and lay out the update", "fedsilo_agent.guard.loop:sign_reply"),
@@ -54,7 +57,8 @@ STEPS = (
     Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_drop"),
     Step("aggregator", "serve a blob", "fedsilo_aggregator.http:_CountedFile.prepare"),
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
-    Step("aggregator", "  check and write a piece", "fedsilo_aggregator.uploads:_check_and_write"),
+    Step("aggregator", "  check", "fedsilo.wire.checker:UpdateChecker.feed"),
+    Step("aggregator", "  write", "fedsilo.durable:AppendedFile.append"),
     Step("aggregator", "  sync", "fedsilo_aggregator.uploads:_sync"),
     Step("aggregator", "close the round", "fedsilo.engine.round_engine:RoundEngine.settle"),
     Step("aggregator", "  fold", "fedsilo.engine.workflow:Workflow.fold"),
@@ -71,6 +75,7 @@ class Recorded:
 
     :param began: and `ended`: `time.monotonic()`, which all processes of a machine share.
     :param where: process and thread.
+    :param nested: whether the step around it has the same CPU seconds too.
     """
 
     role: str
@@ -79,6 +84,10 @@ class Recorded:
     ended: float
     cpu: float
     where: str
+    nested: bool = False
+
+
+_around: ContextVar[int] = ContextVar("thread of the step around", default=0)
 
 
 class Recorder:
@@ -103,31 +112,38 @@ class Recorder:
             found, self._found = self._found, []
             file.writelines(json.dumps(asdict(one)) + "\n" for one in found)
 
-    def _add(self, label: str, began: float, cpu: float) -> None:
-        where = f"{os.getpid()}.{threading.get_ident()}"
-        with self._lock:
-            self._found.append(Recorded(self._role, label, began, time.monotonic(), cpu, where))
+    @contextmanager
+    def _recording(self, label: str) -> Iterator[list[float]]:
+        """Record the block; what it puts into the list are its CPU seconds, else those of this thread."""
+        spent: list[float] = []
+        thread = threading.get_ident()
+        nested, token = _around.get() == thread, _around.set(thread)
+        began, cpu = time.monotonic(), time.thread_time()
+        try:
+            yield spent
+        finally:
+            _around.reset(token)
+            used = sum(spent) if spent else time.thread_time() - cpu
+            where = f"{os.getpid()}.{thread}"
+            found = Recorded(self._role, label, began, time.monotonic(), used, where, nested)
+            with self._lock:
+                self._found.append(found)
 
     def _wrapped(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def coroutine(*args: Any, **kwargs: Any) -> Any:
-                began, spent = time.monotonic(), [0.0]
-                try:
+                with self._recording(label) as spent:
+                    spent.append(0.0)
                     return await _Stepped(function(*args, **kwargs), spent)
-                finally:
-                    self._add(label, began, spent[0])
 
             return coroutine
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            began, cpu = time.monotonic(), time.thread_time()
-            try:
+            with self._recording(label):
                 return function(*args, **kwargs)
-            finally:
-                self._add(label, began, time.thread_time() - cpu)
 
         return call
 

@@ -44,12 +44,11 @@ def steps_table(steps: RoundSteps, run: Measured) -> str:
             calls = [one for one in own if one.label == step.label]
             if not calls:
                 continue
-            if is_outer(step):
-                known += sum(one.cpu for one in calls)
+            known += sum(one.cpu for one in calls if not one.nested)
             rows.append(_row(role, step.label, calls, steps.began))
         rows.append([role, "everything else", "", "", "", "", f"{cpu - known:.2f}"])
     head = ["role", "step", "calls", "begins at, s", "longest, s", "all, s", "CPU, s"]
-    title = f"round {steps.number + 1}: {steps.seconds:.2f} s; a step within another counts in both"
+    title = f"round {steps.number + 1}: {steps.seconds:.2f} s; CPU seconds of a step are also those of the one around it"
     return f"{title}\n\n{table(head, rows)}"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,16 @@ class Programs:
         """Fail."""
         raise ValueError("refused")
 
+    async def hand_over(self) -> None:
+        """Fail here, and in a thread."""
+        for refusing in (asyncio.to_thread(self.refuse), self.refuse_here()):
+            with suppress(ValueError):
+                await refusing
+
+    async def refuse_here(self) -> None:
+        """Fail in the event loop's thread."""
+        self.refuse()
+
 
 def test_functions_are_recorded_and_do_what_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_here = (
@@ -185,13 +196,34 @@ def test_functions_are_recorded_and_do_what_they_did(tmp_path: Path, monkeypatch
     assert all(one.began <= one.ended and one.cpu >= 0 for one in found)
 
 
+def test_a_step_in_a_thread_of_its_own_has_cpu_seconds_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_here = tuple(
+        steps.Step("guards", name, f"{__name__}:Programs.{name}") for name in ("refuse", "hand_over")
+    )
+    monkeypatch.setattr(steps, "STEPS", of_here)
+    for name in ("refuse", "hand_over"):
+        monkeypatch.setattr(Programs, name, getattr(Programs, name))  # put back at the end
+    recorder = Recorder("guards", tmp_path)
+    recorder.install(WATERFALL)
+    asyncio.run(Programs().hand_over())
+    recorder.write()
+    found = sorted(read_records(tmp_path), key=lambda one: one.ended)
+    assert [(one.label, one.nested) for one in found] == [
+        ("refuse", False),
+        ("refuse", True),
+        ("hand_over", False),
+    ]
+
+
 def test_the_waterfall_is_of_the_round_of_median_length_and_cut_at_its_beginning(tmp_path: Path) -> None:
     measured = replace(run(FEDSILO, 9.0, 5.0, 1.0), roles={"guards": replace(USE, cpu=[9.0, 2.0, 1.0])})
     records = [
         Recorded("guards", UPLOAD.label, 108.0, 110.5, 0.5, "1.1"),
         Recorded("guards", UPLOAD.label, 111.0, 112.0, 0.25, "2.1"),
         Recorded("guards", UPLOAD.label, 113.0, 114.5, 4.0, "2.1"),
-        Recorded("guards", "  download, with its check", 110.0, 111.0, 0.75, "1.1"),
+        Recorded("guards", "  download, with its check", 110.0, 111.0, 0.75, "1.1", nested=True),
     ]
     found = steps_of_round(records, measured)
     assert (found.number, found.began, found.seconds, len(found.found)) == (1, 109.0, 5.0, 3)
