@@ -48,7 +48,7 @@ def steps_table(steps: RoundSteps, run: Measured) -> str:
             rows.append(_row(role, step.label, calls, steps.began))
         rows.append([role, "everything else", "", "", "", "", f"{cpu - known:.2f}"])
     head = ["role", "step", "calls", "begins at, s", "longest, s", "all, s", "CPU, s"]
-    title = f"round {steps.number + 1}: {steps.seconds:.2f} s; CPU seconds of a step are also those of the one around it"
+    title = f"round {steps.number + 1}: {steps.seconds:.2f} s; a step's CPU seconds are also those of the one around it"
     return f"{title}\n\n{table(head, rows)}"
 
 
