@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from fedsilo.durable import rename
 from fedsilo.engine import exchange
 from fedsilo.methods.state import State
 from fedsilo.silo.private_state import PrivateStates
@@ -126,9 +125,8 @@ def _append_unsynced(path: Path, line: str) -> None:
         file.write(f"{line}\n")
 
 
-def _publish_unsynced(file: Any, temporary: Path, path: Path) -> None:
+def _flush(file: Any, path: Path) -> None:
     file.flush()
-    rename(temporary, path)
 
 
 def _twice() -> st.SearchStrategy[Plan]:
@@ -158,9 +156,7 @@ DEFECTS = {
     "the line of a departure is not synced": Defect(
         audit, "append_durably", _append_unsynced, _plans(_crashes("north guard", power=True))
     ),
-    "the state is not synced": Defect(
-        blob, "publish", _publish_unsynced, _plans(_crashes("aggregator", power=True))
-    ),
+    "the state is not synced": Defect(blob, "sync", _flush, _plans(_crashes("aggregator", power=True))),
     "a silo whose answer was lost is not asked again": Defect(
         AggregatorService, "_is_given", lambda _, _silo, task, after, _vain: task != after, _flipped_answers()
     ),
