@@ -10,10 +10,11 @@ neither torch nor anything else that is heavy: each name is imported when it is 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from fedsilo.api.faults import Fault
     from fedsilo.api.loading import JobManifest
     from fedsilo.errors import (
@@ -120,8 +121,6 @@ __all__ = [
     "validate",
 ]
 
-__version__ = version("fedsilo")
-
 _MODULES = {
     "fedsilo.api.faults": ("Fault",),
     "fedsilo.api.loading": ("JobManifest",),
@@ -180,6 +179,10 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fedsilo")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import atexit
 import contextlib
 import gc
@@ -14,7 +13,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -53,6 +51,8 @@ class Arguments(argparse.ArgumentParser):
 
 def version() -> str:
     """Name and version, as every program's `--version` prints it."""
+    from importlib import metadata
+
     return f"fedsilo {metadata.version('fedsilo')}"
 
 
@@ -104,6 +104,8 @@ def exit_on_sigterm() -> None:
 
 async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
     """Run something without end until SIGTERM or SIGINT; it is cancelled then, and has ended on return."""
+    import asyncio
+
     work = asyncio.ensure_future(endless)
     signalled = False
 
@@ -138,8 +140,6 @@ def run_until_done(
         body()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except asyncio.CancelledError:
-        return TERMINATED
     except Exception as error:
         known = error if isinstance(error, FedsiloError) else StorageFailed.of(error)
         if known is not None:
@@ -151,6 +151,12 @@ def run_until_done(
         text = f"{type(error).__name__}: {error}"
         leave(termination_message(FedsiloError.reason, text, facts), termination_log)
         return FedsiloError.exit_code
+    except BaseException as end:
+        from asyncio import CancelledError  # not above: most programs need it, and no command does
+
+        if not isinstance(end, CancelledError):
+            raise
+        return TERMINATED
     return 0
 
 

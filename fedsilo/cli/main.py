@@ -89,6 +89,14 @@ def main(argv: list[str] | None = None) -> int:
         return _INTERRUPTED
 
 
+class _ShowVersion(argparse.Action):
+    """Prints the version, for which the installed packages are read only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(version())
+        parser.exit()
+
+
 def _discard_output() -> None:
     """Leave nothing that the end of this process would try to write."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,7 +110,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=CommandsHelp,
     )
-    parser.add_argument("--version", action="version", version=version())
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in COMMANDS.items():

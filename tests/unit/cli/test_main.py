@@ -31,3 +31,11 @@ def test_output_for_which_there_is_no_space_is_an_error_in_one_line(arguments: l
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     said = "fedsilo: No space left on device; make room and repeat the command\n"
     assert (ended.returncode, ended.stderr) == (1, said)
+
+
+def test_help_imports_nothing_that_it_does_not_need() -> None:
+    code = "import sys\nfrom fedsilo.cli.main import main\nassert main(['--help']) == 0\nprint(sorted(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = ended.stdout.splitlines()[-1]
+    for heavy in ("asyncio", "importlib.metadata", "pydantic", "numpy", "yaml"):
+        assert repr(heavy) not in imported
