@@ -217,8 +217,11 @@ def load_tree(model: nn.Module, tree: Mapping[str, np.ndarray]) -> None:
         if array.dtype != expected:
             raise MethodError(f"model: tensor {name!r}: dtype {array.dtype}: give {expected}")
     for name, tensor in state.items():
-        # torch.tensor copies first and therefore accepts an array that is not writeable.
-        tensor.copy_(torch.tensor(tree[name]))
+        if tensor.device.type == "cpu":
+            # One copy. What torch makes of an array that is not writeable is another, or comes with a warning.
+            np.copyto(tensor.detach().numpy(), tree[name])
+        else:
+            tensor.copy_(torch.tensor(tree[name]))
 
 
 @contextmanager

@@ -42,6 +42,7 @@ from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import Tree
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
+from fedsilo.silo.kept_network import KeptNetwork
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
 from fedsilo.tasks.registry import bind
 
@@ -93,6 +94,7 @@ class LocalContext(SiloContext):
     :param schema: names and types of the silo's data, which it announces.
     :param findings: what a check of the data says; None where the job does not ask for one.
     :param group: the silo's processes, all of which run this step.
+    :param kept_network: used again from one task to the next; None where every one is built.
     """
 
     shuffle: bool = True
@@ -104,6 +106,7 @@ class LocalContext(SiloContext):
     schema: Schema = field(default_factory=Schema, kw_only=True)
     findings: tuple[AnnouncedFinding, ...] | None = field(default=None, kw_only=True)
     group: ProcessGroup = field(default=ALONE, kw_only=True)
+    kept_network: KeptNetwork | None = field(default=None, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -125,7 +128,7 @@ class LocalContext(SiloContext):
 
     def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
         """The same where its structure does not matter."""
-        module = self.network(architecture or self.spec.model)
+        module = self._network_to_load(architecture or self.spec.model)
         load_tree(module, self.whole(tree))
         if self.parts is not None:
             freeze(module, self.parts.frozen)
@@ -136,6 +139,13 @@ class LocalContext(SiloContext):
     def whole(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """All tensors of the model: those of the tree, the silo's own, and the initial ones."""
         return tree if self.parts is None else self.parts.whole(self.initial or {}, self.local, tree)
+
+    def _network_to_load(self, architecture: ModelSpec) -> nn.Module:
+        kept, training = self.kept_network, self.spec.training
+        # What the job's own training does with a network, and perhaps goes on doing in a thread, is not known.
+        if kept is None or training.trainer is not None or pick_device(training.device).type != "cpu":
+            return self.network(architecture)
+        return kept.take(architecture, lambda: self.network(architecture))
 
     def network(self, architecture: ModelSpec) -> nn.Module:
         """A new network with arbitrary weights."""

@@ -61,6 +61,13 @@ class TaskRunner:
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
+        try:
+            return self._answer(task, private)
+        finally:
+            if self.context.kept_network is not None:
+                self.context.kept_network.release()
+
+    def _answer(self, task: SiloTask, private: State) -> Reply:
         if task.step == PREPROCESSING and task.step not in self._steps:
             return disclose(self.context, {})
         context = self.context_of(task, private)

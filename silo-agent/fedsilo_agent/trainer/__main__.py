@@ -14,6 +14,7 @@ import argparse
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,7 @@ def _mailbox_and_runner(
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
     from fedsilo.silo.context import open_context
+    from fedsilo.silo.kept_network import KeptNetwork
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
 
@@ -141,6 +143,7 @@ def _mailbox_and_runner(
         prepare_torch(spec.training.threads, spec.training.repeatable)
         count = _process_count(method, silo)
         context = open_context(spec, silo, args.data_root, ProcessGroup(0, count))
+        context = replace(context, kept_network=KeptNetwork())  # a reply is on the disk before the next task
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
         if isinstance(error, DataInvalid):
