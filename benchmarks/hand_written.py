@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.networks import lenet5, perceptron
 from fedsilo.api.loading import JobManifest
 from fedsilo.data.loaders import load_whole
 from fedsilo.data.partitions import partition
@@ -19,56 +20,6 @@ from fedsilo.methods.schedule import participants as draw
 from fedsilo.wire import write_tensors
 
 Weights = dict[str, Tensor]
-
-
-class LeNet5(nn.Module):
-    """LeCun et al. (1998), with ReLU and max-pooling: 61,706 parameters for 28x28 and ten classes."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(400, 120),
-            nn.ReLU(),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-        )
-        self.classifier = nn.Linear(84, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        logits: Tensor = self.classifier(self.encoder(x))
-        return logits
-
-
-def lenet5(input_shape: tuple[int, ...], classes: int) -> LeNet5:
-    """The network as a job may name it."""
-    return LeNet5(input_shape[0], classes)
-
-
-class Perceptron(nn.Module):
-    """One hidden layer of 32: 1,002 parameters for 20 numbers and ten classes."""
-
-    def __init__(self, numbers: int, classes: int) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(numbers, 32), nn.ReLU())
-        self.classifier = nn.Linear(32, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        logits: Tensor = self.classifier(self.encoder(x))
-        return logits
-
-
-def perceptron(input_shape: tuple[int, ...], classes: int) -> Perceptron:
-    """The other network."""
-    return Perceptron(input_shape[0], classes)
 
 
 class Clients:
@@ -87,9 +38,18 @@ class Clients:
         exchanges = registry.bind(spec).exchanges()
         self.rounds = [draw(spec, exchange, self.names) for exchange in exchanges]
 
+    @property
+    def initial_seed(self) -> int:
+        """Of the initial weights."""
+        return derive_seed(self.training.seed, "model")
+
+    def seed(self, name: str, round: int) -> int:
+        """Of the order of a client's batches."""
+        return derive_seed(self.training.seed, name, "batches", "train", round)
+
     def initial(self) -> nn.Module:
         """The network with the job's initial weights."""
-        torch.manual_seed(derive_seed(self.training.seed, "model"))
+        torch.manual_seed(self.initial_seed)
         return perceptron(self.shape, 10) if len(self.shape) == 1 else lenet5(self.shape, 10)
 
 
@@ -99,8 +59,8 @@ def train(clients: Clients, model: nn.Module, name: str, round: int) -> None:
     optimizer = torch.optim.SGD(
         model.parameters(), plan.optimizer.learning_rate, momentum=plan.optimizer.momentum
     )
-    seed = derive_seed(plan.seed, name, "batches", "train", round)
-    order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(clients.seed(name, round))
+    order = torch.randperm(len(part), generator=generator)
     for index in torch.split(order, plan.batch_size):
         rows = part[index]
         optimizer.zero_grad()

@@ -6,20 +6,23 @@
 
 FedAvg with LeNet-5 (61,706 parameters), images of 28x28, two classes per silo, batches of 32, one local epoch; or
 with a perceptron of 1,002 parameters over rows of 20 numbers in batches of 10, as laboratories' tables are. Every way
-runs in a process of its own, has the same batches and ends with the same model, which is checked; `in all` counts from
-the start of that process, imports and data included. Run it on a machine that does nothing else, from the
-repository's root.
+runs in a process of its own, has the same batches and ends with the same model, which is checked; `model` is the time
+from the start of that process to the model's file, imports and data included, and `in all` goes to the end of the
+process. `tuned` is a loop with all that a simulation can do without left out (`benchmarks/tuned.py`); `command` is
+`fedsilo run --in-process`, the others are used as libraries. CPU seconds are those of all processes of a way: on a
+machine that does other work they say more than the others. Run it from the repository's root.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +39,11 @@ from fedsilo.simulation.execution import Execution
 WAYS = (
     "hand-written",
     "hand-written, workers",
+    "tuned, workers",
     "simulation",
     "simulation, workers",
     "simulation, batches",
+    "command, workers",
     "processes",
 )
 TOLERANCE = 1e-5
@@ -106,7 +111,7 @@ def documents(job: Job) -> list[dict[str, Any]]:
     ]
     spec = {
         "method": {"name": "fedavg"},
-        "model": {"name": f"python:benchmarks.hand_written:{'perceptron' if job.tabular else 'lenet5'}"},
+        "model": {"name": f"python:benchmarks.networks:{'perceptron' if job.tabular else 'lenet5'}"},
         "data": {
             "dataset": "images",
             "classes": 10,
@@ -149,9 +154,7 @@ def manifest_of(job: Job) -> JobManifest:
 
 def measure(way: str, job: Job, directory: Path) -> list[float]:
     """Run the job one way in this process; the time at which each round was complete."""
-    directory.mkdir(parents=True)
-    if way == "processes":
-        return _processes(job, directory)
+    directory.mkdir(parents=True, exist_ok=True)
     workers = job.workers if way.endswith("workers") else 0
     if way.startswith("hand-written"):
         return hand_written(Clients(manifest_of(job)), directory / "model.safetensors", workers)
@@ -173,51 +176,133 @@ def _simulation(job: Job, directory: Path, execution: Execution) -> list[float]:
     return times
 
 
-def _processes(job: Job, directory: Path) -> list[float]:
+def _run(directory: Path, options: Sequence[str]) -> list[float]:
+    """The command, in a process of its own; the time at which each round was complete."""
     file, workdir = directory / "job.yaml", directory / "run"
-    file.write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")
     command = [sys.executable, "-m", "fedsilo.cli.main", "run", "-f", str(file), "--workdir", str(workdir)]
     times: list[float] = []
     history = workdir / "aggregator" / "history.jsonl"
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    command += [*options, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         while run.poll() is None:
             lines = history.read_bytes().count(b"\n") if history.exists() else 0
             times += [time.time()] * (lines - len(times))
             time.sleep(0.01)
     if run.returncode != 0:
-        raise SystemExit(f"separate processes ended with exit code {run.returncode}")
+        raise SystemExit(f"fedsilo run {' '.join(options)} ended with exit code {run.returncode}")
     (workdir / "model.safetensors").rename(directory / "model.safetensors")
     return times
 
 
+def plan_of(job: Job, file: Path) -> None:
+    """Write what the tuned loop is given."""
+    clients = Clients(manifest_of(job))
+    if job.mnist:
+        source = documents(job)[0]["spec"]["datasets"][0]["config"]
+    else:
+        source = {"path": str(file.with_suffix(".data.npz")), "features": "features", "labels": "labels"}
+        np.savez(source["path"], features=clients.features.numpy(), labels=clients.labels.numpy())
+    numbers = {name: number for number, name in enumerate(clients.names)}
+    rounds = [
+        [(numbers[name], clients.seed(name, number)) for name in drawn]
+        for number, drawn in enumerate(clients.rounds, start=1)
+    ]
+    ends = np.cumsum([len(clients.parts[name]) for name in clients.names])
+    optimizer = clients.training.optimizer
+    plan = {
+        "data": source["path"],
+        "features": source["features"],
+        "labels": source["labels"],
+        "rounds": rounds,
+        "seed": clients.initial_seed,
+        "batch": clients.training.batch_size,
+        "lr": optimizer.learning_rate,
+        "momentum": optimizer.momentum,
+    }
+    np.savez(
+        file,
+        plan=np.frombuffer(json.dumps(plan).encode(), np.uint8),
+        bounds=np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1),
+        places=np.concatenate([clients.parts[name].numpy() for name in clients.names]),
+    )
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One run of one way: when it began, each round was complete, the model was there, and the process had ended."""
+
+    began: float
+    rounds: list[float]
+    model: float
+    ended: float
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Rounds per second once they run."""
+        return (len(self.rounds) - 1) / (self.rounds[-1] - self.rounds[0])
+
+    def row(self, way: str, first: float, difference: float) -> str:
+        """A line of the table."""
+        start = self.rounds[0] - self.began - 1 / self.rate
+        agrees = "" if difference <= TOLERANCE else f"   differs by {difference:.1e}"
+        seconds = f"{start:9.1f}{self.model - self.began:9.1f}{self.ended - self.began:9.1f}{self.cpu:9.1f}"
+        return f"{way:24}{self.rate:10.2f}{self.rate / first:9.2f}{seconds}{agrees}"
+
+
+def run_way(way: str, job: Job, options: Sequence[str], model: Path) -> Timed:
+    """Run the job one way, in a process of its own.
+
+    :param model: file that it writes.
+    """
+    began, cpu = time.time(), _cpu_of_children()
+    if way in ("command, workers", "processes"):
+        in_process = ["--in-process", "--workers", str(job.workers)] if way == "command, workers" else []
+        times = _run(model.parent, in_process)
+    else:
+        command = [sys.executable, "-m", "benchmarks.simulation", *options, "--one", way]
+        command += ["--into", str(model.parent)]
+        if way.startswith("tuned"):
+            command = [sys.executable, "-m", "benchmarks.tuned", str(model.parent / "plan.npz"), str(model)]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        times = json.loads(ran.stdout.splitlines()[-1])
+    ended = time.time()
+    return Timed(began, times, model.stat().st_mtime, ended, _cpu_of_children() - cpu)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def compare(ways: Sequence[str], job: Job, options: Sequence[str]) -> None:
     """Run every way in a process of its own and print the table."""
-    print(f"{'way':24}{'rounds/s':>10}{'of hand':>9}{'start s':>9}{'in all s':>9}{'in all r/s':>11}")
-    first = 0.0
+    print(
+        f"{'way':24}{'rounds/s':>10}{'of first':>9}{'start s':>9}{'model s':>9}{'in all s':>9}{'CPU s':>9}",
+        flush=True,
+    )
+    first, reference = 0.0, None
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as root:
-        models = [Path(root) / str(number) / "model.safetensors" for number in range(len(ways))]
-        for way, model in zip(ways, models, strict=True):
-            command = [sys.executable, "-m", "benchmarks.simulation", *options, "--one", way]
-            began = time.time()
-            ran = subprocess.run(
-                [*command, "--into", str(model.parent)], check=True, stdout=subprocess.PIPE, text=True
-            )
-            total, times = time.time() - began, json.loads(ran.stdout.splitlines()[-1])
-            rate = (len(times) - 1) / (times[-1] - times[0])
-            first = first or rate
-            start = times[0] - began - 1 / rate
-            difference = _difference(models[0], model)
-            agrees = "" if difference <= TOLERANCE else f"   differs by {difference:.1e}"
-            print(
-                f"{way:24}{rate:10.2f}{rate / first:9.2f}{start:9.1f}{total:9.1f}{job.rounds / total:11.2f}{agrees}",
-                flush=True,
-            )
+        for number, way in enumerate(ways):
+            directory = Path(root) / str(number)
+            directory.mkdir()
+            model = directory / ("model.npz" if way.startswith("tuned") else "model.safetensors")
+            if way.startswith("tuned"):
+                plan_of(job, directory / "plan.npz")
+            (directory / "job.yaml").write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")
+            timed = run_way(way, job, options, model)
+            first = first or timed.rate
+            reference = reference or model
+            print(timed.row(way, first, _difference(reference, model)), flush=True)
 
 
 def _difference(one: Path, other: Path) -> float:
     from fedsilo.wire import open_blob
 
-    trees = [open_blob(path).tree() for path in (one, other)]
+    def tree(path: Path) -> Mapping[str, np.ndarray]:
+        return np.load(path) if path.suffix == ".npz" else open_blob(path).tree()
+
+    trees = [tree(path) for path in (one, other)]
     return max(float(np.abs(trees[0][name] - trees[1][name]).max()) for name in trees[0])
 
 
