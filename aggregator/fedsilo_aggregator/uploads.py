@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import AppendedFile, sync, unlink
+from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.pieces import take_in_thread
@@ -219,7 +220,7 @@ class Uploads:
             raise Problem(
                 "digest-mismatch", f"the update's digest is {update.digest}, announced was {part.digest}"
             )
-        await asyncio.to_thread(_sync, partial.path)
+        await asyncio.to_thread(_check_and_sync, expected, partial.path)
         self._engine.accept(expected.sender, partial.path, update)
         del self._partials[expected.task]
         self._changed()
@@ -266,6 +267,7 @@ def _restore(partial: _Partial) -> None:
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
 
 
-def _sync(path: Path) -> None:
+def _check_and_sync(expected: Expected, path: Path) -> None:
+    require_decodable_update(expected.contract, path)
     with path.open("rb") as file:
         sync(file, path)

@@ -27,6 +27,7 @@ from fedsilo.api.common import (
     check_one_of,
     wrong,
 )
+from fedsilo.api.communication import CommunicationSpec, DownloadSpec, UploadSpec
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.evaluation import EvaluationSpec
@@ -211,6 +212,9 @@ class FederatedJobSpec(Fields):
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="How many silos work in a round."
     )
+    communication: CommunicationSpec | None = Field(
+        default=None, description="In how many bytes tensors travel; as they are when null."
+    )
     evaluation: EvaluationSpec = Field(
         default=EvaluationSpec(), description="When and on what the model is scored."
     )
@@ -235,6 +239,18 @@ class FederatedJobSpec(Fields):
     def mlflow(self) -> MlflowSpec | None:
         """The MLflow server that is told of the job, where there is one."""
         return None if self.output is None else self.output.mlflow
+
+    @property
+    def upload(self) -> UploadSpec:
+        """How silos send the model's tensors."""
+        given = None if self.communication is None else self.communication.upload
+        return given or UploadSpec()
+
+    @property
+    def download(self) -> DownloadSpec:
+        """How the aggregator sends the model's tensors."""
+        given = None if self.communication is None else self.communication.download
+        return given or DownloadSpec()
 
     @property
     def learned(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.durable import remove, rename, sync_directory, unlink
+from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import Problem, SiloFailed
@@ -193,10 +194,12 @@ class OpenExchange:
 def check_update(path: Path, expected: Expected, key: VerifyKey) -> AcceptedUpdate:
     """Check the file of an update as its bytes were checked on arrival.
 
-    :raises Problem: as `UpdateChecker`.
+    :raises Problem: as `UpdateChecker`, and as `require_decodable_update`.
     """
     checker = UpdateChecker(expected, key)
     with path.open("rb") as file:
         while piece := file.read(CHUNK_BYTES):
             checker.feed(piece)
-    return checker.finish()
+    accepted = checker.finish()
+    require_decodable_update(expected.contract, path)
+    return accepted

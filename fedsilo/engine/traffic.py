@@ -160,7 +160,7 @@ class SyntheticUpdates:
 
     def names(self, silo: str, kind: str) -> Sequence[str]:
         """All tensors of that kind in the contract."""
-        return [block.name for block in self._contracts[silo].blocks if block.kind == kind]
+        return [block.name for block in self._contracts[silo].tensors if block.kind == kind]
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind."""
@@ -175,7 +175,7 @@ class SyntheticUpdates:
         """The same arrays for the same silo, round and kind."""
         rng = np.random.default_rng(derive_seed(0, "synthetic", silo, self._round, kind))
         tree: Tree = {}
-        for block in self._contracts[silo].blocks:
+        for block in self._contracts[silo].tensors:
             if block.kind != kind:
                 continue
             like = self._model.get(block.name)

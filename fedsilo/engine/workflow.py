@@ -17,9 +17,12 @@ import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.data.schema import Schema
+from fedsilo.encodings.registry import encoding_of
+from fedsilo.encodings.trees import decoded_tree, encoded_tree
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.decoded import AnsweredTask, DecodedUpdates, HandedOut
 from fedsilo.engine.federated_evaluation import evaluation_record
-from fedsilo.engine.fold import mean_metrics, public_metrics
+from fedsilo.engine.fold import FoldedUpdates, mean_metrics, public_metrics
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
@@ -34,6 +37,7 @@ from fedsilo.engine.selection import (
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
+from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
     EVALUATE,
     INITIAL,
@@ -54,6 +58,9 @@ if TYPE_CHECKING:
     from fedsilo.engine.scoring import GlobalEvaluation
 
 log = logging.getLogger("fedsilo.engine")
+
+ENCODED = "communication."
+"""Begins the names of trees that hold parts of others."""
 
 OF_JOB = (INITIAL, PREPROCESSING)
 """Trees of the state that are the job's own, and no method's."""
@@ -126,7 +133,7 @@ class Workflow:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
         if exchange.phase.step == PREPROCESSING:
             return state, dict.fromkeys(silos, Assignment())
-        offered, assignments = self._assign(state, exchange, silos)
+        offered, assignments = self._encoded(exchange, *self._assign(state, exchange, silos))
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
@@ -149,6 +156,28 @@ class Workflow:
         assignment = Assignment({"model": EVALUATE}, snapshot.settings)
         return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment)
 
+    def _encoded(
+        self, exchange: Exchange, offered: State, assignments: Mapping[str, Assignment]
+    ) -> tuple[State, Mapping[str, Assignment]]:
+        """The same with the method's trees as the job has them sent."""
+        encoding = encoding_of(self.spec.download)
+        if encoding is None:
+            return offered, assignments
+        trees: dict[str, Tree] = {}
+        given: dict[str, Assignment] = {}
+        for silo, plain in assignments.items():
+            names = self._learned(exchange, plain)
+            for tree in plain.trees.values():
+                if ENCODED + tree not in trees:
+                    trees[ENCODED + tree] = encoded_tree(offered.tree(tree), names, encoding)
+            given[silo] = replace(plain, trees={name: ENCODED + tree for name, tree in plain.trees.items()})
+        return offered.with_trees(**trees), given
+
+    def _learned(self, exchange: Exchange, assignment: Assignment) -> frozenset[str]:
+        """Names of the tensors that a task hands out encoded."""
+        contract = self.contract(exchange.phase.step, assignment.settings)
+        return learned_tensors(self._context.signature, contract)
+
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
         signature = self._context.signature
@@ -158,20 +187,42 @@ class Workflow:
             self._contracts[key] = self._method.contract(step, signature, settings)
         return self._contracts[key]
 
-    def fold(self, state: State, exchange: Exchange, updates: Updates) -> tuple[State, dict[str, Any]]:
+    def fold(self, state: State, exchange: Exchange, updates: FoldedUpdates) -> tuple[State, dict[str, Any]]:
         """State after the exchange, and the figures of its updates for the record of the round."""
         if exchange.phase.step == EVALUATE:
             return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
+        handed_out = self._handed_out(state, exchange)
+        if self.spec.upload.is_lossy:
+            updates = DecodedUpdates(updates, handed_out.tasks)
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
             "training": mean_metrics(updates),
             "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
-        after = self.aggregate(state, exchange, updates)
+        after = handed_out.restored(state, self.aggregate(handed_out.seen(state), exchange, updates))
         _require_finite_state(state, after)
         return after, found
+
+    def _handed_out(self, state: State, exchange: Exchange) -> HandedOut:
+        """What the silos of the round had before them, where the job has anything sent as parts."""
+        if not self.spec.upload.is_lossy and not self.spec.download.is_lossy:
+            return HandedOut({}, {})
+        offered, assignments = self.assign(state, exchange, self.round(exchange).silos)
+        encoding = encoding_of(self.spec.download)
+        whole: dict[str, Tree] = {}
+        tasks: dict[str, AnsweredTask] = {}
+        for silo, given in assignments.items():
+            of_method = {name: tree for name, tree in given.trees.items() if name not in OF_JOB}
+            for tree in set(of_method.values()) - whole.keys():
+                found, names = offered.tree(tree), self._learned(exchange, given)
+                whole[tree] = decoded_tree(found, names, encoding) if encoding else found
+            trees = {name: whole[tree] for name, tree in of_method.items()}
+            tasks[silo] = AnsweredTask(self.contract(exchange.phase.step, given.settings), trees)
+        return HandedOut(
+            tasks, {tree.removeprefix(ENCODED): whole[tree] for tree in whole} if encoding else {}
+        )
 
     def aggregate(self, state: State, exchange: Exchange, updates: Updates) -> State:
         """State after the exchange; an evaluation leaves it as it is.

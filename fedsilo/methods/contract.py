@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fedsilo.api.communication import UploadSpec
+from fedsilo.encodings.registry import with_encoding
 from fedsilo.methods.interface import Payload, Step
+from fedsilo.methods.pieces.buffers import is_statistic
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
 
 
@@ -29,3 +32,30 @@ def _blocks(
         return
     for label in range(dimensions["classes"]):
         yield ExpectedBlock(payload.kind, f"{payload.name}/{label}", shape, payload.dtype, label)
+
+
+def encoded_contract(contract: Contract, upload: UploadSpec) -> Contract:
+    """The contract in which the model's learned tensors are sent as the job says."""
+    return with_encoding(contract, upload, _learned(contract))
+
+
+def learned_tensors(signature: ModelSignature, contract: Contract) -> frozenset[str]:
+    """Names of the tensors that a task of this contract hands out as the job says."""
+    own = frozenset(t.name for t in signature.tensors if _is_learned(t.name, t.dtype))
+    return own | _learned(contract)
+
+
+def _learned(contract: Contract) -> frozenset[str]:
+    return frozenset(
+        block.name
+        for block in contract.tensors
+        if block.kind == "model" and _is_learned(block.name, block.dtype)
+    )
+
+
+def _is_learned(name: str, dtype: str) -> bool:
+    """Whether a tensor of a model may lose precision on its way.
+
+    BatchNorm's statistics may not: a variance that is off by an error of others could become negative.
+    """
+    return dtype == "float32" and not is_statistic(name)

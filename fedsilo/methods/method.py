@@ -21,7 +21,7 @@ from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.methods.contract import contract_of
+from fedsilo.methods.contract import contract_of, encoded_contract
 from fedsilo.methods.interface import (
     EVALUATE,
     NAMED_PERSONAL_ACCURACY,
@@ -289,7 +289,7 @@ class Method(ABC):
         :raises MethodError: when the method does not declare the step.
         """
         dimensions = self.dimensions(signature, settings)
-        contract = contract_of(self.step(step), signature, dimensions)
+        contract = encoded_contract(contract_of(self.step(step), signature, dimensions), self.spec.upload)
         if self.spec.data.class_names is None:
             return contract
         return replace(contract, schema=declared_schema(self.spec.data).digest())

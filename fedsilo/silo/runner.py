@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedsilo.encodings.registry import encoding_of
+from fedsilo.encodings.trees import decoded_tree
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
+from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
     EVALUATE,
     INITIAL,
@@ -25,6 +28,7 @@ from fedsilo.methods.pieces.feature_statistics import disclose
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
+from fedsilo.silo.encoded import encoded
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
 from fedsilo.silo.scoring import declared_scores, scored, unscored
 
@@ -62,17 +66,39 @@ class TaskRunner:
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
         try:
-            return self._answer(task, private)
+            task = self.received(task)
+            return self.encoded(self._answer(task, private), task, private)
         finally:
             if self.context.kept_network is not None:
                 self.context.kept_network.release()
+
+    def received(self, task: SiloTask) -> SiloTask:
+        """The task with whole tensors, where the job has them sent as parts.
+
+        :raises Problem: when they are not what the job says.
+        """
+        encoding = encoding_of(self.method.spec.download)
+        if encoding is None:
+            return task
+        contract = self.method.contract(task.step, self.context.signature, task.settings)
+        names = learned_tensors(self.context.signature, contract)
+        trees = _of_method(task).trees
+        decoded = {name: decoded_tree(tree, names, encoding) for name, tree in trees.items()}
+        return replace(task, trees={**task.trees, **decoded})
+
+    def encoded(self, reply: Reply, task: SiloTask, private: State) -> Reply:
+        """The reply as the job wants it sent."""
+        upload = self.method.spec.upload
+        if not upload.is_lossy:
+            return reply
+        contract = self.method.contract(task.step, self.context.signature, task.settings)
+        return encoded(reply, _of_method(task), private, contract, upload.feeds_errors_back)
 
     def _answer(self, task: SiloTask, private: State) -> Reply:
         if task.step == PREPROCESSING and task.step not in self._steps:
             return disclose(self.context, {})
         context = self.context_of(task, private)
-        of_job = (INITIAL, PREPROCESSING)
-        task = replace(task, trees={name: tree for name, tree in task.trees.items() if name not in of_job})
+        task = _of_method(task)
         if context.parts is None:
             return _with_preprocessing(self._run(context, task, private), context)
         reply = self._run(context, task, of_method(private))
@@ -134,6 +160,12 @@ class TaskRunner:
             return {}
         own = evaluate(context.model(private.tree(PERSONAL)), context.validation)
         return {PERSONAL_ACCURACY: own.accuracy}
+
+
+def _of_method(task: SiloTask) -> SiloTask:
+    """The task without the trees that are the job's own."""
+    of_job = (INITIAL, PREPROCESSING)
+    return replace(task, trees={name: tree for name, tree in task.trees.items() if name not in of_job})
 
 
 def _with_preprocessing(reply: Reply, context: LocalContext) -> Reply:

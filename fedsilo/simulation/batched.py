@@ -10,6 +10,7 @@ from fedsilo.learning.batched import require_independent
 from fedsilo.learning.models import build_model
 from fedsilo.methods.interface import BatchedStep, Reply
 from fedsilo.methods.method import Method
+from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.backend import Outcome
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 
@@ -62,15 +63,12 @@ class BatchedBackend:
         step = able[0].batched_step(batch[0].task.step) if able else None
         if step is not None and len(able) == len(batch) > 1:
             try:
-                contexts = [
-                    runner.context_of(task.task, task.private)
-                    for runner, task in zip(able, batch, strict=True)
-                ]
-                replies = step.batched(contexts, [task.task for task in batch])
-                replies = [
-                    runner.completed(reply, task.task, task.private, context)
-                    for runner, reply, task, context in zip(able, replies, batch, contexts, strict=True)
-                ]
+                received = [runner.received(task.task) for runner, task in zip(able, batch, strict=True)]
+                private = [task.private for task in batch]
+                contexts = list(map(TaskRunner.context_of, able, received, private))
+                replies = step.batched(contexts, received)
+                replies = list(map(TaskRunner.completed, replies, received, private, contexts))
+                replies = list(map(TaskRunner.encoded, able, replies, received, private))
             except FedsiloError:
                 pass  # which silo caused it shows when each runs by itself
             except Exception as error:

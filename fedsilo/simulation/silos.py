@@ -14,6 +14,7 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema
+from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import DataInvalid, FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
@@ -184,6 +185,9 @@ class SimulatedSilo:
             metrics = self._limits.metrics(metadata.metrics)
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
+            require_decodable(
+                contract, lambda name, first, count: tensors[name].reshape(-1)[first : first + count]
+            )
         except Problem as problem:
             text = f"task {task.id}: the trainer's reply breaks the contract: {problem}"
             raise PolicyRefused(text) from problem

@@ -22,7 +22,7 @@ from fedsilo.engine.provenance import (
 )
 from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
-from fedsilo.methods.interface import EVALUATE, INITIAL, Exchange
+from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import decoded, names_of_updates, parsed, previous_of, split
@@ -178,9 +178,11 @@ def _task(
             "specDigest": (task.spec_digest.hex(), job.spec_digest),
         },
     )
+    scored, lossy = exchange.phase.step == EVALUATE, job.spec.download.is_lossy
     for link in task.blobs:
-        # A model that silos only score is made from the state; `replay` makes it again.
-        if exchange.phase.step != EVALUATE and link.digest not in before.trees.values():
+        # A model that silos only score, or get in fewer bytes, is made from the state; `replay` makes it again.
+        made = scored or (lossy and link.name not in (INITIAL, PREPROCESSING))
+        if not made and link.digest not in before.trees.values():
             raise ProvenanceInvalid(
                 f"{what}: blob {link.name} is {link.digest[:12]}, which the state before does not have"
             )

@@ -18,7 +18,7 @@ from fedsilo.wire.blob import (
 )
 from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
-from fedsilo.wire.contract import Contract, ExpectedBlock
+from fedsilo.wire.contract import Contract, EncodedTensor, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader, update_digest
 from fedsilo.wire.hub import HUB, MAX_HUB_BYTES, open_agents, seal_agents
@@ -65,6 +65,7 @@ __all__ = [
     "BlobRef",
     "ChainEnd",
     "Contract",
+    "EncodedTensor",
     "Expected",
     "ExpectedBlock",
     "MappedTensors",

@@ -38,6 +38,9 @@ _CODES = {
     "int32": "I32",
     "int64": "I64",
     "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "uint32": "U32",
     "bool": "BOOL",
 }
 _NAMES = {code: name for name, code in _CODES.items()}

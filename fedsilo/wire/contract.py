@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedsilo.errors import MethodError, Problem
 from fedsilo.kinds import KINDS
@@ -55,6 +55,18 @@ class ExpectedBlock:
         return TensorSpec(self.name, self.shape, self.dtype)
 
 
+@dataclass(frozen=True)
+class EncodedTensor:
+    """A tensor that is sent as parts, which are blocks of the contract.
+
+    :param tensor: what comes of them.
+    :param parts: names of the blocks, in their order; the last is the tensor's own.
+    """
+
+    tensor: ExpectedBlock
+    parts: tuple[str, ...]
+
+
 class _Block(Protocol):
     """What `Contract.check` reads of a block; an update's `TensorEntry` has it."""
 
@@ -77,6 +89,8 @@ class Contract:
     :param schema: digest of the schema that the job itself gives its data, in hexadecimal; None where it gives none.
     :param ranges: name -> smallest and largest value of a metric whose range is not `METRIC_RANGE`. It is no part of
         the digest: it says what a figure means, not which figures leave.
+    :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
+    :param encoded: those tensors.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """
 
@@ -84,6 +98,8 @@ class Contract:
     metrics: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     schema: str | None = None
+    encoding: Mapping[str, str | int | float | bool] | None = field(default=None, hash=False)
+    encoded: tuple[EncodedTensor, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
@@ -99,9 +115,17 @@ class Contract:
         blocks = [
             [b.kind, b.name, list(b.shape), b.dtype, -1 if b.label is None else b.label] for b in self.blocks
         ]
-        schema = {} if self.schema is None else {"schema": bytes.fromhex(self.schema)}
-        packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)} | schema)
+        more: dict[str, Any] = {} if self.schema is None else {"schema": bytes.fromhex(self.schema)}
+        more |= {} if self.encoding is None else {"encoding": dict(self.encoding)}
+        packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)} | more)
         return hashlib.sha256(packed).hexdigest()
+
+    @property
+    def tensors(self) -> tuple[ExpectedBlock, ...]:
+        """The blocks with what comes of parts in their place."""
+        own = {encoded.parts[-1]: encoded.tensor for encoded in self.encoded}
+        inner = {name for encoded in self.encoded for name in encoded.parts[:-1]}
+        return tuple(own.get(block.name, block) for block in self.blocks if block.name not in inner)
 
     def max_bytes(self) -> int:
         """Bytes of tensor payload when every optional block is sent too."""
@@ -109,7 +133,8 @@ class Contract:
 
     def describe(self) -> list[str]:
         """What leaves the silo, in English, one line per kind and one for the metrics."""
-        lines = [_describe(kind, [b for b in self.blocks if b.kind == kind]) for kind in self.kinds()]
+        inner = {name for tensor in self.encoded for name in tensor.parts[:-1]}
+        lines = [_describe(kind, [b for b in self.blocks if b.kind == kind], inner) for kind in self.kinds()]
         return [*lines, f"metrics: {', '.join(self.metrics) or 'none'}"]
 
     def kinds(self) -> list[str]:
@@ -166,10 +191,11 @@ def _compare(found: _Block, block: ExpectedBlock) -> None:
         raise Problem("wrong-dtype", f"block {found.name}: dtype is {found.dtype}; must be {block.dtype}")
 
 
-def _describe(kind: str, blocks: list[ExpectedBlock]) -> str:
+def _describe(kind: str, blocks: list[ExpectedBlock], inner: Collection[str]) -> str:
     labels = {block.label for block in blocks if block.label is not None}
     size = sum(block.spec.nbytes for block in blocks)
-    tensors = "1 tensor" if len(blocks) == 1 else f"{len(blocks)} tensors"
+    count = sum(block.name not in inner for block in blocks)
+    tensors = "1 tensor" if count == 1 else f"{count} tensors"
     classes = f", only of classes with enough samples, at most {len(labels)} of them" if labels else ""
     return f"{kind.replace('_', ' ')}: {tensors}, {_readable(size)}{classes}"
 

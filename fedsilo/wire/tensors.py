@@ -25,6 +25,9 @@ DTYPES: dict[str, np.dtype] = {
     "int32": np.dtype("<i4"),
     "int64": np.dtype("<i8"),
     "uint8": np.dtype("u1"),
+    "int8": np.dtype("i1"),
+    "uint16": np.dtype("<u2"),
+    "uint32": np.dtype("<u4"),
     "bool": np.dtype("?"),
 }
 MAX_BLOCK_BYTES = 1 << 30
@@ -70,9 +73,14 @@ class TensorSpec:
             )
 
     @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of payload."""
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+        return self.size * DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,16 @@ class UpdateWriter:
             )
         return np.frombuffer(content, DTYPES[block.entry.dtype]).reshape(block.entry.shape)
 
+    def read_items(self, name: str, first: int, count: int) -> np.ndarray:
+        """Some items of a block that is complete, in a flat array."""
+        block = self._blocks[name]
+        items = np.empty(count, DTYPES[block.entry.dtype])
+        position, missing = block.start + first * items.itemsize, items.view(np.uint8).data
+        while len(missing) > 0:
+            read = os.preadv(self._file.fileno(), [missing], position)
+            position, missing = position + read, missing[read:]
+        return items
+
     def publish(self) -> str:
         """Sign the update and give the file its name once all of it is on disk; the name of the update.
 

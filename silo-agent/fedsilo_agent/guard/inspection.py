@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import holds_digest
 from fedsilo.silo.drop import damaged_file
@@ -126,6 +127,7 @@ def sign_reply(
                 require_enough_examples(
                     blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
                 )
+                require_decodable(contract, own.read_items)
                 digest = own.publish()
     except Problem as problem:
         raise PolicyRefused(

@@ -6,15 +6,19 @@ import asyncio
 import errno
 import gc
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsilo import durable
+from fedsilo.api.communication import UploadSpec
 from fedsilo.durable import DiskStep
 from fedsilo.errors import Problem
-from fedsilo.wire import AcceptedUpdate, Expected
+from fedsilo.methods.contract import encoded_contract
+from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock
 from fedsilo_aggregator.uploads import UploadRange, Uploads
 from tests.unit.wire.examples import EXPECTED, KEY, write
 from tests.updates import digest_of
@@ -214,3 +218,21 @@ async def test_a_disk_that_takes_nothing_asks_for_the_update_later(
             await send(uploads, update)
     assert not exchange.partial_path(TASK).exists()
     assert await send(uploads, update)
+
+
+async def test_what_cannot_be_decoded_is_refused_and_leaves_nothing(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Contract((ExpectedBlock("model", "w", (8,), "float32"),))
+    contract = encoded_contract(plain, UploadSpec.model_validate({"encoding": "topk", "fraction": 0.25}))
+    monkeypatch.setattr(exchange, "expected", lambda *_: replace(EXPECTED, contract=contract))
+    numbers = {"w.indices": np.array([3, 3], np.uint32), "w": np.ones(2, np.float32)}
+    blocks = [(block, numbers[block.name]) for block in contract.blocks]
+    update = write(exchange.directory / "signed", contract=contract, metrics={}, blocks=blocks)
+    with pytest.raises(Problem, match=r"block w\.indices: must ascend") as refused:
+        await send(restarted(exchange), update)
+    assert refused.value.code == "malformed"
+    assert not exchange.taken and not exchange.partial_path(TASK).exists()
+    numbers["w.indices"][1] = 4
+    update = write(exchange.directory / "signed", contract=contract, metrics={}, blocks=blocks)
+    assert await send(restarted(exchange), update)

@@ -106,5 +106,35 @@ def test_so_does_what_is_done_with_raw_values(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "communication"),
+    [
+        ("scaffold", {"upload": {"encoding": "topk", "fraction": 0.05}, "download": {"encoding": "float16"}}),
+        ("fedconcat", {"upload": {"encoding": "int8", "block": 64}, "download": {"encoding": "int8"}}),
+    ],
+    ids=str,
+)
+def test_what_is_sent_in_fewer_bytes(tmp_path: Path, method: str, communication: dict[str, Any]) -> None:
+    config = next(config for name, config in FORMS.values() if name == method)
+    both(tmp_path, 3, method={"name": method, "config": config}, communication=communication)
+
+
+def test_fewer_bytes_of_parts_of_a_network_with_batch_norm(tmp_path: Path) -> None:
+    both(
+        tmp_path,
+        4,
+        model={
+            "name": "resnet8",
+            "config": {"width": 2},
+            "parameters": {"frozen": ["encoder.0.*"], "local": ["classifier.*"]},
+        },
+        training={"rounds": 3, "optimizer": {"name": "adam", "state": "keep"}},
+        evaluation={"testDataset": None},
+        data={"validationFraction": 0.2},
+        participation={"fraction": 0.5},
+        communication={"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}},
+    )
+
+
 def test_a_network_with_batch_norm(tmp_path: Path) -> None:
     both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})

@@ -1,0 +1,107 @@
+"""The `communication` section of a FederatedJob: in how many bytes tensors travel."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedsilo.api.common import Fields, Flag, Integer, Number, wrong
+
+
+def _check_block(block: int | None, encoding: str) -> None:
+    if block is None:
+        return
+    if encoding != "int8":
+        raise wrong("belongs to encoding int8", "remove it, or use int8", "block", value=block)
+    if block & (block - 1):
+        raise wrong("is not a power of two", "use 256, which is usual", "block", value=block)
+
+
+def _block() -> Any:
+    return Field(
+        default=None,
+        ge=16,
+        le=4096,
+        description="Numbers that share a scale in int8, a power of two; 256 when null.",
+    )
+
+
+class DownloadSpec(Fields):
+    """How the aggregator sends the model's tensors."""
+
+    encoding: Literal["float32", "bfloat16", "float16", "int8"] = Field(
+        default="float32", description="How a float32 tensor is written; docs/communication.md compares them."
+    )
+    block: Integer | None = _block()
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether what arrives differs from the aggregator's state."""
+        return self.encoding != "float32"
+
+    @model_validator(mode="after")
+    def _options_fit_the_encoding(self) -> Self:
+        _check_block(self.block, self.encoding)
+        return self
+
+
+class UploadSpec(Fields):
+    """How silos send the model's tensors."""
+
+    encoding: Literal["float32", "bfloat16", "float16", "int8", "topk"] = Field(
+        default="float32", description="How a float32 tensor is written; docs/communication.md compares them."
+    )
+    block: Integer | None = _block()
+    fraction: Number | None = Field(
+        default=None, gt=0, le=1, description="Part of a tensor's numbers that topk sends; 0.01 when null."
+    )
+    delta: Flag | None = Field(
+        default=None,
+        description="Send differences to what the task handed out; true when null, unless encoding is float32.",
+    )
+    error_feedback: Flag | None = Field(
+        default=None,
+        description="Keep what an encoding leaves out in the silo, and add it in its next round; true when null, "
+        "unless encoding is float32.",
+    )
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether what arrives differs from what was trained."""
+        return self.encoding != "float32"
+
+    @property
+    def sends_differences(self) -> bool:
+        """`delta` with its default."""
+        return self.is_lossy if self.delta is None else self.delta
+
+    @property
+    def feeds_errors_back(self) -> bool:
+        """`errorFeedback` with its default."""
+        return self.is_lossy if self.error_feedback is None else self.error_feedback
+
+    @model_validator(mode="after")
+    def _options_fit_the_encoding(self) -> Self:
+        _check_block(self.block, self.encoding)
+        if self.fraction is not None and self.encoding != "topk":
+            raise wrong("belongs to encoding topk", "remove it, or use topk", "fraction", value=self.fraction)
+        if self.encoding == "topk" and self.delta is False:
+            problem = "has topk leave out most of the model, and not of its change"
+            raise wrong(problem, "remove it", "delta", value=False)
+        for field, value in (("delta", self.delta), ("errorFeedback", self.error_feedback)):
+            if value and not self.is_lossy:
+                remedy = "remove it, or choose another encoding"
+                raise wrong("has no meaning with float32, which loses nothing", remedy, field, value=True)
+        return self
+
+
+class CommunicationSpec(Fields):
+    """In how many bytes tensors travel."""
+
+    upload: UploadSpec | None = Field(
+        default=None, description="From silos to the aggregator; tensors as they are when null."
+    )
+    download: DownloadSpec | None = Field(
+        default=None, description="From the aggregator to silos; tensors as they are when null."
+    )

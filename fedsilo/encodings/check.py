@@ -1,0 +1,48 @@
+"""Whether what was received can be decoded, before anything counts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.encodings.registry import encoding_in
+from fedsilo.wire import DTYPES, Contract, UpdateBlocks, open_update
+
+
+def require_decodable(contract: Contract, read: Callable[[str, int, int], np.ndarray]) -> None:
+    """Return if finite numbers come of every encoded tensor.
+
+    :param read: elements of a block, which has the contract's dtype and shape: its name, the first element, how many.
+    :raises Problem: `not-finite` or `malformed`, naming the block.
+    """
+    encoding = encoding_in(contract)
+    if encoding is None:
+        return
+    for encoded in contract.encoded:
+        encoding.check(encoded.tensor.spec, partial(_read_part, read, encoded.parts))
+
+
+def require_decodable_update(contract: Contract, path: Path) -> None:
+    """The same of the file of an update that keeps the contract.
+
+    :raises Problem: likewise.
+    """
+    if contract.encoded:
+        with open_update(path) as update:
+            require_decodable(contract, partial(_read_block, update))
+
+
+def _read_part(
+    read: Callable[[str, int, int], np.ndarray], names: tuple[str, ...], part: int, first: int, count: int
+) -> np.ndarray:
+    return read(names[part], first, count)
+
+
+def _read_block(update: UpdateBlocks, name: str, first: int, count: int) -> np.ndarray:
+    entry = update.entry(name)
+    buffer = np.empty(count, DTYPES[entry.dtype])
+    update.read(entry, first, buffer)
+    return buffer

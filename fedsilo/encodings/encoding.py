@@ -1,0 +1,78 @@
+"""What an encoding is: from a float32 tensor to parts of fixed dtypes and shapes, and back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.wire.tensors import TensorSpec
+
+CHUNK = 1 << 18
+"""Elements that are checked at a time, so that a check's memory does not grow with the tensor."""
+
+Parts = Sequence[np.ndarray]
+
+ReadPart = Callable[[int, int, int], np.ndarray]
+"""Elements of a part: which part, the first element, how many."""
+
+
+@dataclass(frozen=True)
+class Encoding(ABC):
+    """One way to write a float32 tensor in fewer bytes.
+
+    :cvar name: as `spec.communication` says it.
+    :cvar sparse: whether most numbers are left out, so that only differences can be sent.
+    """
+
+    name: ClassVar[str]
+    sparse: ClassVar[bool] = False
+
+    @abstractmethod
+    def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
+        """What the tensor becomes; the last part has its name, and the others are small beside it."""
+
+    @abstractmethod
+    def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The parts of a float32 tensor. NaN and infinity give parts that `check` or the wire refuses."""
+
+    @abstractmethod
+    def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
+        """The tensor, float32, new and writable."""
+
+    @abstractmethod
+    def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
+        """Some consecutive numbers of a tensor of so many, as `decode` gives them; little else of the parts is read."""
+
+    @abstractmethod
+    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+        """Return if finite numbers come of these parts, whose dtypes and shapes are as they must be.
+
+        :raises Problem: `not-finite` or `malformed`.
+        """
+
+
+def part(tensor: TensorSpec, what: str, shape: tuple[int, ...], dtype: str) -> TensorSpec:
+    """A part beside the one that has the tensor's name."""
+    return TensorSpec(f"{tensor.name}.{what}", shape, dtype)
+
+
+def held(parts: Parts) -> ReadPart:
+    """Parts in memory."""
+    return lambda part, first, count: parts[part].reshape(-1)[first : first + count]
+
+
+def chunks(read: ReadPart, part: int, size: int) -> Iterable[np.ndarray]:
+    """The elements of a part, a few at a time."""
+    return (read(part, first, min(CHUNK, size - first)) for first in range(0, size, CHUNK))
+
+
+def not_finite(name: str) -> Problem:
+    """The refusal of NaN and infinity, as the wire has it for floats."""
+    return Problem(
+        "not-finite", f"block {name}: holds NaN or infinity; lower the learning rate or clip gradients"
+    )

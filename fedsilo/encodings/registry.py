@@ -1,0 +1,57 @@
+"""The encodings by the names that manifests and contracts have for them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Final
+
+from fedsilo.api.communication import DownloadSpec, UploadSpec
+from fedsilo.encodings.encoding import Encoding
+from fedsilo.encodings.halves import BFloat16, Float16
+from fedsilo.encodings.int8 import Int8
+from fedsilo.encodings.topk import TopK
+from fedsilo.wire import Contract, EncodedTensor, ExpectedBlock
+
+ENCODINGS: Final[dict[str, Encoding]] = {
+    encoding.name: encoding for encoding in (BFloat16(), Float16(), Int8(), TopK())
+}
+"""Each with its own defaults."""
+
+OPTIONS: Final = ("block", "fraction")
+
+DELTA: Final = "delta"
+
+
+def encoding_of(spec: UploadSpec | DownloadSpec) -> Encoding | None:
+    """The encoding that a direction of `spec.communication` names; None for float32, tensors as they are."""
+    given = spec.model_dump(include=set(OPTIONS), exclude_none=True)
+    return replace(ENCODINGS[spec.encoding], **given) if spec.is_lossy else None
+
+
+def encoding_in(contract: Contract) -> Encoding | None:
+    """The encoding that the contract's tensors are sent in; None where all are sent as they are."""
+    if contract.encoding is None:
+        return None
+    options = {name: contract.encoding[name] for name in OPTIONS if name in contract.encoding}
+    return replace(ENCODINGS[str(contract.encoding["name"])], **options)
+
+
+def with_encoding(contract: Contract, spec: UploadSpec, tensors: frozenset[str]) -> Contract:
+    """The contract in which these tensors are sent in the encoding, where it is another than float32.
+
+    :raises Problem: when the name of a part would be too long.
+    """
+    encoding = encoding_of(spec)
+    if encoding is None or not tensors:
+        return contract
+    blocks: list[ExpectedBlock] = []
+    encoded: list[EncodedTensor] = []
+    for block in contract.blocks:
+        if block.name not in tensors:
+            blocks.append(block)
+            continue
+        parts = [ExpectedBlock(block.kind, p.name, p.shape, p.dtype) for p in encoding.parts(block.spec)]
+        blocks += parts
+        encoded.append(EncodedTensor(block, tuple(part.name for part in parts)))
+    described = {"name": encoding.name, **asdict(encoding), DELTA: spec.sends_differences}
+    return replace(contract, blocks=tuple(blocks), encoding=described, encoded=tuple(encoded))

@@ -1,0 +1,179 @@
+"""Encodings of tensors: how far they are off, the same bytes for the same numbers, and what their checks refuse."""
+
+from __future__ import annotations
+
+import hashlib
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fedsilo.encodings.encoding import Encoding, held
+from fedsilo.encodings.halves import BFloat16, Float16
+from fedsilo.encodings.int8 import Int8
+from fedsilo.encodings.topk import TopK
+from fedsilo.errors import Problem
+from fedsilo.wire import TensorSpec, spec_of
+
+ENCODINGS: list[Encoding] = [BFloat16(), Float16(), Int8(16), Int8(), TopK(0.1), TopK(1.0)]
+
+shapes = st.sampled_from([(), (0,), (1,), (7,), (16,), (17,), (3, 11), (5, 4, 30)])
+finite = st.floats(-60_000, 60_000, width=32)
+tensors = shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=finite))
+
+
+def spec(values: np.ndarray) -> TensorSpec:
+    return TensorSpec("w", values.shape, "float32")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@settings(max_examples=40)
+@given(values=tensors)
+def test_parts_are_those_announced_and_give_a_tensor_of_the_same_form(
+    encoding: Encoding, values: np.ndarray
+) -> None:
+    before = values.copy()
+    parts = encoding.encode(values)
+    assert [
+        spec_of(p.name, part) for p, part in zip(encoding.parts(spec(values)), parts, strict=True)
+    ] == list(encoding.parts(spec(values)))
+    encoding.check(spec(values), held(parts))
+    decoded = encoding.decode(parts, values.shape)
+    assert (decoded.dtype, decoded.shape) == (values.dtype, values.shape)
+    assert decoded.flags.writeable and values.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@settings(max_examples=40)
+@given(values=tensors)
+def test_what_was_decoded_is_encoded_to_the_same_tensor_again(encoding: Encoding, values: np.ndarray) -> None:
+    decoded = encoding.decode(encoding.encode(values), values.shape)
+    again = encoding.decode(encoding.encode(decoded), values.shape)
+    assert np.array_equal(again, decoded)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@settings(max_examples=40)
+@given(values=tensors, data=st.data())
+def test_a_piece_is_that_of_the_whole(encoding: Encoding, values: np.ndarray, data: st.DataObject) -> None:
+    parts = encoding.encode(values)
+    first = data.draw(st.integers(0, values.size))
+    count = data.draw(st.integers(0, values.size - first))
+
+    def read(part: int, begin: int, length: int) -> np.ndarray:
+        flat = parts[part].reshape(-1)
+        assert begin + length <= flat.size
+        return np.asarray(flat[begin : begin + length])
+
+    whole = encoding.decode(parts, values.shape).reshape(-1)
+    piece = encoding.piece(read, values.size, first, count)
+    assert piece.tobytes() == whole[first : first + count].tobytes()
+
+
+@settings(max_examples=40)
+@given(values=tensors)
+def test_numbers_are_off_by_no_more_than_the_encoding_says(values: np.ndarray) -> None:
+    def off(encoding: Encoding) -> np.ndarray:
+        decoded = encoding.decode(encoding.encode(values), values.shape)
+        return np.asarray(np.abs(decoded.astype(np.float64) - values))
+
+    size = np.abs(values.astype(np.float64))
+    assert (off(BFloat16()) <= size * 2.0**-8 + 2.0**-134).all()
+    assert (off(Float16()) <= size * 2.0**-11 + 2.0**-25).all()
+    largest = size.max(initial=0.0)
+    assert (off(Int8()) <= largest / 127 * 0.5001 + 2.0**-140).all()
+
+
+@settings(max_examples=40)
+@given(values=tensors, fraction=st.sampled_from([0.001, 0.1, 0.5, 1.0]))
+def test_topk_keeps_the_largest_and_of_equal_ones_the_first(values: np.ndarray, fraction: float) -> None:
+    indices, kept = TopK(fraction).encode(values)
+    flat = values.reshape(-1)
+    order = sorted(range(flat.size), key=lambda place: (-abs(flat[place]), place))
+    assert indices.tolist() == sorted(order[: ceil(fraction * flat.size)])
+    assert kept.tobytes() == flat[indices].tobytes()
+
+
+def test_a_fraction_is_the_decimal_that_is_written() -> None:
+    assert TopK(0.07).kept(100) == 7  # 0.07 * 100 is a little more than 7 in binary
+    assert TopK(0.01).kept(1) == 1
+
+
+def test_halves_round_to_the_nearest_and_ties_to_even() -> None:
+    one = np.float32(1)
+    values = one + np.array([0.0, 2**-8, 2**-8 + 2**-20, 3 * 2**-8, 2**-9], np.float32)
+    decoded = BFloat16().decode(BFloat16().encode(values), values.shape)
+    assert decoded.tolist() == [1.0, 1.0, 1 + 2**-7, 1 + 2**-6, 1.0]
+
+
+def test_a_block_of_int8_has_the_scale_of_its_own_largest_number() -> None:
+    values = np.zeros(40, np.float32)
+    values[3], values[20] = 127.0, -2.54
+    scales, whole = Int8(16).encode(values)
+    assert scales.tolist() == [1.0, pytest.approx(0.02, rel=1e-4), 0.0]
+    assert {place: int(whole[place]) for place in np.flatnonzero(whole)} == {3: 127, 20: -127}
+
+
+def test_the_bytes_are_the_same_on_every_machine() -> None:
+    values = (np.arange(-600, 600, dtype=np.float32) ** 3 / 7).reshape(30, 40)
+    digests = {
+        str(encoding): hashlib.sha256(
+            b"".join(part.tobytes() for part in encoding.encode(values))
+        ).hexdigest()[:16]
+        for encoding in (BFloat16(), Int8(), TopK(0.05))
+    }
+    assert digests == {
+        "BFloat16()": "e9125153d74711dc",
+        "Int8(block=256)": "3fb72e02e7247748",
+        "TopK(fraction=0.05)": "e734433c919aff82",
+    }
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_diverged_is_refused(encoding: Encoding, bad: float) -> None:
+    values = np.ones(600, np.float32)
+    values[300] = bad
+    with pytest.raises(Problem) as refused:
+        encoding.check(spec(values), held(encoding.encode(values)))
+    assert refused.value.code == "not-finite"
+
+
+def test_float16_has_no_numbers_from_65520_on() -> None:
+    values = np.array([65504, 65520], np.float32)
+    with pytest.raises(Problem, match=r"block w: holds NaN or infinity"):
+        Float16().check(spec(values), held(Float16().encode(values)))
+
+
+HOSTILE_INT8 = {
+    "negative": ([-1.0], [3] * 20, "a scale is not from 0 to 2"),
+    "overflows": ([2.0**122], [127] * 20, "a scale is not from 0 to 2"),
+    "minus 128": ([1.0], [-128] * 20, "holds -128"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_INT8)
+def test_int8_that_no_silo_encodes_is_refused(case: str) -> None:
+    scales, whole, text = HOSTILE_INT8[case]
+    parts = np.array(scales * 2, np.float32), np.array(whole, np.int8)
+    with pytest.raises(Problem, match=text) as refused:
+        Int8(16).check(TensorSpec("w", (20,), "float32"), held(parts))
+    assert refused.value.code == "malformed"
+
+
+@pytest.mark.parametrize("indices", [[1, 1], [2, 1], [3, 20], [0, 2**32 - 1]], ids=str)
+def test_indices_that_repeat_descend_or_leave_the_tensor_are_refused(indices: list[int]) -> None:
+    parts = np.array(indices, np.uint32), np.ones(2, np.float32)
+    with pytest.raises(Problem, match=r"block w\.indices: must ascend") as refused:
+        TopK(0.1).check(TensorSpec("w", (20,), "float32"), held(parts))
+    assert refused.value.code == "malformed"
+
+
+def test_indices_are_compared_across_the_pieces_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsilo.encodings.encoding.CHUNK", 2)
+    parts = np.array([1, 5, 5, 7], np.uint32), np.ones(4, np.float32)
+    with pytest.raises(Problem, match="must ascend"):
+        TopK(0.5).check(TensorSpec("w", (8,), "float32"), held(parts))

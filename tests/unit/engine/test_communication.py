@@ -1,0 +1,64 @@
+"""A round whose tensors travel in fewer bytes: what silos and the server half see, and what stays exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsilo.api.communication import CommunicationSpec
+from fedsilo.encodings.halves import BFloat16
+from fedsilo.engine.context import JobContext
+from fedsilo.engine.traffic import estimate_traffic
+from fedsilo.engine.workflow import Workflow
+from fedsilo.methods import registry
+from fedsilo.methods.interface import SiloTask
+from tests.federate import drive, job_spec, local_silos, model_of, open_engine, references, runners, skewed
+from tests.unit.verification.chains import replayed
+
+CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
+BOTH = {"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}}
+
+
+def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: Path) -> None:
+    spec = job_spec("fedavg", list(CLASSES_OF), communication=BOTH)
+    given = runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path)
+    engine = open_engine(tmp_path / "aggregator", spec)
+    before = engine.state.tree("model")
+    workflow = Workflow(registry.bind(spec), JobContext.of(registry.bind(spec), references(spec), None))
+    offered, assignments = workflow.assign(engine.state, workflow.exchanges[0], references(spec))
+    handed = offered.tree(assignments["silos/s0"].trees["model"])
+    runner = given["silos/s0"]
+    task = SiloTask("train", "train", 1, 1, 1, {"model": handed}, {})
+    for name, array in runner.received(task).trees["model"].items():
+        assert array.tobytes() == BFloat16().decode(BFloat16().encode(before[name]), array.shape).tobytes()
+        assert handed[name].nbytes * 2 == before[name].nbytes
+    assert any((runner.received(task).trees["model"][name] != before[name]).any() for name in before)
+    assert engine.state.tree("model").keys() == before.keys()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_what_comes_of_it_is_folded_again_to_the_byte(tmp_path: Path, method: str) -> None:
+    exact = job_spec(method, list(CLASSES_OF), rounds=3, aggregator={"keepUpdates": True})
+    fewer = exact.model_copy(update={"communication": CommunicationSpec.model_validate(BOTH)})
+    silos = skewed(tmp_path, CLASSES_OF)
+    models = []
+    for name, spec in (("exact", exact), ("fewer", fewer)):
+        engine = open_engine(tmp_path / name / "aggregator", spec)
+        drive(engine, local_silos(tmp_path / name, runners(spec, silos, tmp_path)))
+        models.append(model_of(engine))
+        replayed(tmp_path / name / "aggregator")
+    for name, array in models[0].items():
+        assert np.allclose(array, models[1][name], atol=0.02)
+        assert (array != models[1][name]).any()
+
+
+def test_estimates_count_what_is_sent() -> None:
+    plain = registry.bind(job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}))
+    fewer = registry.bind(
+        job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}, communication=BOTH)
+    )
+    wide, narrow = (estimate_traffic(method, ("silos/s0", "silos/s1")) for method in (plain, fewer))
+    assert 0.25 < narrow.up / wide.up < 0.28
+    assert 0.5 < narrow.down / wide.down < 0.53
