@@ -41,7 +41,7 @@ def draw_roles(load: Load, pairs: Sequence[Pair], path: Path) -> None:
 
 
 def draw_scaling(found: Sequence[tuple[Load, Sequence[Pair]]], path: Path) -> None:
-    """Seconds of a round, and the largest memory of the server's side, against the bytes that a round moves."""
+    """Seconds of a round against the bytes that it moves, and the aggregator's memory against the number of silos."""
     figure = _figure(11, 4.5)
     if figure is None:
         return
@@ -54,17 +54,16 @@ def draw_scaling(found: Sequence[tuple[Load, Sequence[Pair]]], path: Path) -> No
         )
         seconds.plot(*zip(*points, strict=True), "o-", label=system, color=COLOURS[system])
     for load, pairs in found:
-        moved = 2 * load.silos * load.model.size / 1e6
-        seconds.annotate(
-            f"{load.silos} x {load.model.size / 1e6:.0f} MB", (moved, 0.02), rotation=90, fontsize="x-small"
-        )
-        above = max(pair[FEDSILO].roles["aggregator"].above for pair in pairs if FEDSILO in pair)
-        memory.plot(load.silos, above / load.model.size, "o", color="C0")
-        memory.annotate(
-            f" {load.model.size / 1e6:.0f} MB", (load.silos, above / load.model.size), fontsize="x-small"
-        )
+        runs = [pair[FEDSILO] for pair in pairs if FEDSILO in pair]
+        size = load.model.size / 1e6
+        name = f" {load.silos} x {size:.0f} MB"
+        middle = statistics.median(value for run in runs for value in run.seconds)
+        seconds.annotate(name, (2 * load.silos * size, middle), fontsize="x-small")
+        above = max(run.roles["aggregator"].above for run in runs) / 1e6
+        memory.plot(load.silos, above, "o", color="C0")
+        memory.annotate(name, (load.silos, above), fontsize="x-small")
     seconds.set(xscale="log", yscale="log", xlabel="MB moved in a round", ylabel="seconds of a round")
-    memory.set(xscale="log", xlabel="silos", ylabel="aggregator above idle, in models")
+    memory.set(xscale="log", yscale="log", xlabel="silos", ylabel="aggregator above idle, MB")
     for panel in (seconds, memory):
         panel.grid(alpha=0.3)
     seconds.legend()
