@@ -59,7 +59,7 @@ STEPS = (
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
     Step("aggregator", "  check", "fedsilo.wire.checker:UpdateChecker.feed"),
     Step("aggregator", "  write", "fedsilo.durable:AppendedFile.append"),
-    Step("aggregator", "  sync", "fedsilo_aggregator.uploads:_sync"),
+    Step("aggregator", "  sync", "fedsilo_aggregator.uploads:sync"),
     Step("aggregator", "close the round", "fedsilo.engine.round_engine:RoundEngine.settle"),
     Step("aggregator", "  fold", "fedsilo.engine.workflow:Workflow.fold"),
     Step("aggregator", "  store the model", "fedsilo.methods.state:State.store"),
