@@ -220,7 +220,8 @@ class Uploads:
             raise Problem(
                 "digest-mismatch", f"the update's digest is {update.digest}, announced was {part.digest}"
             )
-        await asyncio.to_thread(_check_and_sync, expected, partial.path)
+        await asyncio.to_thread(_require_stored, expected, partial)
+        await asyncio.to_thread(_sync, partial.path)
         self._engine.accept(expected.sender, partial.path, update)
         del self._partials[expected.task]
         self._changed()
@@ -246,9 +247,13 @@ class Uploads:
             raise Problem("offset-mismatch", f"{text} ({problem})") from problem
 
     def _drop(self, partial: _Partial) -> None:
-        if self._partials.get(partial.task) is partial:
+        """Forget an upload, in any thread: until its file is gone, a newcomer waits for its turn and is refused."""
+        if self._partials.get(partial.task) is not partial:
+            return
+        try:
+            unlink(partial.path, missing_ok=True)
+        finally:
             del self._partials[partial.task]
-        unlink(partial.path, missing_ok=True)
 
 
 def _restore(partial: _Partial) -> None:
@@ -267,7 +272,20 @@ def _restore(partial: _Partial) -> None:
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
 
 
-def _check_and_sync(expected: Expected, path: Path) -> None:
-    require_decodable_update(expected.contract, path)
+def _require_stored(expected: Expected, partial: _Partial) -> None:
+    """Check what can only be seen of the whole file.
+
+    :raises Problem: `offset-mismatch` when it has not the bytes that were checked; as `require_decodable_update`.
+    """
+    stored = partial.path.stat().st_size
+    if stored != partial.size:
+        raise Problem(
+            "offset-mismatch",
+            f"task {partial.task}: {stored} of {partial.size} bytes are stored; send all of it again",
+        )
+    require_decodable_update(expected.contract, partial.path)
+
+
+def _sync(path: Path) -> None:
     with path.open("rb") as file:
         sync(file, path)

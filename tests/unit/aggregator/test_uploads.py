@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -236,3 +237,42 @@ async def test_what_cannot_be_decoded_is_refused_and_leaves_nothing(
     numbers["w.indices"][1] = 4
     update = write(exchange.directory / "signed", contract=contract, metrics={}, blocks=blocks)
     assert await send(restarted(exchange), update)
+
+
+async def test_a_refused_upload_is_not_gone_on_with_while_its_file_is_removed(
+    exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, cut = restarted(exchange), len(update) - 2
+    assert not await uploads.receive(TASK, SENDER, whole(update), arriving(update[:cut]), lambda: None)
+    removing, may_remove = threading.Event(), threading.Event()
+
+    def slowly(step: DiskStep, perform: Callable[[], None]) -> None:
+        if step.operation == "unlink" and step.path.suffix == ".part":
+            removing.set()
+            assert may_remove.wait(30)
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", slowly)
+    wrong = whole(update, cut)
+    refused = asyncio.create_task(
+        uploads.receive(TASK, SENDER, wrong, arriving(bytes([update[cut] ^ 1, update[-1]])), lambda: None)
+    )
+    assert await asyncio.to_thread(removing.wait, 30)
+    offset = await uploads.offset(TASK, SENDER)
+    may_remove.set()
+    with pytest.raises(Problem, match="digest-mismatch"):
+        await refused
+    with pytest.raises(Problem, match="offset-mismatch"):
+        await send(uploads, update, offset)
+    assert await send(uploads, update, await uploads.offset(TASK, SENDER))
+    assert (exchange.directory / "update").read_bytes() == update
+
+
+async def test_only_what_is_stored_whole_is_accepted(exchange: Exchange, update: bytes) -> None:
+    uploads, cut = restarted(exchange), len(update) - 2
+    assert not await uploads.receive(TASK, SENDER, whole(update), arriving(update[:cut]), lambda: None)
+    exchange.partial_path(TASK).unlink()
+    with pytest.raises(Problem, match=f"offset-mismatch: .* 2 of {len(update)} bytes are stored"):
+        await send(uploads, update, cut)
+    assert not exchange.taken
+    assert await send(uploads, update)
