@@ -46,10 +46,11 @@ def learned_tensors(signature: ModelSignature, contract: Contract) -> frozenset[
 
 
 def _learned(contract: Contract) -> frozenset[str]:
+    """Tensors of the model that every update has; one of a class may be left out, and is held to its examples."""
     return frozenset(
         block.name
         for block in contract.tensors
-        if block.kind == "model" and _is_learned(block.name, block.dtype)
+        if block.kind == "model" and block.label is None and _is_learned(block.name, block.dtype)
     )
 
 

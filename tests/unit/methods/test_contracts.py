@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsilo.api.communication import UploadSpec
 from fedsilo.methods import registry
+from fedsilo.methods.contract import encoded_contract
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY
-from fedsilo.wire import UpdateBlocks, open_task, open_update
+from fedsilo.wire import Contract, ExpectedBlock, UpdateBlocks, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine
 from tests.unit.methods.forms import FORMS, form_spec, holding
 
@@ -51,3 +53,10 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
     assert engine.failure is None
     method = registry.bind(spec)
     assert steps == {*method.steps(), *((EVALUATE,) if method.yields_model else ())}
+
+
+def test_the_tensors_of_a_class_are_never_encoded() -> None:
+    head = ExpectedBlock("model", "head/3", (8,), "float32", label=3)
+    contract = Contract((ExpectedBlock("model", "w", (8,), "float32"), head))
+    encoded = encoded_contract(contract, UploadSpec.model_validate({"encoding": "int8"}))
+    assert encoded.encoding is not None and head in encoded.blocks
