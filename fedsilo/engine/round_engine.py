@@ -80,6 +80,7 @@ class RoundEngine:
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
         }
+        self.sweep()  # what an earlier process has left may fill the disk that the next exchange needs
         self._enter(self._progress)
         self.sweep()
 

@@ -111,6 +111,25 @@ def test_a_closed_rounds_updates_make_room_for_the_next_on_a_full_disk(
     }
 
 
+def test_a_closed_rounds_updates_make_room_when_the_directory_is_opened_again(
+    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ended while the disk was too full for the next exchange."""
+    engine, _ = closed
+
+    def small(step: DiskStep, perform: Callable[[], None]) -> None:
+        if step.operation == "make-directory" and updates(tmp_path / "aggregator"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", small)
+    with pytest.raises(OSError, match="No space left"):
+        engine.settle()
+    again = open_engine(tmp_path / "aggregator", SPEC)
+    task = again.task("silos/s0")
+    assert task is not None and task.id == "r00002-train-s0"
+
+
 def test_a_model_that_silos_score_is_not_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
