@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.durable import rename, sync, temporary_file
+from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
@@ -121,21 +122,21 @@ class UpdateWriter:
 
     def read(self, name: str) -> np.ndarray:
         """A block that is complete, as it was written."""
-        block = self._blocks[name]
-        content = bytearray()
-        while len(content) < block.entry.length:
-            content += os.pread(
-                self._file.fileno(), block.entry.length - len(content), block.start + len(content)
-            )
-        return np.frombuffer(content, DTYPES[block.entry.dtype]).reshape(block.entry.shape)
+        entry = self._blocks[name].entry
+        return self.read_items(name, 0, entry.length // DTYPES[entry.dtype].itemsize).reshape(entry.shape)
 
     def read_items(self, name: str, first: int, count: int) -> np.ndarray:
-        """Some items of a block that is complete, in a flat array."""
+        """Some items of a block that is complete, in a flat array.
+
+        :raises Problem: `truncated`, when somebody has cut the file off.
+        """
         block = self._blocks[name]
         items = np.empty(count, DTYPES[block.entry.dtype])
         position, missing = block.start + first * items.itemsize, items.view(np.uint8).data
         while len(missing) > 0:
             read = os.preadv(self._file.fileno(), [missing], position)
+            if read == 0:
+                raise Problem("truncated", f"update {self._path}: ends at {position}, within {name}")
             position, missing = position + read, missing[read:]
         return items
 

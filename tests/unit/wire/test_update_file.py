@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 import re
 from io import BytesIO
 from pathlib import Path
@@ -184,6 +185,18 @@ def test_what_was_not_written_whole_or_not_published_leaves_nothing(tmp_path: Pa
     ):
         update.write("encoder.weight", memoryview(payloads()[0][1].tobytes())[:56])
         update.publish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_cut_off_while_it_is_written_is_refused(tmp_path: Path, data: bytes) -> None:
+    with (
+        pytest.raises(Problem, match=r"truncated: .* within encoder\.weight"),
+        new_update(tmp_path / "update", check(data).header, CONTRACT, KEY) as update,
+    ):
+        update.write("encoder.weight", memoryview(payloads()[0][1].tobytes()))
+        (temporary,) = tmp_path.iterdir()
+        os.truncate(temporary, 0)
+        update.read("encoder.weight")
     assert list(tmp_path.iterdir()) == []
 
 
