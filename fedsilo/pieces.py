@@ -25,8 +25,14 @@ async def take_in_thread(pieces: AsyncIterable[T], take: Callable[[T], None]) ->
         if taking is not None:
             await asyncio.shield(taking)
     finally:
-        if taking is not None and not taking.done():
-            await asyncio.wait({taking})
+        cancelled: asyncio.CancelledError | None = None
+        while taking is not None and not taking.done():
+            try:
+                await asyncio.wait({taking})
+            except asyncio.CancelledError as error:  # the thread goes on, whoever cannot wait
+                cancelled = error
         if taking is not None and not taking.cancelled():
             taking.exception()  # it was raised above, or another one goes before it
         taking = None  # an error and the frame that keeps it would live until the garbage collector comes by
+        if cancelled is not None:
+            raise cancelled

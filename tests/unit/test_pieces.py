@@ -92,3 +92,24 @@ async def test_nothing_is_worked_on_after_a_cancellation() -> None:
     with pytest.raises(asyncio.CancelledError):
         await taking
     assert ended == [0]
+
+
+async def test_a_second_cancellation_does_not_leave_the_work_alone() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), []
+
+    def take(piece: int) -> None:
+        begun.set()
+        may_end.wait(30)
+        ended.append(piece)
+
+    taking = asyncio.create_task(take_in_thread(Sender(3).pieces(), take))
+    await asyncio.to_thread(begun.wait)
+    for _ in range(3):
+        taking.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not taking.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    assert ended == [0]
