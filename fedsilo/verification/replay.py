@@ -144,7 +144,7 @@ class _Replayed:
         except Problem as problem:
             raise ProvenanceInvalid(f"{what}: {problem}") from None
         if digest != names_of_updates(found.where, found.line)[silo]:
-            raise ProvenanceInvalid(f"{what}: its SHA-256 is {digest[:12]}, not that of the chain")
+            raise ProvenanceInvalid(f"{what}: its digest is {digest[:12]}, not that of the chain")
 
 
 def _compare_state(where: str, found: StateDigests, said: StateDigests) -> None:

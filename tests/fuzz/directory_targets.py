@@ -62,6 +62,7 @@ def _make_aggregator(root: Path) -> None:
         for silo in silos:
             silo.answer(engine)
         engine.settle()
+        engine.sweep()
         engine.fail("silos/s1", "r00002-train-s1", "TrainerLost", "crashed")
         silos[0].answer(engine)
         engine.wait(10.75)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, FEDSILO, end, kill, run, training, until
+from tests.integration.local.runs import ENVIRONMENT, FEDSILO, end, kill, pids, run, training, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -60,7 +60,7 @@ def test_a_run_is_verified_and_replayed(
     assert said.returncode == 9
     assert said.stdout == ""
     (line,) = said.stderr.splitlines()
-    assert line.startswith(f"fedsilo: {kept}: round 1, silo silo-east/east: its SHA-256 is ")
+    assert line.startswith(f"fedsilo: {kept}: round 1, silo silo-east/east: digest-mismatch: block ")
 
 
 def test_an_aggregator_that_was_killed_leaves_the_same_chain(
@@ -83,7 +83,11 @@ def test_a_run_that_goes_on_and_one_without_signatures_have_nothing_to_verify(
 ) -> None:
     process = launch(steady, tmp_path / "run")
     until(lambda: training(tmp_path / "run", "north", 2), "round 2")
+    guard = pids(tmp_path / "run")["north guard"]
+    assert guard is not None
+    os.kill(guard, signal.SIGSTOP)  # so that the round stays open
     said = verify(tmp_path / "run")
+    os.kill(guard, signal.SIGCONT)
     assert (said.returncode, said.stdout) == (2, "")
     assert "has no provenance.json; its job has no model yet: verify it at its end" in said.stderr
     os.kill(process.pid, signal.SIGINT)
