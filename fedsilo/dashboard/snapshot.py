@@ -23,7 +23,7 @@ class PageSnapshot(Protocol):
 class Receipt(NamedTuple):
     """An update that the aggregator accepted.
 
-    :param digest: SHA-256 of all its bytes; the silo's audit log has the same.
+    :param digest: SHA-256 of its header and signature; the silo's audit log has the same.
     """
 
     round: int
