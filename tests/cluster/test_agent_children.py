@@ -9,7 +9,7 @@ import pytest
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import Ref, kind_of
-from fedsilo_operator.plan import Apply
+from fedsilo_operator.plan import Apply, Create
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, until
@@ -21,10 +21,10 @@ def children() -> list[Object]:
     """All children of one agent, in the order in which they are made."""
     template = {key: value for key, value in TEMPLATE.items() if key != "runtimeClassName"}
     world = World(agent(), silo(template=template))
-    return [action.object for action in world.plan().actions if isinstance(action, Apply)]
+    return [action.object for action in world.plan().actions if isinstance(action, Apply | Create)]
 
 
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", range(7))
 def test_each_child_is_valid_to_the_last_field(namespace: Namespace, position: int) -> None:
     child = children()[position]
     child["metadata"]["namespace"] = namespace.name
