@@ -215,6 +215,7 @@ def plan_of(job: Job, file: Path) -> None:
         "labels": source["labels"],
         "rounds": rounds,
         "seed": clients.initial_seed,
+        "workers": job.workers,
         "batch": clients.training.batch_size,
         "lr": optimizer.learning_rate,
         "momentum": optimizer.momentum,

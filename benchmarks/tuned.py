@@ -98,7 +98,9 @@ def main(plan_file: str, output: str) -> list[float]:
         tensor.share_memory_()  # type: ignore[no-untyped-call]
     forking, times = multiprocessing.get_context("fork"), []
     tasks, done = forking.SimpleQueue(), forking.SimpleQueue()
-    workers = [forking.Process(target=work, args=(loop, tasks, done, common, found)) for _ in range(2)]
+    workers = [
+        forking.Process(target=work, args=(loop, tasks, done, common, found)) for _ in range(plan["workers"])
+    ]
     for worker in workers:
         worker.start()
     for clients in plan["rounds"]:
