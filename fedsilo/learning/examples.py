@@ -78,8 +78,10 @@ class Examples:
         if not isinstance(self.pool, Tensor):
             features = self._placed(self._read(index))
         else:
-            features = self.pool[index if self.rows is None else self.rows[index]]
-        return _scaled(features), self.labels[index]
+            # An example at a time: indexing with brackets would copy a number at a time.
+            places = index if self.rows is None else self.rows.index_select(0, index)
+            features = self.pool.index_select(0, places)
+        return _scaled(features), self.labels.index_select(0, index)
 
     def stream(self, order: Iterable[Tensor]) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """Each index of `order` with its batch; close it, if it is left before its end.

@@ -169,7 +169,7 @@ def signature(model: nn.Module, task: LearningTask | None = None) -> ModelSignat
     """Names, shapes and dtypes of the model's tensors in the order of its state.
 
     :param task: what it learns; classification by default.
-    :raises MethodError: a tensor that cannot travel: an unsupported dtype, or more than 1 GiB.
+    :raises MethodError: a tensor that cannot travel: an unsupported dtype, or more than 1 TiB.
     """
     specs = []
     for name, tensor in model.state_dict().items():

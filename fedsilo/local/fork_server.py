@@ -41,6 +41,7 @@ from typing import Any
 from fedsilo.process import THREAD_VARIABLES
 
 PRELOADED = (
+    "cryptography.hazmat.primitives.serialization",
     "encodings.idna",
     "numpy.ma",
     "numpy.random",

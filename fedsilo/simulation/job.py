@@ -130,6 +130,7 @@ class Simulation:
         """The updates of one exchange, as many as there are when its round closes."""
         round = self._workflow.round(exchange)
         offered, assignments = self._workflow.assign(state, exchange, round.silos)
+        self._given = offered, assignments
         tasks = [self._task(offered, exchange, silo, assignments[silo]) for silo in round.silos]
         updates: dict[str, SimulatedUpdate] = {}
         self.current = SimulatedExchange(exchange, round)
@@ -174,7 +175,7 @@ class Simulation:
         for silo, size in sizes.items():
             self._sent[silo] = self._sent.get(silo, Sent()).and_then(exchange.round, size)
         record = round_record(before, exchange, closed, {}, sizes)
-        folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted))
+        folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted), *self._given)
         folded = folded.in_memory()
         return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 

@@ -186,7 +186,9 @@ class SimulatedSilo:
             contract.check(blocks, metrics)
             require_finite({block.name: tensors[block.name] for block in blocks})
             require_decodable(
-                contract, lambda name, first, count: tensors[name].reshape(-1)[first : first + count]
+                contract,
+                lambda name, first, count: tensors[name].reshape(-1)[first : first + count],
+                lambda name: tensors[name].size,
             )
         except Problem as problem:
             text = f"task {task.id}: the trainer's reply breaks the contract: {problem}"

@@ -21,6 +21,7 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import ManifestInvalid
+from fedsilo.freed_memory import keep_freed_memory
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
@@ -73,6 +74,7 @@ def open_simulation(
     job, spec = manifest.job, manifest.job.spec
     # Workers are forked, which threads of PyTorch's do not survive: until then there is one.
     prepare_torch(1 if execution.workers else spec.training.threads, spec.training.repeatable)
+    keep_freed_memory()
     directory.mkdir(parents=True, exist_ok=True)
     (directory / HISTORY).unlink(missing_ok=True)
     method = registry.bind(spec)

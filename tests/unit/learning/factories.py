@@ -57,5 +57,5 @@ def bfloat16(input_shape: Shape, classes: int) -> SimpleNamespace:
 def huge(input_shape: Shape, classes: int) -> SimpleNamespace:
     with torch.device("meta"):
         return SimpleNamespace(
-            encoder=nn.Linear(input_shape[0], 1 << 28), classifier=nn.Linear(1 << 28, classes)
+            encoder=nn.Linear(input_shape[0], 1 << 38), classifier=nn.Linear(1 << 38, classes)
         )

@@ -33,12 +33,21 @@ def _parameters() -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.9, 0.01)], ids=str
+    ("momentum", "weight_decay", "nesterov"),
+    [
+        (0.0, 0.0, False),
+        (0.9, 0.0, False),
+        (0.0, 0.01, False),
+        (0.9, 0.01, False),
+        (0.9, 0.0, True),
+        (0.9, 0.01, True),
+    ],
+    ids=str,
 )
-def test_the_same_bytes_as_pytorch(momentum: float, weight_decay: float) -> None:
+def test_the_same_bytes_as_pytorch(momentum: float, weight_decay: float, nesterov: bool) -> None:
     ours, theirs = _parameters(), _parameters()
-    sgd = SGD(ours, 0.1, momentum, weight_decay)
-    optimizer = torch.optim.SGD(theirs, 0.1, momentum=momentum, weight_decay=weight_decay)
+    sgd = SGD(ours, 0.1, momentum, weight_decay, nesterov=nesterov)
+    optimizer = torch.optim.SGD(theirs, 0.1, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
     inputs = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1))
     for step, x in enumerate(inputs):
         for weight, bias, seldom in (ours, theirs):
@@ -52,6 +61,22 @@ def test_the_same_bytes_as_pytorch(momentum: float, weight_decay: float) -> None
         sgd.zero_grad()
         optimizer.zero_grad()
         assert all(one.grad is None for one in ours)
+
+
+def test_sparse_gradients_too() -> None:
+    embeddings = [torch.nn.Embedding(5, 3, sparse=True) for _ in range(2)]
+    embeddings[1].load_state_dict(embeddings[0].state_dict())
+    sgd, optimizer = (
+        SGD(embeddings[0].parameters(), 0.1, 0.9),
+        torch.optim.SGD(embeddings[1].parameters(), 0.1, momentum=0.9),
+    )
+    for places in ([0, 1], [1, 4]):
+        for embedding in embeddings:
+            embedding.zero_grad()
+            torch.autograd.backward(embedding(torch.tensor(places)).square().sum())
+        sgd.step()
+        optimizer.step()
+        assert torch.equal(embeddings[0].weight, embeddings[1].weight)
 
 
 def test_training_does_not_load_the_compiler() -> None:
