@@ -11,7 +11,8 @@ a silo every 5 s, as in rounds of 50 s. Then the reports stop, the operator is s
 must write nothing. At last all jobs complete at once.
 
 Figures of a reconcile are those of both controllers together: how long it took, requests included, and how long the
-object had waited for a worker. They and the requests are read from the operator's log at level DEBUG.
+object had waited for a worker. They, the requests, and how late the event loop got to what was due are read from the
+operator's log at level DEBUG. CPU seconds are those of each process, the operator's with the writing of that log.
 """
 
 from __future__ import annotations
@@ -21,21 +22,18 @@ import asyncio
 import math
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from benchmarks.federations import HUB, Aggregators, Kubelet, jobs, silos
+from benchmarks.operator_process import Process, Span, operator
 from benchmarks.watchers import watching
 from fedsilo.api.observed import Object, holds
 from fedsilo_operator.cluster.api_server import ApiServer
@@ -45,9 +43,8 @@ from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store
 from hack.cluster.apiserver import api_server
-from hack.cluster.client import healthy
 from hack.cluster.kubectl import Kubectl
-from hack.operator import NAMESPACE, ROLES
+from hack.operator import NAMESPACE
 from hack.paths import ROOT
 
 REPORT_SECONDS = 5.0
@@ -56,116 +53,21 @@ REPORT_SECONDS = 5.0
 MAX_PHASE_SECONDS = 3600.0
 """Longest duration of a phase."""
 
-PROGRAM = """
-import logging, sys
-from fedsilo_operator.__main__ import main
-logging.getLogger("fedsilo").setLevel(logging.DEBUG)
-sys.exit(main())
-"""
-
 MB = 1e6
 
-_RECONCILED = re.compile(r"DEBUG (\w+): .*: reconciled in ([\d.]+) s, waited ([\d.]+) s")
-_REQUEST = re.compile(r"DEBUG (GET|POST|PUT|PATCH|DELETE) (\S+): \d+")
 _SERVED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
-
-
-@dataclass(frozen=True)
-class Span:
-    """What the operator did between two points in time.
-
-    :param reconciles: seconds that each took.
-    :param waits: seconds that each had waited for a worker.
-    :param requests: method and path of each.
-    """
-
-    seconds: float
-    reconciles: Sequence[float]
-    waits: Sequence[float]
-    requests: Sequence[tuple[str, str]]
-
-    @property
-    def writes(self) -> list[str]:
-        """Paths that were written to, but for the lease."""
-        return [path for method, path in self.requests if method != "GET" and "/leases" not in path]
-
-
-@dataclass
-class Process:
-    """The operator."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    port: int
-    dashboard: int
-
-    def mark(self) -> tuple[float, int]:
-        """The present, for `since`."""
-        return time.monotonic(), self.log.stat().st_size
-
-    def since(self, mark: tuple[float, int]) -> Span:
-        """What it has done since then."""
-        then, position = mark
-        with self.log.open("rb") as log:
-            log.seek(position)
-            text = log.read().decode()
-        found = _RECONCILED.findall(text)
-        return Span(
-            time.monotonic() - then,
-            [float(took) for _, took, _ in found],
-            [float(waited) for _, _, waited in found],
-            _REQUEST.findall(text),
-        )
-
-    def memory(self, name: str) -> float:
-        """`VmRSS` or `VmHWM` in bytes."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024.0
-        raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
-
-    def ready(self) -> bool:
-        if self.process.poll() is not None:
-            raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
-        return healthy(f"http://127.0.0.1:{self.port}/readyz")
-
-
-@contextmanager
-def operator(account: Path, log: Path) -> Iterator[Process]:
-    """Start the operator, and leave no process behind."""
-    port, dashboard = _free(), _free()
-    images = [f"--{role}-image=fedsilo-{role}:0.1.0" for role in ROLES]
-    ports = ["--health-port", str(port), "--dashboard-port", str(dashboard)]
-    command = [sys.executable, "-c", PROGRAM, *images, "--namespace", NAMESPACE, *ports]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env={**os.environ, "KUBECONFIG": str(account)}, stderr=output, cwd=ROOT
-        )
-    try:
-        yield Process(process, log, port, dashboard)
-        process.send_signal(signal.SIGTERM)
-        if process.wait(30) != 0:
-            raise SystemExit(f"the operator failed:\n{log.read_text()[-2000:]}")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
 class LoadTest:
     """One run.
 
+    :param surroundings: name of the API server.
     :param figures: by name, in the order of the table.
     """
 
     kubectl: Kubectl
+    surroundings: str
     folder: Path
     jobs: int
     silos: int
@@ -176,7 +78,7 @@ class LoadTest:
         """From the first silo to the last model."""
         account = self._account()
         async with self._surroundings() as (cluster, store, aggregators):
-            with operator(account, self.folder / "first.log") as process:
+            with operator(account, self.folder / "first.log", self.surroundings) as process:
                 await until(process.ready, "the operator")
                 self._record("RSS idle, MB", _megabytes(process.memory("VmRSS")))
                 async with watching(process.port, process.dashboard):
@@ -184,7 +86,7 @@ class LoadTest:
                     await self._creation(cluster, store, process)
                     await self._steady(process, aggregators)
             aggregators.silent = True
-            with operator(account, self.folder / "second.log") as process:
+            with operator(account, self.folder / "second.log", self.surroundings) as process:
                 async with watching(process.port, process.dashboard):
                     await self._restarted(process)
                     await self._completion(process, store, aggregators)
@@ -291,13 +193,21 @@ class LoadTest:
         return found
 
     def _say(self, name: str, span: Span) -> None:
-        for what, values in (("reconcile", span.reconciles), ("wait for a worker", span.waits)):
+        measured = {
+            "reconcile": span.reconciles,
+            "wait for a worker": span.waits,
+            "event loop late": span.late,
+        }
+        for what, values in measured.items():
             figures = [_quantile(values, part) for part in (0.5, 0.99, 1.0)]
             self._record(
                 f"{name}: {what}, p50 / p99 / max, ms", " / ".join(f"{1000 * each:.1f}" for each in figures)
             )
         self._record(f"{name}: reconciles per s", f"{len(span.reconciles) / span.seconds:.1f}")
         self._record(f"{name}: requests per s", f"{len(span.requests) / span.seconds:.1f}")
+        self._record(f"{name}: requests", str(len(span.requests)))
+        for process, seconds in span.cpu.items():
+            self._record(f"{name}: CPU of {process}, s", f"{seconds:.1f}")
 
     def _record(self, name: str, figure: str) -> None:
         """Print a line of the table as soon as it is known."""
@@ -333,11 +243,12 @@ def _megabytes(size: float) -> str:
 
 def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str, str]:
     """One run; its figures by name."""
-    with api_server(f"operator-load-{os.getpid()}", controllers=True, pods=True) as kubeconfig:
+    name = f"operator-load-{os.getpid()}"
+    with api_server(name, controllers=True, pods=True) as kubeconfig:
         kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
-        test = LoadTest(kubectl, folder, count, members, seconds)
+        test = LoadTest(kubectl, name, folder, count, members, seconds)
         with suppress(KeyboardInterrupt):
             asyncio.run(test.run())
         return test.figures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class ConditionType(StrEnum):
@@ -56,6 +57,10 @@ class JobPhase(StrEnum):
     COMPLETE = "Complete"
     FAILED = "Failed"
     TERMINATING = "Terminating"
+
+
+ENDS: Final = (JobPhase.COMPLETE, JobPhase.FAILED)
+"""Phases that a job never leaves."""
 
 
 class AgentPhase(StrEnum):

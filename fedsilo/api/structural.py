@@ -22,6 +22,12 @@ LIST_KEYS: Final = {
 }
 """Model of an entry -> the field that tells entries apart; two writers can then own two of them."""
 
+WHOLE: Final = frozenset(
+    {"Decision", "FrozenJob", "GatewayRoute", "Proposal", "StatedReceipts", "TrustBundle"}
+)
+"""Models whose fields one writer writes together: an API server that keeps an owner of each field does so for nobody,
+and pays for it with every write of the object."""
+
 _NULL: Final = {"type": "null"}
 _BOUNDS: Final = (
     "minimum",
@@ -59,7 +65,7 @@ def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> S
         rules.append(key_length(given["propertyNames"]["maxLength"]))
     if rules:
         content["x-kubernetes-validations"] = [rule.schema() for rule in rules]
-    return content
+    return content | ({"x-kubernetes-map-type": "atomic"} if model in WHOLE else {})
 
 
 def without_defaults(given: Schema) -> Schema:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo_operator.job.gateway import ROUTE, route_of, through
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
@@ -45,9 +46,15 @@ def _has_way(silo: Participant) -> bool:
 
 
 def suspended(state: JobState) -> Iterator[Action]:
-    """Actions that remove the pods of every agent."""
+    """Actions that remove the pods of every agent that may have some: one that is finished has none."""
     for agent in state.agents.values():
-        yield from _suspension(state, agent, True)
+        if not holds(agent, ConditionType.FINISHED):
+            yield from _suspension(state, agent, True)
+
+
+def any_unsuspended(state: JobState) -> bool:
+    """Whether an agent may have pods and is not suspended."""
+    return any(suspended(state))
 
 
 def deleted(state: JobState) -> Iterator[Action]:

@@ -40,7 +40,7 @@ from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
 CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
 
-PROGRESS_SECONDS = 2.0
+PROGRESS_SECONDS = 5.0
 """Longest time until a job's status says how far an agent is, while the others are elsewhere: each of its steps would
 otherwise be a write of the whole status, as often as the job has silos."""
 

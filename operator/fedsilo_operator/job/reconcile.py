@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from fedsilo.api.conditions import JobPhase
+from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, uid_of
+from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.events import backoff
@@ -20,6 +20,10 @@ from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, ref_of
 from fedsilo_operator.plan import Action, Apply, Delete, Plan, isolate
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
+
+AGENTS_END_SECONDS = 60.0
+"""Time in which the agents of a complete job end by themselves, for the aggregator has told them: a guard needs a
+moment, and a trainer whose guard is done has half a minute to publish the silo's own model."""
 
 
 def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
@@ -35,7 +39,7 @@ def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
     if state.stage is Stage.FINISHED:
         return _after_completion(state, now)
 
-    # 4. A job whose end has come releases its pods and reports how it ended.
+    # 4. A job whose end has come reports how it ended, and releases its pods where they do not end by themselves.
     if state.end is not None:
         return _finish(state, state.end, now)
 
@@ -95,21 +99,31 @@ def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
     wanted = status.document(
         state.observed, final_conditions(state, end), status.refreshed(state), ended=now, now=now
     )
+    if end.type == ConditionType.COMPLETE:
+        return _plan(state, (), wanted, AGENTS_END_SECONDS)
     return _plan(state, _pods_away(state), wanted)
 
 
 def _after_completion(state: JobState, now: datetime) -> Plan:
-    """Nothing changes any more, except what the agents still report and the job's time to live."""
-    actions = _pods_away(state)
+    """Nothing changes any more, except what the agents still report, their pods, and the job's time to live."""
     wanted = status.unchanged(state.observed, status.refreshed(state))
-    lifetime, over_since = state.observed["spec"].get("ttlSecondsAfterFinished"), wanted.get("completionTime")
-    requeue_after = None
-    if lifetime is not None and over_since is not None:
-        requeue_after = max(lifetime - (now - parse_timestamp(over_since)).total_seconds(), 0.0)
-        if requeue_after == 0.0:
-            job = Delete(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
-            return Plan((*actions, job))
-    return Plan(tuple(actions), (), status.to_write(state.observed, wanted), requeue_after)
+    lifetime = _left(state, now, state.observed["spec"].get("ttlSecondsAfterFinished"))
+    ending = holds(state.observed, ConditionType.COMPLETE) and agents.any_unsuspended(state)
+    patience = _left(state, now, AGENTS_END_SECONDS if ending else None)
+    actions = [] if patience else _pods_away(state)
+    if lifetime == 0.0:
+        job = Delete(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
+        return Plan((*actions, job))
+    again = min((wait for wait in (lifetime, patience) if wait), default=None)
+    return Plan(tuple(actions), (), status.to_write(state.observed, wanted), again)
+
+
+def _left(state: JobState, now: datetime, seconds: float | None) -> float | None:
+    """What is left of this time since the job's end; None without a time, or where the end has none."""
+    over_since = status_of(state.observed).get("completionTime")
+    if seconds is None or over_since is None:
+        return None
+    return max(seconds - (now - parse_timestamp(over_since)).total_seconds(), 0.0)
 
 
 def _finalize(state: JobState) -> Plan:
@@ -130,7 +144,7 @@ def _plan(
 
 
 def _pods_away(state: JobState) -> list[Action]:
-    """At every end the pods go, so that nobody waits for a dead aggregator on a GPU."""
+    """At every end the pods go, at once or after a moment, so that nobody waits for a dead aggregator on a GPU."""
     return [*agents.suspended(state), *aggregator.suspended(state)]
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from fedsilo.api.observed import Object
 from fedsilo.errors import FedsiloError
-from fedsilo_operator.cluster.interface import Cluster, ClusterError, NotFound
+from fedsilo_operator.cluster.interface import Cluster, ClusterError, Conflict, NotFound
 from fedsilo_operator.objects import LEASE, MANAGER, Ref
 
 log = logging.getLogger("fedsilo")
@@ -56,6 +56,8 @@ class Election:
         self._ref = lease
         self._identity = identity
         self._leading = False
+        self._lease: Object = {}
+        """As it was written last."""
         self.transitions = 0
         """How often the lease has changed hands, as of the last read."""
         self._renewed = 0.0
@@ -146,6 +148,17 @@ class Election:
         log.info("leading as %s", self._identity)
 
     async def _renew(self) -> None:
+        """One request while nobody else has written to the lease: a busy API server then answers in time."""
+        try:
+            await self._write(self._lease, renewTime=_now())
+        except Conflict:
+            await self._write(await self._ours(), renewTime=_now())
+
+    async def _ours(self) -> Object:
+        """The lease as it is now.
+
+        :raises LeaseLost: when it is not this process's.
+        """
         try:
             lease = await self._cluster.get(LEASE, self._ref)
             holder = lease["spec"].get("holderIdentity")
@@ -156,12 +169,12 @@ class Election:
             raise LeaseLost(
                 f"lease {self._ref} is held by {holder or 'nobody'}; ending, since another may lead"
             )
-        await self._write(lease, renewTime=_now())
+        return lease
 
     async def _write(self, lease: Object, **fields: Any) -> None:
         metadata = {key: lease["metadata"][key] for key in ("uid", "resourceVersion")}
         spec = (lease.get("spec") or {}) | fields
-        await self._cluster.apply(_lease(self._ref, metadata, spec), manager=FIELD_MANAGER)
+        self._lease = await self._cluster.apply(_lease(self._ref, metadata, spec), manager=FIELD_MANAGER)
 
 
 def _lease(ref: Ref, metadata: dict[str, Any], spec: dict[str, Any]) -> Object:

@@ -28,7 +28,6 @@ class Reflector:
         self._labels = labels
         self._indexer = indexer
         self._version: str | None = None
-        self._seen = 0
         self.synced = asyncio.Event()
         """Set when the first list is in."""
         self.restarts = 0
@@ -41,7 +40,7 @@ class Reflector:
         It grows with every change of any of them, and of two processes that follow the same kind, those with the same
         version know the same.
         """
-        return self._seen
+        return self._indexer.version
 
     def on_change(self, listener: Changed) -> None:
         """Add a listener."""
@@ -76,13 +75,14 @@ class Reflector:
 
     async def _list(self) -> None:
         listing = await self._cluster.list(self._kind, labels=self._labels)
-        there = {ref_of(obj) for obj in listing.items}
-        for ref in self._indexer.objects.keys() - there:
-            self._remove(ref)
+        there, version = {ref_of(obj) for obj in listing.items}, int(listing.resource_version)
+        for ref, obj in list(self._indexer.objects.items()):
+            # What was created after the list was taken is known from the answer: the watch has yet to bring it.
+            if ref not in there and int(obj["metadata"]["resourceVersion"]) <= version:
+                self._remove(ref)
         for obj in listing.items:
             self._indexer.update(obj)
-        self._version = listing.resource_version
-        self._seen = int(self._version)
+        self._version, self._indexer.version = listing.resource_version, version
         self.synced.set()
 
     def _note(self, change: Change) -> None:
@@ -91,7 +91,7 @@ class Reflector:
         elif change.type != "BOOKMARK":
             self._indexer.update(change.object)
         version: str = change.object["metadata"]["resourceVersion"]
-        self._version, self._seen = version, int(version)
+        self._version, self._indexer.version = version, int(version)
 
     def _remove(self, ref: Ref) -> None:
         before = self._indexer.remove(ref)

@@ -25,6 +25,8 @@ class Indexer:
 
     def __init__(self) -> None:
         self.objects: dict[Ref, Object] = {}
+        self.version = 0
+        """The API server's version of all objects of the kind that it is up to; 0 before the first list."""
         self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
         self._by_label: defaultdict[tuple[str, str], set[Ref]] = defaultdict(set)
         self.listeners: list[Changed] = []
@@ -43,11 +45,11 @@ class Indexer:
             listener(before, after)
 
     def put(self, obj: Object) -> Object | None:
-        """Set an object and return the one before; a version older than the one that is there changes nothing."""
+        """Set an object and return the one before; a version that is not newer than the one there changes nothing."""
         ref = ref_of(obj)
         before = self.objects.get(ref)
         if before is not None:
-            if uid_of(before) == uid_of(obj) and _version(before) > _version(obj):
+            if uid_of(before) == uid_of(obj) and _version(before) >= _version(obj):
                 return before
             self.remove(ref)
         self.objects[ref] = lean(obj)
@@ -105,11 +107,16 @@ class Store:
     def learn(self, obj: Object) -> None:
         """An answer to a write: what the watch will bring soon.
 
-        An object that is not there is not put there, or one that was deleted meanwhile would come back for good.
+        An object that is not there is put there only where the watch has yet to bring it, and so its end as well: else
+        one that was deleted meanwhile would come back for good.
         """
-        for indexer in self._indexers.get(kind_of(obj), {}).values():
+        for labels, indexer in self._indexers.get(kind_of(obj), {}).items():
             known = indexer.objects.get(ref_of(obj))
-            if known is not None and uid_of(known) == uid_of(obj):
+            if known is None:
+                expected = not labels and 0 < indexer.version < _version(obj)
+            else:
+                expected = uid_of(known) == uid_of(obj)
+            if expected:
                 # When the watch brings it, nothing has changed: listeners must hear of it now.
                 indexer.update(obj)
 

@@ -133,7 +133,7 @@ def _changed_configuration(seen: AgentObservation, parsed: ParsedAgent) -> str |
     """
     began = status_of(seen.agent).get("configuration")
     observed = seen.configuration
-    if began in (None, fingerprint((observed or config_map(parsed))["data"])):
+    if began is None or began == fingerprint((observed or config_map(parsed))["data"]):
         return None
     where = f"Silo {parsed.silo.metadata.name}: ConfigMap {parsed.ref}"
     if observed is not None:

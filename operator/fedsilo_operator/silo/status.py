@@ -14,8 +14,9 @@ from fedsilo_operator.objects import satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.silo.state import AgentState
 
-_EXPLAINED_ELSEWHERE = frozenset({Reason.ADMITTING, Reason.FINISHED})
-"""Reasons of `Ready` that another condition explains better."""
+_NO_NEWS = frozenset({Reason.ADMITTING, Reason.FINISHED, Reason.STARTING})
+"""Reasons of `Ready` that another condition explains better, or that the next one follows: as in a job, waiting is no
+news."""
 
 
 def conditions(state: AgentState) -> list[Condition]:
@@ -78,7 +79,7 @@ def _is_transition(agent: Object, stated: Condition) -> bool:
     if stated.type != ConditionType.READY:
         return True
     first_suspension = before is None and stated.reason == Reason.SUSPENDED
-    return stated.reason not in _EXPLAINED_ELSEWHERE and not first_suspension
+    return stated.reason not in _NO_NEWS and not first_suspension
 
 
 def _is_alarming(stated: Condition) -> bool:

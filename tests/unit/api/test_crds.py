@@ -169,6 +169,21 @@ def test_lists_of_named_entries_are_merged_by_name(schema: Schema, path: str, ke
     assert key in found["items"]["required"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [".spec.job", ".spec.trust", ".spec.route", ".status.proposal", ".status.decision", ".status.receipts"],
+)
+def test_what_one_writer_writes_together_has_one_owner(path: str) -> None:
+    assert find(AGENT, path)["x-kubernetes-map-type"] == "atomic"
+
+
+def test_no_part_of_what_several_write_is_whole() -> None:
+    """Silos are edited by people and tools; a job's status has two writers."""
+    assert [
+        path for schema in (JOB, SILO) for path, part in parts(schema) if "x-kubernetes-map-type" in part
+    ] == []
+
+
 def test_every_rule_is_used_and_has_words() -> None:
     written = [
         rule["rule"]

@@ -136,12 +136,30 @@ def test_the_lease_runs_from_the_request_that_renewed_it_not_from_its_answer() -
         cluster, leaders = FakeCluster(), set[str]()
         candidate = Candidate(cluster, "one", leaders)
         await asyncio.sleep(60)
-        late = itertools.chain([0, 0, 0, 7], itertools.repeat(1000))
+        late = itertools.chain([0, 7], itertools.repeat(1000))
         cluster.delay = lambda: next(late)
         before = asyncio.get_running_loop().time()
         with pytest.raises(LeaseLost):
             await candidate.task
         assert asyncio.get_running_loop().time() - before < LEASE_SECONDS
+
+    virtual.run(run())
+
+
+def test_a_lease_that_somebody_else_wrote_to_is_renewed_as_long_as_it_is_ours() -> None:
+    async def run() -> None:
+        cluster, leaders, asked = FakeCluster(), set[str](), list[str]()
+        candidate = Candidate(cluster, "one", leaders)
+        await asyncio.sleep(10)
+        cluster.faults = lambda verb, kind: asked.append(verb)
+        await asyncio.sleep(10)
+        assert set(asked) == {"apply"}, "nothing has to be read"
+        lease = cluster.peek(LEASE, REF)
+        cluster.put(lease | {"metadata": lease["metadata"] | {"annotations": {"by": "hand"}}})
+        await asyncio.sleep(60)
+        assert leaders == {"one"}
+        assert asked.count("get") == 1
+        await candidate.killed()
 
     virtual.run(run())
 

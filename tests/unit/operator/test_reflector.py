@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -252,7 +253,7 @@ async def test_what_was_written_is_seen_at_once() -> None:
     cluster = WriteThrough(server, store)
     indexer = store.indexer(CONFIG_MAP, "")
     older = await cluster.apply(config_map("n", data={"x": "1"}), manager="one")
-    assert store.get(CONFIG_MAP, Ref("n", "a")) is None, "only the watch brings what is new"
+    assert store.get(CONFIG_MAP, Ref("n", "a")) is None, "nothing follows it yet"
     indexer.put(older)
     told: list[object] = []
     indexer.listeners.append(lambda before, after: told.append(after))
@@ -268,6 +269,36 @@ async def test_what_was_written_is_seen_at_once() -> None:
     indexer.put(again)
     store.learn(newer)
     assert _version(store) == again["metadata"]["resourceVersion"], "an answer about another identity"
+
+
+@pytest.mark.parametrize(
+    ("labels", "deleted", "there"), [("", False, True), ("", True, False), ("a=b", False, False)]
+)
+async def test_what_was_made_is_seen_at_once_if_the_watch_has_yet_to_bring_it(
+    labels: str, deleted: bool, there: bool
+) -> None:
+    server, store = FakeCluster(), Store()
+    indexer = store.indexer(CONFIG_MAP, labels)
+    server.put(config_map("n", "other"))
+    indexer.version = int((await server.list(CONFIG_MAP)).resource_version)
+    made = await server.apply(config_map("n"), manager="one")
+    if deleted:
+        server.remove(CONFIG_MAP, Ref("n", "a"))
+        indexer.version = int((await server.list(CONFIG_MAP)).resource_version)
+    store.learn(made)
+    assert (store.get(CONFIG_MAP, Ref("n", "a")) is not None) == there
+
+
+async def test_what_was_made_while_a_list_was_on_its_way_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, store = FakeCluster(), Store()
+    server.put(config_map("n", "other"))
+    reflector = Reflector(server, CONFIG_MAP, "", store.indexer(CONFIG_MAP, ""))
+    await reflector._list()
+    older = await server.list(CONFIG_MAP)
+    store.learn(await server.apply(config_map("n"), manager="one"))
+    monkeypatch.setattr(server, "list", AsyncMock(return_value=older))
+    await reflector._list()
+    assert store.get(CONFIG_MAP, Ref("n", "a")) is not None
 
 
 def _version(store: Store) -> str:

@@ -197,6 +197,15 @@ class JobHarness:
             Failed=("True", "DataInvalid", message),
         )
 
+    def finish(self, ref: Ref) -> None:
+        self.say(
+            ref,
+            "Finished",
+            Admitted=("True", "Admitted", f"Silo {ref.name} admits the job."),
+            Ready=("False", "Finished", "The job is over for this silo."),
+            Finished=("True", "Finished", "The job is over for this silo."),
+        )
+
     def batch(self) -> Object:
         """The aggregator's Job."""
         return self.cluster.peek(JOB, Ref(JOB_REF.namespace, aggregator_name(JOB_REF)))

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fedsilo_operator.job.reconcile import AGENTS_END_SECONDS
 from fedsilo_operator.objects import (
     CLAIM,
     FEDERATED_JOB,
@@ -31,6 +32,10 @@ def termination_log(reason: str, message: str) -> dict[str, object]:
     return {"exitCode": 4, "message": json.dumps({"reason": reason, "message": message})}
 
 
+def suspended(harness: JobHarness) -> list[bool]:
+    return [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)]
+
+
 def test_a_complete_job_says_where_the_model_is_and_frees_the_gpus() -> None:
     harness = complete(JobHarness().running())
     assert harness.phase() == "Complete"
@@ -41,9 +46,29 @@ def test_a_complete_job_says_where_the_model_is_and_frees_the_gpus() -> None:
         f"The model is in PersistentVolumeClaim {claim}.",
     )
     assert harness.condition("Running") == ("False", "Finished", "The job is over.")
-    assert [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)] == [True, True]
     assert harness.events()[-1] == ("Normal", "Complete")
     assert harness.batch()["spec"].get("suspend", False) is False
+    assert suspended(harness) == [False, False], "they end by themselves, for the aggregator has told them"
+    assert 0 < (harness.plan().requeue_after or 0) <= AGENTS_END_SECONDS
+    harness.now += timedelta(seconds=AGENTS_END_SECONDS)
+    harness.settle()
+    assert suspended(harness) == [True, True]
+    assert harness.plan().requeue_after is None
+
+
+def test_agents_of_a_complete_job_that_are_finished_are_left_alone() -> None:
+    harness = complete(JobHarness().running())
+    harness.finish(NORTH)
+    harness.now += timedelta(seconds=AGENTS_END_SECONDS)
+    harness.settle()
+    assert suspended(harness) == [False, True]
+    assert harness.plan().settled
+    assert harness.plan().requeue_after is None
+
+
+def test_a_complete_job_waits_for_its_agents_no_longer_than_it_lives() -> None:
+    harness = complete(JobHarness(manifest(ttlSecondsAfterFinished=9)).running())
+    assert 0 < (harness.plan().requeue_after or 0) <= 9
 
 
 def test_a_failed_job_has_the_aggregator_s_own_message() -> None:
@@ -58,7 +83,7 @@ def test_a_failed_job_has_the_aggregator_s_own_message() -> None:
     assert (status, reason) == ("True", "DeadlineExceeded")
     assert "1 of 2 silos answered; still awaited: b/south" in message
     assert harness.events()[-1] == ("Warning", "DeadlineExceeded")
-    assert [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)] == [True, True]
+    assert suspended(harness) == [True, True], "nobody tells them that a job has failed"
 
 
 def test_tries_that_are_used_up_are_reported_with_the_last_failure() -> None:
@@ -155,7 +180,7 @@ def test_suspension_stops_the_pods_and_resuming_waits_for_the_agents_again() -> 
     harness.settle()
     assert harness.phase() == "Suspended"
     assert harness.batch()["spec"]["suspend"] is True
-    assert [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)] == [True, True]
+    assert suspended(harness) == [True, True]
     harness.cluster.remove(POD, ref_of(harness.cluster.objects(POD)[0]))
     harness.change(suspend=False)
     for ref in (NORTH, SOUTH):
@@ -163,7 +188,7 @@ def test_suspension_stops_the_pods_and_resuming_waits_for_the_agents_again() -> 
             ref, "Suspended", Admitted=("True", "Admitted", ""), Ready=("False", "Suspended", "No pods.")
         )
     harness.settle()
-    assert [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)] == [False, False]
+    assert suspended(harness) == [False, False]
     assert harness.batch()["spec"]["suspend"] is True
     harness.run(NORTH, SOUTH)
     harness.settle()

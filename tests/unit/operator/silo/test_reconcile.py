@@ -50,7 +50,6 @@ def test_a_job_runs_from_admission_to_its_end() -> None:
     assert scene.conditions["Finished"] == ("True", "Finished")
     assert recorded(scene) == [
         ("Normal", "Admitted"),
-        ("Normal", "Starting"),
         ("Normal", "Running"),
         ("Normal", "Finished"),
     ]
