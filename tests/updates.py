@@ -1,4 +1,4 @@
-"""The names of updates that a test holds in memory or finds in files."""
+"""The digests of updates that a test holds in memory or finds in files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def digest_of(data: bytes) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """The name of the update in a file if all of it holds; one that no update has, by its content, if not."""
+    """The digest of the update in a file if all of it holds; one that no update has, by its content, if not."""
     try:
         return stored_digest(path)
     except Problem:

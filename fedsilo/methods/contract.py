@@ -39,10 +39,11 @@ def encoded_contract(contract: Contract, upload: UploadSpec) -> Contract:
     return with_encoding(contract, upload, _learned(contract))
 
 
-def learned_tensors(signature: ModelSignature, contract: Contract) -> frozenset[str]:
-    """Names of the tensors that a task of this contract hands out as the job says."""
-    own = frozenset(t.name for t in signature.tensors if _is_learned(t.name, t.dtype))
-    return own | _learned(contract)
+def learned_tensors(signature: ModelSignature, contract: Contract) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors that a task of this contract hands out as the job says."""
+    own = {t.name: t.shape for t in signature.tensors if _is_learned(t.name, t.dtype)}
+    learned = _learned(contract)
+    return own | {block.name: block.shape for block in contract.tensors if block.name in learned}
 
 
 def _learned(contract: Contract) -> frozenset[str]:

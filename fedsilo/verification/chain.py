@@ -178,10 +178,10 @@ def _task(
             "specDigest": (task.spec_digest.hex(), job.spec_digest),
         },
     )
-    scored, lossy = exchange.phase.step == EVALUATE, job.spec.download.is_lossy
+    scored, encoded = exchange.phase.step == EVALUATE, job.spec.download.is_encoded
     for link in task.blobs:
         # A model that silos only score, or get in fewer bytes, is made from the state; `replay` makes it again.
-        made = scored or (lossy and link.name not in (INITIAL, PREPROCESSING))
+        made = scored or (encoded and link.name not in (INITIAL, PREPROCESSING))
         if not made and link.digest not in before.trees.values():
             raise ProvenanceInvalid(
                 f"{what}: blob {link.name} is {link.digest[:12]}, which the state before does not have"

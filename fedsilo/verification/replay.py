@@ -90,7 +90,7 @@ class _Replayed:
         }
         for silo, path in paths.items():
             self._check_update(silo, path, assignments[silo])
-        after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths))
+        after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), offered, assignments)
         after = self._selected(after.store(blobs), blobs)
         _compare_state(found.where, digests_of(after), found.line.state)
         return after

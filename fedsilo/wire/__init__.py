@@ -1,9 +1,14 @@
 """The wire format: signed messages, tensor blocks and the contract that they keep (docs/wire.md).
 
 Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and nothing is ever unpickled.
+
+Certificates are imported on first use: X.509 takes longer to import than all else here, and few processes issue any.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from fedsilo.kinds import KINDS
 from fedsilo.wire.blob import (
@@ -16,7 +21,6 @@ from fedsilo.wire.blob import (
     write_blob,
     write_tensors,
 )
-from fedsilo.wire.certificates import Authority, issue_server, make_authority
 from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
 from fedsilo.wire.contract import Contract, EncodedTensor, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
@@ -36,9 +40,12 @@ from fedsilo.wire.statement import (
     verify_statement,
 )
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
-from fedsilo.wire.tensors import DTYPES, MAX_BLOCK_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
+from fedsilo.wire.tensors import DTYPES, MAX_TENSOR_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, stored_digest
 from fedsilo.wire.writer import UpdateWriter, lay_out, new_update, write_update
+
+if TYPE_CHECKING:
+    from fedsilo.wire.certificates import Authority, issue_server, make_authority
 
 __all__ = [
     "DECISION",
@@ -47,9 +54,9 @@ __all__ = [
     "HUB",
     "KINDS",
     "LEAVING",
-    "MAX_BLOCK_BYTES",
     "MAX_ENVELOPE_BYTES",
     "MAX_HUB_BYTES",
+    "MAX_TENSOR_BYTES",
     "OFFER",
     "PROVENANCE",
     "REQUEST",
@@ -114,3 +121,11 @@ __all__ = [
     "write_tensors",
     "write_update",
 ]
+
+CERTIFICATES = frozenset({"Authority", "issue_server", "make_authority"})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in CERTIFICATES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("fedsilo.wire.certificates"), name)

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedsilo.durable import publish, rename, sync, sync_directory, temporary_file
+from fedsilo.durable import EARLY_BYTES, EarlyWriting, publish, rename, sync, sync_directory, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
@@ -117,13 +117,16 @@ def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callabl
             file.write(payload)
         yield lambda: BlobRef(digest.hexdigest(), length)
         return
+    early = EarlyWriting(file.fileno(), 0)
     with ThreadPoolExecutor(1, "digest") as thread:
         hashed = thread.submit(digest.update, header)
         file.write(header)
         for name in order:
             payload = raw_bytes(tree[name]).data
             hashed = thread.submit(digest.update, payload)
-            file.write(payload)
+            for start in range(0, len(payload), EARLY_BYTES):
+                file.write(payload[start : start + EARLY_BYTES])
+                early.reached(file.tell())
             if not tree[name].flags.c_contiguous:
                 hashed.result()  # at most one copy is held
 

@@ -21,6 +21,7 @@ from fedsilo.wire.header import (
     update_digest,
 )
 from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
+from fedsilo.wire.segments import described
 from fedsilo.wire.tensors import BlockContent
 
 
@@ -43,7 +44,7 @@ class Expected:
 class AcceptedUpdate:
     """The outcome of a complete check.
 
-    :param digest: the update's name, see `update_digest`.
+    :param digest: of the update, see `update_digest`.
     """
 
     header: UpdateHeader
@@ -55,13 +56,14 @@ class UpdateChecker:
 
     :param key: the key that the sender must have signed with.
     :ivar header: the checked header, as soon as it is in.
+    :ivar digest: of the update, see `update_digest`, as soon as header and signature are in.
     """
 
     def __init__(self, expected: Expected, key: VerifyKey) -> None:
         self.header: UpdateHeader | None = None
         self._expected = expected
         self._key = key
-        self._digest = ""
+        self.digest: str | None = None
         self._received = 0
         self._signed = bytearray()  # header and signature, until both are complete
         self._payloads = PayloadCheck(0, ())  # of the header, as soon as it is in
@@ -95,11 +97,11 @@ class UpdateChecker:
         if self._refusal is not None:
             raise Problem(*self._refusal)
         missing = "the header" if self.header is None else self._payloads.missing
-        if self.header is None or missing is not None:
+        if self.header is None or self.digest is None or missing is not None:
             raise Problem(
                 "truncated", f"update: ends after {self._received} bytes, in {missing}; send the rest"
             )
-        return AcceptedUpdate(self.header, self._digest)
+        return AcceptedUpdate(self.header, self.digest)
 
     def _feed_signed(self, view: memoryview) -> memoryview:
         """Collect header and signature, check them once complete, and return what comes after them."""
@@ -129,7 +131,7 @@ class UpdateChecker:
         header = decode_header(data)
         self._check_header(header)
         self._payloads = PayloadCheck(len(signed), header.blocks)
-        self._digest = update_digest(signed)
+        self.digest = update_digest(signed)
         self._signed.clear()
         self.header = header
 
@@ -147,7 +149,7 @@ class UpdateChecker:
         ):
             if found != wanted:
                 raise Problem(code, f"update: {field} is {found}; must be {wanted}")
-        expected.contract.check(header.blocks, header.metrics)
+        expected.contract.check(header.tensors, header.metrics)
 
 
 class PayloadCheck:
@@ -158,8 +160,8 @@ class PayloadCheck:
 
     def __init__(self, signed: int, blocks: Iterable[TensorEntry]) -> None:
         entries = tuple(blocks)
-        pairs = zip(entries, gaps(signed, entries), strict=True)
-        self._open = deque(_BlockCheck(entry, gap) for entry, gap in pairs)
+        found = zip(entries, described(entries), gaps(signed, entries), strict=True)
+        self._open = deque(_BlockCheck(entry, name, gap) for entry, name, gap in found)
 
     @property
     def missing(self) -> str | None:
@@ -181,15 +183,18 @@ class PayloadCheck:
 
 
 class _BlockCheck:
-    """One block: the gap before it, which is known to the byte, and its payload."""
+    """One block: the gap before it, which is known to the byte, and its payload.
 
-    def __init__(self, entry: TensorEntry, gap: bytes) -> None:
-        self.name = entry.name
+    :param name: for errors.
+    """
+
+    def __init__(self, entry: TensorEntry, name: str, gap: bytes) -> None:
+        self.name = name
         self.complete = False
         self._entry = entry
         self._gap = gap
         self._missing = entry.length
-        self._content = BlockContent(entry.name, entry.dtype)
+        self._content = BlockContent(name, entry.dtype)
 
     def feed(self, view: memoryview) -> memoryview:
         """Take what belongs to this block and return the rest."""

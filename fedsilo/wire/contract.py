@@ -22,6 +22,12 @@ METRIC_RANGE = (-1e100, 1e100)
 every float32 is among them, such as the loss of a model that diverges."""
 
 
+HELD_KINDS = ("feature_statistics", "confusion")
+"""Kinds of which a silo's policy asks something of the numbers, for which its guard holds a block in memory."""
+
+MAX_HELD_BYTES = 1 << 30
+
+
 @dataclass(frozen=True)
 class ExpectedBlock:
     """One tensor that a silo sends.
@@ -30,8 +36,9 @@ class ExpectedBlock:
     :param label: the class whose quantity this is; such a block may be left out, for a silo withholds the
         statistics of a class of which it has too few samples, and its name ends in "/<label>".
         None: the block is required.
+    :param at_most: whether fewer elements may come: the shape is one size, and that is the most.
     :raises MethodError: when the declaration contradicts itself.
-    :raises Problem: as `TensorSpec`.
+    :raises Problem: as `TensorSpec`, and `too-long` for one of `HELD_KINDS` beyond `MAX_HELD_BYTES`.
     """
 
     kind: str
@@ -39,6 +46,7 @@ class ExpectedBlock:
     shape: tuple[int, ...]
     dtype: str
     label: int | None = None
+    at_most: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -47,12 +55,27 @@ class ExpectedBlock:
             raise MethodError(
                 f"block {self.name}: label is {self.label}; end the name in '/<label>', from 0 on"
             )
-        _ = self.spec
+        if self.spec.nbytes > MAX_HELD_BYTES and self.kind in HELD_KINDS:
+            text = f"block {self.name}: {self.spec.nbytes} bytes of kind {self.kind}; {MAX_HELD_BYTES} is the most"
+            raise Problem("too-long", text)
 
     @property
     def spec(self) -> TensorSpec:
         """Name, shape and dtype."""
         return TensorSpec(self.name, self.shape, self.dtype)
+
+    def check(self, found: _Form) -> None:
+        """Return if the block may have this shape and dtype.
+
+        :raises Problem: `wrong-shape` or `wrong-dtype`.
+        """
+        shape = tuple(found.shape)
+        if shape != self.shape and not (self.at_most and len(shape) == 1 and shape[0] <= self.shape[0]):
+            most = " at most" if self.at_most else ""
+            text = f"block {self.name}: shape is {list(shape)}; must be{most} {list(self.shape)}"
+            raise Problem("wrong-shape", text)
+        if found.dtype != self.dtype:
+            raise Problem("wrong-dtype", f"block {self.name}: dtype is {found.dtype}; must be {self.dtype}")
 
 
 @dataclass(frozen=True)
@@ -67,17 +90,22 @@ class EncodedTensor:
     parts: tuple[str, ...]
 
 
-class _Block(Protocol):
+class _Form(Protocol):
+    """What `ExpectedBlock.check` reads of a block; a `TensorSpec` has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+class _Block(_Form, Protocol):
     """What `Contract.check` reads of a block; an update's `TensorEntry` has it."""
 
     @property
     def name(self) -> str: ...
     @property
     def kind(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -128,7 +156,7 @@ class Contract:
         return tuple(own.get(block.name, block) for block in self.blocks if block.name not in inner)
 
     def max_bytes(self) -> int:
-        """Bytes of tensor payload when every optional block is sent too."""
+        """Bytes of tensor payload when every optional block is sent too, each as long as it may be."""
         return sum(block.spec.nbytes for block in self.blocks)
 
     def describe(self) -> list[str]:
@@ -154,7 +182,9 @@ class Contract:
             if found.name not in expected:
                 raise Problem("unexpected-block", f"block {found.name}: not in the contract; leave it out")
             place, block = expected[found.name]
-            _compare(found, block)
+            if found.kind != block.kind:
+                raise Problem("wrong-kind", f"block {found.name}: kind is {found.kind}; must be {block.kind}")
+            block.check(found)
             if place <= last:
                 raise Problem(
                     "unexpected-block",
@@ -180,24 +210,14 @@ class Contract:
                 )
 
 
-def _compare(found: _Block, block: ExpectedBlock) -> None:
-    if found.kind != block.kind:
-        raise Problem("wrong-kind", f"block {found.name}: kind is {found.kind}; must be {block.kind}")
-    if tuple(found.shape) != block.shape:
-        raise Problem(
-            "wrong-shape", f"block {found.name}: shape is {list(found.shape)}; must be {list(block.shape)}"
-        )
-    if found.dtype != block.dtype:
-        raise Problem("wrong-dtype", f"block {found.name}: dtype is {found.dtype}; must be {block.dtype}")
-
-
 def _describe(kind: str, blocks: list[ExpectedBlock], inner: Collection[str]) -> str:
     labels = {block.label for block in blocks if block.label is not None}
     size = sum(block.spec.nbytes for block in blocks)
     count = sum(block.name not in inner for block in blocks)
+    most = "at most " if any(block.at_most for block in blocks) else ""
     tensors = "1 tensor" if count == 1 else f"{count} tensors"
     classes = f", only of classes with enough samples, at most {len(labels)} of them" if labels else ""
-    return f"{kind.replace('_', ' ')}: {tensors}, {_readable(size)}{classes}"
+    return f"{kind.replace('_', ' ')}: {tensors}, {most}{_readable(size)}{classes}"
 
 
 def _readable(size: int) -> str:

@@ -9,12 +9,15 @@
     ...              nothing follows the last block
 
 Offsets count from `base`, so they do not depend on the size of the header that holds them.
+
+A tensor of more than 1 GiB has several blocks, its segments: whoever receives it knows after each whether it holds. How
+a tensor is cut follows from its size alone, so there is one way to send it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
@@ -24,6 +27,9 @@ from fedsilo.wire.tensors import TensorSpec, refuse_twice
 
 ALIGNMENT = 64
 MAX_HEADER_BYTES = 4 << 20
+SEGMENT_BYTES = 1 << 30
+"""Of a tensor, in each block but the last: a multiple of `ALIGNMENT`, so that no number is cut through."""
+
 DIGEST = "sha256"
 ENCODING = "identity"
 
@@ -50,8 +56,9 @@ _BLOCK_KEYS = ("name", "kind", "dtype", "shape", "offset", "length", "digest")
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One block as the header lists it.
+    """One block as the header lists it: a tensor, or a segment of one.
 
+    :param shape: of the whole tensor.
     :param offset: of its payload, in bytes from `base`.
     :param length: of its payload, in bytes.
     :param digest: SHA-256 of its payload, 32 bytes.
@@ -75,6 +82,7 @@ class UpdateHeader:
     :param contract: SHA-256 of the contract, 32 bytes.
     :param task_digest: SHA-256 of the sealed task that this answers, 32 bytes.
     :param samples: how many training samples stand behind it.
+    :param blocks: in the file's order, with the segments of a tensor one after another.
     """
 
     job: str
@@ -92,6 +100,14 @@ class UpdateHeader:
     def length(self) -> int:
         """Bytes from `base` to the end of the file."""
         return self.blocks[-1].offset + self.blocks[-1].length if self.blocks else 0
+
+    @property
+    def tensors(self) -> tuple[TensorEntry, ...]:
+        """The first block of each tensor, in the file's order."""
+        first: dict[str, TensorEntry] = {}
+        for block in self.blocks:
+            first.setdefault(block.name, block)
+        return tuple(first.values())
 
 
 def encode_header(header: UpdateHeader) -> bytes:
@@ -159,31 +175,61 @@ def decode_header(data: bytes) -> UpdateHeader:
         task_digest=fields.binary("taskDigest", 32),
         samples=fields.integer("samples"),
         metrics=fields.scalars("metrics", (float,)),
-        blocks=tuple(_entry(index, block) for index, block in enumerate(fields.items("blocks"))),
+        blocks=_read_blocks(fields.items("blocks")),
     )
     _check_layout(header.blocks)
     fields.integer("length", header.length, header.length)
     return header
 
 
-def _entry(index: int, value: object) -> TensorEntry:
-    fields = FieldReader(f"update: blocks[{index}]", value, _BLOCK_KEYS)
-    spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
-    if fields.text("kind") not in KINDS:
-        raise fields.refuse("kind", f"one of {', '.join(KINDS)}", "wrong-kind")
-    return TensorEntry(
-        name=spec.name,
-        kind=fields.text("kind"),
-        dtype=spec.dtype,
-        shape=spec.shape,
-        offset=fields.integer("offset"),
-        length=fields.integer("length", spec.nbytes, spec.nbytes),
-        digest=fields.binary("digest", 32),
-    )
+def _read_blocks(items: Sequence[object]) -> tuple[TensorEntry, ...]:
+    found: list[TensorEntry] = []
+    names: list[str] = []
+    missing = 0  # bytes of the last tensor that no block has yet
+    for index, item in enumerate(items):
+        fields = FieldReader(f"update: blocks[{index}]", item, _BLOCK_KEYS)
+        spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
+        if fields.text("kind") not in KINDS:
+            raise fields.refuse("kind", f"one of {', '.join(KINDS)}", "wrong-kind")
+        if missing:
+            _require_same(fields, spec, found[-1], missing)
+        else:
+            names.append(spec.name)
+            missing = spec.nbytes
+        length = min(missing, SEGMENT_BYTES)
+        missing -= length
+        entry = TensorEntry(
+            name=spec.name,
+            kind=fields.text("kind"),
+            dtype=spec.dtype,
+            shape=spec.shape,
+            offset=fields.integer("offset"),
+            length=fields.integer("length", length, length),
+            digest=fields.binary("digest", 32),
+        )
+        found.append(entry)
+    if missing:
+        raise Problem(
+            "malformed", f"update: blocks: end {missing} bytes before {names[-1]} does; list them too"
+        )
+    refuse_twice("update: blocks", names)
+    return tuple(found)
+
+
+def _require_same(fields: FieldReader, spec: TensorSpec, before: TensorEntry, missing: int) -> None:
+    """Return if a block goes on with the tensor of the block before."""
+    kind = fields.text("kind")
+    for key, found, wanted in (
+        ("name", spec.name, before.name),
+        ("kind", kind, before.kind),
+        ("dtype", spec.dtype, before.dtype),
+        ("shape", spec.shape, before.shape),
+    ):
+        if found != wanted:
+            raise fields.refuse(key, f"{wanted}, of which {missing} bytes are missing")
 
 
 def _check_layout(blocks: tuple[TensorEntry, ...]) -> None:
-    refuse_twice("update: blocks", (block.name for block in blocks))
     for block, offset in zip(blocks, offsets(block.length for block in blocks), strict=True):
         if block.offset != offset:
             raise Problem(
@@ -192,10 +238,10 @@ def _check_layout(blocks: tuple[TensorEntry, ...]) -> None:
 
 
 def update_digest(signed: bytes) -> str:
-    """The name of an update, in hexadecimal: SHA-256 of its header and signature, as they stand at its beginning.
+    """The digest of an update, in hexadecimal: SHA-256 of its header and signature, as they stand at its beginning.
 
     The header has the digest of every payload, and what lies between payloads follows from it to the byte: two files
-    with one name that both hold are the same file.
+    with one digest that both hold are the same file.
     """
     return hashlib.sha256(signed).hexdigest()
 
@@ -230,6 +276,11 @@ def gaps(signed: int, blocks: Iterable[TensorEntry]) -> list[bytes]:
         found.append(_NIL * padding + b"\xc6" + block.length.to_bytes(4, "big"))
         end = start + block.offset + block.length
     return found
+
+
+def segment_lengths(size: int) -> list[int]:
+    """Bytes of the blocks of a tensor that has so many."""
+    return [min(SEGMENT_BYTES, size - start) for start in range(0, max(size, 1), SEGMENT_BYTES)]
 
 
 def _align(position: int) -> int:

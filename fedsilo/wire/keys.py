@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedsilo.durable import link, read_file, sync, sync_directory, temporary_file
@@ -142,6 +141,8 @@ class SigningKey:
         :param source: where it comes from, for the error.
         :raises Problem: `malformed` when it is anything else.
         """
+        from cryptography.hazmat.primitives import serialization  # not above: it imports ciphers
+
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -165,6 +166,8 @@ class SigningKey:
 
     def to_pem(self) -> bytes:
         """The key as unencrypted PKCS #8 PEM."""
+        from cryptography.hazmat.primitives import serialization
+
         return self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

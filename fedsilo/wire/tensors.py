@@ -30,7 +30,9 @@ DTYPES: dict[str, np.dtype] = {
     "uint32": np.dtype("<u4"),
     "bool": np.dtype("?"),
 }
-MAX_BLOCK_BYTES = 1 << 30
+MAX_TENSOR_BYTES = 1 << 40
+"""No tensor is as large; whatever claims to be is refused before anything is made for it."""
+
 MAX_DIMENSIONS = 8
 
 _CHUNK_BYTES = 1 << 20
@@ -44,7 +46,7 @@ class TensorSpec:
     :param name: 1 to 200 printable ASCII characters without whitespace.
     :param shape: at most 8 sizes; () is a scalar, and a size of 0 is allowed.
     :param dtype: one of `DTYPES`.
-    :raises Problem: `wrong-dtype`, `too-long` beyond `MAX_BLOCK_BYTES` bytes, else `malformed`.
+    :raises Problem: `wrong-dtype`, `too-long` beyond `MAX_TENSOR_BYTES` bytes, else `malformed`.
     """
 
     name: str
@@ -66,10 +68,10 @@ class TensorSpec:
                 "malformed",
                 f"tensor {self.name}: shape is {self.shape}; use at most {MAX_DIMENSIONS} sizes from 0",
             )
-        if self.nbytes > MAX_BLOCK_BYTES:
+        if self.nbytes > MAX_TENSOR_BYTES:
             raise Problem(
                 "too-long",
-                f"tensor {self.name}: {self.nbytes} bytes; split it, {MAX_BLOCK_BYTES} is the most",
+                f"tensor {self.name}: {self.nbytes} bytes; {MAX_TENSOR_BYTES} is the most",
             )
 
     @property

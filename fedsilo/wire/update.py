@@ -1,11 +1,7 @@
-"""Read updates in files: open an accepted one block by block, or check what a disk may have changed."""
+"""Read updates in files: open an accepted one tensor by tensor, or check what a disk may have changed."""
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -24,8 +20,8 @@ from fedsilo.wire.header import (
     update_digest,
 )
 from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
-from fedsilo.wire.mapping import release
-from fedsilo.wire.tensors import DTYPES, raw_bytes
+from fedsilo.wire.segments import by_tensor, read_items
+from fedsilo.wire.tensors import DTYPES
 
 _CHUNK_BYTES = 1 << 20
 _BIN_HEAD = 5  # the longest head of a msgpack bin
@@ -56,7 +52,7 @@ def signed_part(path: Path) -> bytes:
 
 
 def stored_digest(path: Path) -> str:
-    """The name of the update in a file, all of which holds what its header says; who signed that is not looked at.
+    """The digest of the update in a file, all of which holds what its header says; who signed that is not looked at.
 
     :raises Problem: `malformed`, `truncated`, `too-long`, `digest-mismatch` or `not-finite`, or as `decode_header`.
     """
@@ -94,7 +90,7 @@ def _cut(what: str, data: bytes) -> tuple[bytes, bytes]:
 
 
 class UpdateBlocks:
-    """The blocks of one accepted update, mapped into memory one at a time.
+    """The tensors of one accepted update, to be read one at a time or a part at a time.
 
     :ivar header: what the update says about itself.
     """
@@ -103,7 +99,7 @@ class UpdateBlocks:
         self.header = header
         self._path = path
         self._start = start
-        self._entries = {entry.name: entry for entry in header.blocks}
+        self._tensors = by_tensor(header.blocks)
         self._file = path.open("rb")
 
     def __enter__(self) -> UpdateBlocks:
@@ -115,61 +111,37 @@ class UpdateBlocks:
         self._file.close()
 
     def names(self, kind: str) -> list[str]:
-        """The names of the blocks of one kind, in the order of the file."""
-        return [entry.name for entry in self.header.blocks if entry.kind == kind]
+        """The names of the tensors of one kind, in the order of the file."""
+        return [entry.name for entry in self.header.tensors if entry.kind == kind]
 
     def entry(self, name: str) -> TensorEntry:
-        """What the header says of one block.
+        """What the header says of one tensor, in the first of its blocks.
 
         :raises Problem: `missing-block`.
         """
-        found = self._entries.get(name)
+        found = self._tensors.get(name)
         if found is None:
             raise Problem(
-                "missing-block", f"update {self._path}: no block {name}; it has {', '.join(self._entries)}"
+                "missing-block", f"update {self._path}: no block {name}; it has {', '.join(self._tensors)}"
             )
-        return found
+        return found[0]
 
     def read(self, entry: TensorEntry, first: int, buffer: np.ndarray) -> None:
-        """Fill the buffer with items of a block; any number of threads may read at the same time.
-
-        Unlike pages of a mapped file, what was read before takes no memory of this process.
+        """Fill the buffer with items of a tensor; any number of threads may read at the same time.
 
         :param first: number of the first item.
-        :param buffer: one-dimensional, of the block's dtype, and no longer than the items that follow.
+        :param buffer: one-dimensional, of the tensor's dtype.
+        :raises ValueError: when fewer items follow than the buffer has.
         :raises Problem: `truncated`, when the file is shorter than it was.
         """
-        if first + buffer.size > entry.length // buffer.itemsize:
-            raise ValueError(f"block {entry.name}: has not {buffer.size} items from {first}")
-        position, missing = self._start + entry.offset + first * buffer.itemsize, raw_bytes(buffer).data
-        while missing:
-            count = os.preadv(self._file.fileno(), [missing], position)
-            if count == 0:
-                raise Problem("truncated", f"update {self._path}: ends at {position}, within {entry.name}")
-            position, missing = position + count, missing[count:]
+        read_items(self._path, self._file, self._start, self._tensors[entry.name], first, buffer)
 
-    @contextlib.contextmanager
-    def map(self, name: str) -> Iterator[np.ndarray]:
-        """One block as a read-only array, whose memory is given back at the end of the `with` block.
+    def tensor(self, name: str) -> np.ndarray:
+        """One tensor, in memory of its own.
 
-        :raises Problem: `missing-block`.
+        :raises Problem: `missing-block`, or as `read`.
         """
         entry = self.entry(name)
-        if entry.length == 0:
-            yield _read_only(np.empty(entry.shape, DTYPES[entry.dtype]))
-            return
-        start = self._start + entry.offset
-        within = start % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(
-            self._file.fileno(), within + entry.length, access=mmap.ACCESS_READ, offset=start - within
-        )
-        dtype = DTYPES[entry.dtype]
-        try:
-            yield np.frombuffer(mapped, dtype, entry.length // dtype.itemsize, within).reshape(entry.shape)
-        finally:
-            release(mapped)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
+        array = np.empty(entry.shape, DTYPES[entry.dtype])
+        self.read(entry, 0, array.reshape(-1))
+        return array

@@ -12,12 +12,21 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.durable import rename, sync, temporary_file
-from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract, ExpectedBlock
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
-from fedsilo.wire.header import TensorEntry, UpdateHeader, base, encode_header, gaps, offsets, update_digest
+from fedsilo.wire.header import (
+    TensorEntry,
+    UpdateHeader,
+    base,
+    encode_header,
+    gaps,
+    offsets,
+    segment_lengths,
+    update_digest,
+)
 from fedsilo.wire.keys import UPDATE, SigningKey
+from fedsilo.wire.segments import Segments, by_tensor, read_items, runs
 from fedsilo.wire.tensors import DTYPES, BlockContent, TensorSpec, raw_bytes, spec_of
 
 _CHUNK_BYTES = 1 << 20
@@ -42,7 +51,7 @@ def write_update(
     The arrays may be memory that others can still change: each byte is copied once, and what is hashed,
     inspected and written is that copy.
 
-    :returns: its name, see `update_digest`.
+    :returns: its digest, see `update_digest`.
     :raises Problem: whatever a receiver that holds the same contract would refuse.
     """
     payloads = list(blocks)
@@ -67,12 +76,12 @@ def write_update(
 
 
 def lay_out(blocks: Iterable[tuple[str, TensorSpec]]) -> tuple[TensorEntry, ...]:
-    """Blocks, of which kind and spec are given in their order, as a header lists them, with digests of zeros."""
-    listed = list(blocks)
-    starts = offsets(spec.nbytes for _, spec in listed)
+    """Tensors, of which kind and spec are given in their order, as a header lists them, with digests of zeros."""
+    listed = [(kind, spec, length) for kind, spec in blocks for length in segment_lengths(spec.nbytes)]
+    starts = offsets(length for _, _, length in listed)
     return tuple(
-        TensorEntry(spec.name, kind, spec.dtype, spec.shape, start, spec.nbytes, bytes(32))
-        for (kind, spec), start in zip(listed, starts, strict=True)
+        TensorEntry(spec.name, kind, spec.dtype, spec.shape, start, length, bytes(32))
+        for (kind, spec, length), start in zip(listed, starts, strict=True)
     )
 
 
@@ -85,13 +94,13 @@ def new_update(
     :param header: with the blocks of `lay_out`.
     :raises Problem: what a receiver that holds the same contract would refuse of the header.
     """
-    contract.check(header.blocks, header.metrics)
+    contract.check(header.tensors, header.metrics)
     with temporary_file(path.parent) as (file, temporary):
         yield UpdateWriter(file, temporary, path, header, key)
 
 
 class UpdateWriter:
-    """Takes payloads in pieces: each block's own in their order, blocks in any.
+    """Takes payloads in pieces: each tensor's own in their order, tensors in any.
 
     Digests have a fixed size, so the header's size, and with it every position, is known before any is.
     """
@@ -102,52 +111,50 @@ class UpdateWriter:
         self._file, self._temporary, self._path = file, temporary, path
         self._header, self._key = header, key
         signed = len(_signed(header, key))
-        self._blocks: dict[str, _OpenBlock] = {}
+        self._base = base(signed)
+        self._tensors = {name: _OpenTensor(segments) for name, segments in by_tensor(header.blocks).items()}
         for entry, gap in zip(header.blocks, gaps(signed, header.blocks), strict=True):
-            start = base(signed) + entry.offset
-            self._blocks[entry.name] = _OpenBlock(entry, start)
-            self._write_at(start - len(gap), memoryview(gap))
+            self._write_at(self._base + entry.offset - len(gap), memoryview(gap))
 
     def write(self, name: str, piece: memoryview) -> None:
-        """Take the next bytes of a block; they must not change before this returns.
+        """Take the next bytes of a tensor; they must not change before this returns.
 
+        :raises ValueError: when the tensor has no such bytes.
         :raises Problem: as `BlockContent.fault`.
         """
-        block = self._blocks[name]
-        block.content.update(piece)
-        if block.content.fault is not None:
-            raise block.content.fault
-        self._write_at(block.start + block.written, piece)
-        block.written += len(piece)
+        tensor = self._tensors[name]
+        for number, offset, length in runs(tensor.segments, tensor.written, len(piece)):
+            content = tensor.contents[number]
+            content.update(piece[:length])
+            if content.fault is not None:
+                raise content.fault
+            self._write_at(self._base + offset, piece[:length])
+            tensor.written += length
+            piece = piece[length:]
 
     def read(self, name: str) -> np.ndarray:
-        """A block that is complete, as it was written."""
-        entry = self._blocks[name].entry
-        return self.read_items(name, 0, entry.length // DTYPES[entry.dtype].itemsize).reshape(entry.shape)
+        """A tensor that is complete, as it was written."""
+        spec = self._tensors[name].spec
+        return self.read_items(name, 0, spec.size).reshape(spec.shape)
 
     def read_items(self, name: str, first: int, count: int) -> np.ndarray:
-        """Some items of a block that is complete, in a flat array.
+        """Some items of a tensor that is complete, in a flat array.
 
         :raises Problem: `truncated`, when somebody has cut the file off.
         """
-        block = self._blocks[name]
-        items = np.empty(count, DTYPES[block.entry.dtype])
-        position, missing = block.start + first * items.itemsize, items.view(np.uint8).data
-        while len(missing) > 0:
-            read = os.preadv(self._file.fileno(), [missing], position)
-            if read == 0:
-                raise Problem("truncated", f"update {self._path}: ends at {position}, within {name}")
-            position, missing = position + read, missing[read:]
+        tensor = self._tensors[name]
+        items = np.empty(count, DTYPES[tensor.spec.dtype])
+        read_items(self._path, self._file, self._base, tensor.segments, first, items)
         return items
 
     def publish(self) -> str:
-        """Sign the update and give the file its name once all of it is on disk; the name of the update.
+        """Sign the update and give the file its name once all of it is on disk; the digest of the update.
 
         That the file has this name is on the disk once its directory is synced.
 
-        :raises ValueError: when bytes of a block are missing.
+        :raises ValueError: when bytes of a tensor are missing.
         """
-        entries = tuple(block.closed() for block in self._blocks.values())
+        entries = tuple(entry for tensor in self._tensors.values() for entry in tensor.closed())
         data = _signed(replace(self._header, blocks=entries), self._key)
         self._write_at(0, memoryview(data))
         sync(self._file, self._temporary)
@@ -160,23 +167,26 @@ class UpdateWriter:
             position, data = position + written, data[written:]
 
 
-class _OpenBlock:
-    """A block that is being written.
+class _OpenTensor:
+    """A tensor that is being written.
 
-    :ivar start: of its payload in the file.
-    :ivar written: bytes of it so far.
+    :ivar segments: its blocks, as the header lists them.
+    :ivar contents: of each of them, so far.
+    :ivar written: bytes of the tensor so far.
     """
 
-    def __init__(self, entry: TensorEntry, start: int) -> None:
-        self.entry = entry
-        self.start = start
+    def __init__(self, segments: Segments) -> None:
+        first = segments[0]
+        self.spec = TensorSpec(first.name, first.shape, first.dtype)
+        self.segments = segments
+        self.contents = [BlockContent(first.name, first.dtype) for _ in segments]
         self.written = 0
-        self.content = BlockContent(entry.name, entry.dtype)
 
-    def closed(self) -> TensorEntry:
-        if self.written != self.entry.length:
-            raise ValueError(f"block {self.entry.name}: {self.written} of {self.entry.length} bytes")
-        return replace(self.entry, digest=self.content.digest())
+    def closed(self) -> Iterator[TensorEntry]:
+        if self.written != self.spec.nbytes:
+            raise ValueError(f"block {self.spec.name}: {self.written} of {self.spec.nbytes} bytes")
+        for segment, content in zip(self.segments, self.contents, strict=True):
+            yield replace(segment, digest=content.digest())
 
 
 def _signed(header: UpdateHeader, key: SigningKey) -> bytes:

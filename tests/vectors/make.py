@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedsilo.wire import (
     OFFER,
     ROTATION,
     SUCCESSION,
+    ExpectedBlock,
     seal_chain,
     sign_request,
     sign_statement,
@@ -27,6 +29,7 @@ from fedsilo.wire import (
     write_update,
 )
 from tests.updates import digest_of
+from tests.vectors import encoded, segmented
 from tests.vectors.example import (
     AGGREGATOR,
     ARRAYS,
@@ -151,6 +154,40 @@ def statements() -> list[dict[str, Any]]:
     return found
 
 
+def _listed(blocks: Iterable[ExpectedBlock]) -> list[dict[str, Any]]:
+    """Blocks of a contract, none of which may be shorter."""
+    return [
+        {name: value for name, value in dataclasses.asdict(block).items() if name != "at_most"}
+        for block in blocks
+    ]
+
+
+def segments(directory: Path) -> dict[str, Any]:
+    """What is said of tensors in segments, with a limit that is small enough for files."""
+    good = directory / "segmented-update.bin"
+    segmented.write(good)
+    refused = []
+    for name, code, data, reason in segmented.refused(good):
+        file = f"segmented-refused-{name}.bin"
+        (directory / file).write_bytes(data)
+        refused.append({"file": file, "code": code, "reason": reason})
+    tensors = zip(segmented.BLOCKS, segmented.ARRAYS, strict=True)
+    return {
+        "segmentBytes": segmented.SEGMENT_BYTES,
+        "contract": {
+            "blocks": _listed(segmented.BLOCKS),
+            "metrics": [],
+            "digest": segmented.CONTRACT.digest(),
+        },
+        "update": {
+            "file": good.name,
+            "digest": digest_of(good.read_bytes()),
+            "blocks": {block.name: array.tobytes().hex() for block, array in tensors},
+        },
+        "refused": refused,
+    }
+
+
 def make(directory: Path) -> None:
     """Write `vectors.json` and the files it names."""
     files = {
@@ -174,7 +211,7 @@ def make(directory: Path) -> None:
             for name, key in KEYS.items()
         },
         "contract": {
-            "blocks": [dataclasses.asdict(block) for block in BLOCKS],
+            "blocks": _listed(BLOCKS),
             "metrics": list(CONTRACT.metrics),
             "digest": CONTRACT.digest(),
         },
@@ -209,6 +246,12 @@ def make(directory: Path) -> None:
         "requests": requests(),
         "statements": statements(),
         "refused": refused,
+        "segments": segments(directory),
+        "encodings": {
+            "shape": list(encoded.VALUES.shape),
+            "values": encoded.VALUES.tobytes().hex(),
+            "sent": encoded.encodings(),
+        },
     }
     (directory / "vectors.json").write_text(json.dumps(document, indent=1) + "\n")
 

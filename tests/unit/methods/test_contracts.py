@@ -23,8 +23,8 @@ LABELS = {"a": np.repeat([0, 1, 2, 3], 6), "b": np.repeat([0, 1, 2, 3], 5)}
 def blocks(update: UpdateBlocks) -> Iterator[tuple[str, str, tuple[int, ...], str, int]]:
     """Kind, name, shape, dtype and bytes of everything that an update holds."""
     for entry in update.header.blocks:
-        with update.map(entry.name) as array:
-            yield entry.kind, entry.name, array.shape, str(array.dtype), array.nbytes
+        array = update.tensor(entry.name)
+        yield entry.kind, entry.name, array.shape, str(array.dtype), array.nbytes
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -55,8 +55,9 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
     assert steps == {*method.steps(), *((EVALUATE,) if method.yields_model else ())}
 
 
-def test_the_tensors_of_a_class_are_never_encoded() -> None:
+@pytest.mark.parametrize("upload", [{"encoding": "int8"}, {"compression": "zstd"}])
+def test_the_tensors_of_a_class_are_never_encoded(upload: dict[str, str]) -> None:
     head = ExpectedBlock("model", "head/3", (8,), "float32", label=3)
     contract = Contract((ExpectedBlock("model", "w", (8,), "float32"), head))
-    encoded = encoded_contract(contract, UploadSpec.model_validate({"encoding": "int8"}))
+    encoded = encoded_contract(contract, UploadSpec.model_validate(upload))
     assert encoded.encoding is not None and head in encoded.blocks

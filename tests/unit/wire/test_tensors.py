@@ -167,7 +167,7 @@ def test_trees_that_cannot_travel_are_refused(tmp_path: Path) -> None:
         ("wrong-dtype", {"w": np.ones(2, np.complex64)}),
         ("malformed", {"a b": np.ones(2)}),
         ("malformed", {"__metadata__": np.ones(2)}),
-        ("too-long", {"w": np.broadcast_to(np.float64(0), (1 << 28,))}),
+        ("too-long", {"w": np.broadcast_to(np.float64(0), (1 << 38,))}),
     ):
         with refusal(code):
             write_blob(tree, tmp_path)
@@ -302,3 +302,29 @@ def test_contracts_that_contradict_themselves_are_not_made() -> None:
         Contract((BLOCKS[0], BLOCKS[0]))
     with pytest.raises(MethodError):
         Contract((), ("a b",))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "code"),
+    [
+        ((9,), "uint8", None),
+        ((0,), "uint8", None),
+        ((10,), "uint8", "wrong-shape"),
+        ((3, 3), "uint8", "wrong-shape"),
+        ((), "uint8", "wrong-shape"),
+        ((9,), "int8", "wrong-dtype"),
+    ],
+)
+def test_a_block_that_may_be_shorter_is_never_longer(
+    shape: tuple[int, ...], dtype: str, code: str | None
+) -> None:
+    block = ExpectedBlock("model", "w", (9,), "uint8", at_most=True)
+    contract = Contract((block,))
+    assert contract.describe()[0] == "model: 1 tensor, at most 9 bytes" and contract.max_bytes() == 9
+    found = ExpectedBlock("model", "w", shape, dtype)
+    if code is None:
+        contract.check([found], {})
+    else:
+        with pytest.raises(Problem) as refused:
+            contract.check([found], {})
+        assert refused.value.code == code

@@ -6,26 +6,35 @@ import base64
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedsilo.api.communication import UploadSpec
+from fedsilo.encodings import encoding_of
+from fedsilo.encodings.encoding import held
 from fedsilo.wire import (
+    DTYPES,
     Contract,
     Expected,
     ExpectedBlock,
+    TensorSpec,
     UpdateChecker,
     VerifyKey,
     open_blob,
     open_chain,
     open_task,
     open_update,
+    stored_digest,
     task_digest,
     verify_request,
     verify_statement,
 )
 from tests.paths import ROOT
+from tests.segments import segments_of
 from tests.unit.wire.examples import refusal
 from tests.vectors.make import make
 
@@ -33,22 +42,31 @@ VECTORS = ROOT / "tests" / "vectors"
 DOCUMENT: dict[str, Any] = json.loads((VECTORS / "vectors.json").read_text())
 KEYS = {name: VerifyKey.from_text(key["public"]) for name, key in DOCUMENT["keys"].items()}
 TASK = open_task((VECTORS / "task.bin").read_bytes(), KEYS["aggregator"])
-CONTRACT = Contract(
-    tuple(
-        ExpectedBlock(**(block | {"shape": tuple(block["shape"])}))
-        for block in DOCUMENT["contract"]["blocks"]
-    ),
-    tuple(DOCUMENT["contract"]["metrics"]),
-)
+
+
+def contract_of(document: dict[str, Any]) -> Contract:
+    blocks = (ExpectedBlock(**(block | {"shape": tuple(block["shape"])})) for block in document["blocks"])
+    return Contract(tuple(blocks), tuple(document["metrics"]))
+
+
+CONTRACT = contract_of(DOCUMENT["contract"])
+SEGMENTS = DOCUMENT["segments"]
 EXPECTED = Expected(
     TASK.job, TASK.task, TASK.round, TASK.silo, CONTRACT, bytes.fromhex(DOCUMENT["task"]["digest"])
 )
 
 
-def check(data: bytes) -> str:
-    checker = UpdateChecker(EXPECTED, KEYS["silo"])
+def check(data: bytes, expected: Expected = EXPECTED) -> str:
+    checker = UpdateChecker(expected, KEYS["silo"])
     checker.feed(data)
     return checker.finish().digest
+
+
+@pytest.fixture
+def in_segments() -> Iterator[Expected]:
+    """What the receiver of the updates in segments expects, while these are as small as there."""
+    with segments_of(SEGMENTS["segmentBytes"]):
+        yield dataclasses.replace(EXPECTED, contract=contract_of(SEGMENTS["contract"]))
 
 
 def test_the_task_means_what_it_should() -> None:
@@ -71,8 +89,23 @@ def test_updates_are_accepted_and_mean_what_they_should(vector: dict[str, Any]) 
         assert (update.header.samples, update.header.metrics) == (vector["samples"], vector["metrics"])
         assert [block.name for block in update.header.blocks] == list(vector["blocks"])
         for name, content in vector["blocks"].items():
-            with update.map(name) as array:
-                assert array.tobytes().hex() == content
+            assert update.tensor(name).tobytes().hex() == content
+
+
+def test_tensors_in_segments_are_accepted_and_mean_what_they_should(in_segments: Expected) -> None:
+    vector = SEGMENTS["update"]
+    path = VECTORS / vector["file"]
+    assert in_segments.contract.digest() == SEGMENTS["contract"]["digest"]
+    assert check(path.read_bytes(), in_segments) == stored_digest(path) == vector["digest"]
+    with open_update(path) as update:
+        assert {name: update.tensor(name).tobytes().hex() for name in vector["blocks"]} == vector["blocks"]
+        assert [entry.name for entry in update.header.tensors] == list(vector["blocks"])
+
+
+@pytest.mark.parametrize("vector", SEGMENTS["refused"], ids=lambda vector: vector["file"])
+def test_segments_that_must_be_refused_are_refused(vector: dict[str, Any], in_segments: Expected) -> None:
+    with refusal(vector["code"]):
+        check((VECTORS / vector["file"]).read_bytes(), in_segments)
 
 
 def test_the_seal_of_a_provenance_means_what_it_should() -> None:
@@ -130,6 +163,7 @@ def test_statements_are_judged_as_they_should(vector: dict[str, Any]) -> None:
 def test_there_are_enough_refusals_and_no_file_is_left_over() -> None:
     assert len(DOCUMENT["refused"]) > 40
     named = {entry["file"] for entry in (*DOCUMENT["refused"], *DOCUMENT["updates"])}
+    named |= {entry["file"] for entry in (*SEGMENTS["refused"], SEGMENTS["update"])}
     assert {path.name for path in VECTORS.glob("*.bin")} == named | {"task.bin", "provenance-seal.bin"}
 
 
@@ -138,3 +172,21 @@ def test_the_generator_makes_the_committed_files(tmp_path: Path) -> None:
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     committed = {name: (VECTORS / name).read_bytes() for name in made}
     assert made == committed
+
+
+@pytest.mark.parametrize(
+    "sent", DOCUMENT["encodings"]["sent"], ids=lambda sent: f"{len(sent)}-{sent['encoding']}"
+)
+def test_an_encoded_tensor_is_taken_and_decodes_to_what_it_should(sent: dict[str, Any]) -> None:
+    options = {name: sent[name] for name in ("block", "fraction", "compression") if name in sent}
+    encoding = encoding_of(UploadSpec.model_validate({"encoding": sent["encoding"]} | options))
+    assert encoding is not None
+    shape = tuple(DOCUMENT["encodings"]["shape"])
+    parts = [
+        np.frombuffer(bytes.fromhex(part["bytes"]), DTYPES[part["dtype"]]).reshape(part["shape"])
+        for part in sent["parts"]
+    ]
+    encoding.check(TensorSpec("w", shape, "float32"), held(parts))
+    assert encoding.decode(parts, shape).tobytes().hex() == sent["decoded"]
+    if sent["encoding"] == "float32":
+        assert sent["decoded"] == DOCUMENT["encodings"]["values"]
