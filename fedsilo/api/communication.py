@@ -27,6 +27,13 @@ def _block() -> Any:
     )
 
 
+def _compression() -> Any:
+    return Field(
+        default=None,
+        description="Compress these tensors as they are encoded, without loss; not at all when null.",
+    )
+
+
 class DownloadSpec(Fields):
     """How the aggregator sends the model's tensors."""
 
@@ -34,11 +41,17 @@ class DownloadSpec(Fields):
         default="float32", description="How a float32 tensor is written; docs/communication.md compares them."
     )
     block: Integer | None = _block()
+    compression: Literal["zstd"] | None = _compression()
 
     @property
     def is_lossy(self) -> bool:
         """Whether what arrives differs from the aggregator's state."""
         return self.encoding != "float32"
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether tensors are sent as other parts than themselves."""
+        return self.is_lossy or self.compression is not None
 
     @model_validator(mode="after")
     def _options_fit_the_encoding(self) -> Self:
@@ -65,11 +78,17 @@ class UploadSpec(Fields):
         description="Keep what an encoding leaves out in the silo, and add it in its next round; true when null, "
         "unless encoding is float32.",
     )
+    compression: Literal["zstd"] | None = _compression()
 
     @property
     def is_lossy(self) -> bool:
         """Whether what arrives differs from what was trained."""
         return self.encoding != "float32"
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether tensors are sent as other parts than themselves."""
+        return self.is_lossy or self.compression is not None
 
     @property
     def sends_differences(self) -> bool:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from fedsilo.encodings.encoding import SentParts
 from fedsilo.encodings.registry import encoding_in
 from fedsilo.wire import DTYPES, Contract, UpdateBlocks, open_update
 
 
-def require_decodable(contract: Contract, read: Callable[[str, int, int], np.ndarray]) -> None:
+def require_decodable(
+    contract: Contract, read: Callable[[str, int, int], np.ndarray], size: Callable[[str], int]
+) -> None:
     """Return if finite numbers come of every encoded tensor.
 
-    :param read: elements of a block, which has the contract's dtype and shape: its name, the first element, how many.
+    :param read: elements of a block, which the contract allows: its name, the first element, how many.
+    :param size: how many elements a block has.
     :raises Problem: `not-finite` or `malformed`, naming the block.
     """
     encoding = encoding_in(contract)
     if encoding is None:
         return
     for encoded in contract.encoded:
-        encoding.check(encoded.tensor.spec, partial(_read_part, read, encoded.parts))
+        sizes = tuple(size(name) for name in encoded.parts)
+        encoding.check(encoded.tensor.spec, SentParts(partial(_read_part, read, encoded.parts), sizes))
 
 
 def require_decodable_update(contract: Contract, path: Path) -> None:
@@ -32,7 +38,9 @@ def require_decodable_update(contract: Contract, path: Path) -> None:
     """
     if contract.encoded:
         with open_update(path) as update:
-            require_decodable(contract, partial(_read_block, update))
+            require_decodable(
+                contract, partial(_read_block, update), lambda name: prod(update.entry(name).shape)
+            )
 
 
 def _read_part(

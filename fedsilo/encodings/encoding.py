@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,15 +21,35 @@ ReadPart = Callable[[int, int, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Encoding(ABC):
-    """One way to write a float32 tensor in fewer bytes.
+class SentParts:
+    """Parts as they were sent.
 
-    :cvar name: as `spec.communication` says it.
-    :cvar sparse: whether most numbers are left out, so that only differences can be sent.
+    :param read: their elements.
+    :param sizes: how many elements each has.
     """
 
-    name: ClassVar[str]
-    sparse: ClassVar[bool] = False
+    read: ReadPart
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Encoding(ABC):
+    """One way to write a float32 tensor in fewer bytes."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As `spec.communication` says it."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most numbers are left out, so that only differences can be sent."""
+        return False
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the last part may be shorter than `parts` says."""
+        return False
 
     @abstractmethod
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
@@ -49,7 +68,7 @@ class Encoding(ABC):
         """Some consecutive numbers of a tensor of so many, as `decode` gives them; little else of the parts is read."""
 
     @abstractmethod
-    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Return if finite numbers come of these parts, whose dtypes and shapes are as they must be.
 
         :raises Problem: `not-finite` or `malformed`.
@@ -61,9 +80,12 @@ def part(tensor: TensorSpec, what: str, shape: tuple[int, ...], dtype: str) -> T
     return TensorSpec(f"{tensor.name}.{what}", shape, dtype)
 
 
-def held(parts: Parts) -> ReadPart:
+def held(parts: Parts) -> SentParts:
     """Parts in memory."""
-    return lambda part, first, count: parts[part].reshape(-1)[first : first + count]
+    return SentParts(
+        lambda part, first, count: parts[part].reshape(-1)[first : first + count],
+        tuple(part.size for part in parts),
+    )
 
 
 def chunks(read: ReadPart, part: int, size: int) -> Iterable[np.ndarray]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, chunks, not_finite
+from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite
 from fedsilo.wire.tensors import TensorSpec
 
 _EXPONENT = np.uint16(0x7F80)
@@ -38,9 +38,9 @@ class Float16(Encoding):
         del size
         return self.decode([read(0, first, count)], (count,))
 
-    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """No NaN, no infinity."""
-        for numbers in chunks(read, 0, tensor.size):
+        for numbers in chunks(sent.read, 0, tensor.size):
             if not np.isfinite(numbers).all():
                 raise not_finite(tensor.name)
 
@@ -77,8 +77,8 @@ class BFloat16(Encoding):
         del size
         return self.decode([read(0, first, count)], (count,))
 
-    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """No NaN, no infinity: not all bits of the exponent are set."""
-        for bits in chunks(read, 0, tensor.size):
+        for bits in chunks(sent.read, 0, tensor.size):
             if ((bits & _EXPONENT) == _EXPONENT).any():
                 raise not_finite(tensor.name)

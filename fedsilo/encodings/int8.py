@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, chunks, not_finite, part
+from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite, part
 from fedsilo.errors import Problem
 from fedsilo.wire.tensors import TensorSpec
 
@@ -75,15 +75,15 @@ class Int8(Encoding):
         scales = read(0, first // self.block, -(-(before + count) // self.block))
         return self.decode([scales, read(1, first - before, before + count)], (before + count,))[before:]
 
-    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Scales are finite and not negative, whatever they multiply; no q is -128."""
-        for found in chunks(read, 0, -(-tensor.size // self.block)):
+        for found in chunks(sent.read, 0, -(-tensor.size // self.block)):
             if not np.isfinite(found).all():
                 raise not_finite(f"{tensor.name}.scales")
             if (found < 0).any() or (found > _LARGEST_SCALE).any():
                 text = f"block {tensor.name}.scales: a scale is not from 0 to 2^121; encode the tensor again"
                 raise Problem("malformed", text)
-        for found in chunks(read, 1, tensor.size):
+        for found in chunks(sent.read, 1, tensor.size):
             if found.min(initial=0) < -LEVELS:
                 raise Problem("malformed", f"block {tensor.name}: holds -128; use -127 to 127")
 

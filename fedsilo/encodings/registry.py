@@ -7,13 +7,15 @@ from typing import Final
 
 from fedsilo.api.communication import DownloadSpec, UploadSpec
 from fedsilo.encodings.encoding import Encoding
+from fedsilo.encodings.float32 import Float32
 from fedsilo.encodings.halves import BFloat16, Float16
 from fedsilo.encodings.int8 import Int8
 from fedsilo.encodings.topk import TopK
+from fedsilo.encodings.zstd import Zstd
 from fedsilo.wire import Contract, EncodedTensor, ExpectedBlock
 
 ENCODINGS: Final[dict[str, Encoding]] = {
-    encoding.name: encoding for encoding in (BFloat16(), Float16(), Int8(), TopK())
+    encoding.name: encoding for encoding in (Float32(), BFloat16(), Float16(), Int8(), TopK())
 }
 """Each with its own defaults."""
 
@@ -21,11 +23,16 @@ OPTIONS: Final = ("block", "fraction")
 
 DELTA: Final = "delta"
 
+COMPRESSION: Final = "compression"
+
 
 def encoding_of(spec: UploadSpec | DownloadSpec) -> Encoding | None:
-    """The encoding that a direction of `spec.communication` names; None for float32, tensors as they are."""
+    """The encoding that a direction of `spec.communication` names; None where tensors are sent as they are."""
+    if not spec.is_encoded:
+        return None
     given = spec.model_dump(include=set(OPTIONS), exclude_none=True)
-    return replace(ENCODINGS[spec.encoding], **given) if spec.is_lossy else None
+    inner = replace(ENCODINGS[spec.encoding], **given)
+    return inner if spec.compression is None else Zstd(inner)
 
 
 def encoding_in(contract: Contract) -> Encoding | None:
@@ -33,13 +40,14 @@ def encoding_in(contract: Contract) -> Encoding | None:
     if contract.encoding is None:
         return None
     options = {name: contract.encoding[name] for name in OPTIONS if name in contract.encoding}
-    return replace(ENCODINGS[str(contract.encoding["name"])], **options)
+    inner = replace(ENCODINGS[str(contract.encoding["name"])], **options)
+    return Zstd(inner) if COMPRESSION in contract.encoding else inner
 
 
 def with_encoding(contract: Contract, spec: UploadSpec, tensors: frozenset[str]) -> Contract:
-    """The contract in which these tensors are sent in the encoding, where it is another than float32.
+    """The contract in which these tensors are sent in the encoding, where there is one.
 
-    :raises Problem: when the name of a part would be too long.
+    :raises Problem: when the name of a part would be too long, or a tensor is too large for the encoding.
     """
     encoding = encoding_of(spec)
     if encoding is None or not tensors:
@@ -51,7 +59,9 @@ def with_encoding(contract: Contract, spec: UploadSpec, tensors: frozenset[str])
             blocks.append(block)
             continue
         parts = [ExpectedBlock(block.kind, p.name, p.shape, p.dtype) for p in encoding.parts(block.spec)]
-        blocks += parts
+        blocks += [*parts[:-1], replace(parts[-1], at_most=encoding.compressed)]
         encoded.append(EncodedTensor(block, tuple(part.name for part in parts)))
-    described = {"name": encoding.name, **asdict(encoding), DELTA: spec.sends_differences}
+    inner = encoding.inner if isinstance(encoding, Zstd) else encoding
+    described = {"name": inner.name, **asdict(inner), DELTA: spec.sends_differences}
+    described |= {COMPRESSION: spec.compression} if spec.compression else {}
     return replace(contract, blocks=tuple(blocks), encoding=described, encoded=tuple(encoded))

@@ -13,9 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, chunks, not_finite, part
+from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite, part
 from fedsilo.errors import Problem
 from fedsilo.wire.tensors import TensorSpec
+
+_INDICES = 1 << 32
+"""As many numbers have an index."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,13 @@ class TopK(Encoding):
     fraction: float = 0.01
 
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """Indices and numbers."""
+        """Indices and numbers.
+
+        :raises Problem: `too-long` for a tensor whose last number has no index of 32 bits.
+        """
+        if tensor.size > _INDICES:
+            text = f"tensor {tensor.name}: {tensor.size} numbers, of which topk can name {_INDICES}"
+            raise Problem("too-long", f"{text}; send it in another encoding")
         kept = self.kept(tensor.size)
         return (
             part(tensor, "indices", (kept,), "uint32"),
@@ -63,15 +72,15 @@ class TopK(Encoding):
         numbers[read(0, begin, end - begin) - np.uint32(first)] = read(1, begin, end - begin)
         return numbers
 
-    def check(self, tensor: TensorSpec, read: ReadPart) -> None:
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Indices ascend and are in the tensor; numbers are finite."""
         kept, before = self.kept(tensor.size), -1
-        for found in chunks(read, 0, kept):
+        for found in chunks(sent.read, 0, kept):
             if int(found[0]) <= before or (found[1:] <= found[:-1]).any() or int(found[-1]) >= tensor.size:
                 text = f"block {tensor.name}.indices: must ascend from 0 to below {tensor.size}, each once"
                 raise Problem("malformed", f"{text}; encode the tensor again")
             before = int(found[-1])
-        for numbers in chunks(read, 1, kept):
+        for numbers in chunks(sent.read, 1, kept):
             if not np.isfinite(numbers).all():
                 raise not_finite(tensor.name)
 

@@ -63,6 +63,15 @@ def test_a_job_without_it_is_the_job_that_it_was() -> None:
             "download.block: 48: is not a power of two; use 256, which is usual",
         ),
         (
+            "{upload: {compression: gzip}}",
+            'upload.compression: "gzip": is not a known choice; use zstd',
+        ),
+        (
+            "{upload: {compression: zstd, delta: true}}",
+            "upload.delta: true: has no meaning with float32, which loses nothing; remove it, or choose another "
+            "encoding",
+        ),
+        (
             "{upload: {errorFeedback: true}}",
             "upload.errorFeedback: true: has no meaning with float32, which loses nothing; remove it, or choose "
             "another encoding",
@@ -87,3 +96,14 @@ def test_defaults_are_those_of_the_encoding() -> None:
         upload = CommunicationSpec.model_validate({"upload": {"encoding": encoding}}).upload
         assert upload is not None
         assert (upload.sends_differences, upload.feeds_errors_back) == (lossy, lossy)
+
+
+def test_compression_loses_nothing_and_is_of_any_encoding() -> None:
+    for encoding in ("float32", "bfloat16", "float16", "int8"):
+        given = {"encoding": encoding, "compression": "zstd"}
+        both = CommunicationSpec.model_validate({"upload": given, "download": given})
+        assert both.upload is not None and both.download is not None
+        assert both.upload.is_encoded and both.download.is_encoded
+        assert both.upload.is_lossy == both.download.is_lossy == (encoding != "float32")
+    assert CommunicationSpec.model_validate({"upload": {"encoding": "topk", "compression": "zstd"}})
+    assert not job_spec("fedavg", 2).upload.is_encoded

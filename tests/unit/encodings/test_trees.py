@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedsilo.encodings.encoding import Encoding
+from fedsilo.encodings.float32 import Float32
 from fedsilo.encodings.halves import BFloat16, Float16
 from fedsilo.encodings.int8 import Int8
 from fedsilo.encodings.trees import decoded_tree, encoded_tree
+from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import Problem
 from fedsilo.wire import Tree
 
-NAMES = {"w", "b"}
+SHAPES: dict[str, tuple[int, ...]] = {"w": (8, 5), "b": ()}
 
 
 def tree() -> Tree:
@@ -23,15 +26,17 @@ def tree() -> Tree:
     }
 
 
-@pytest.mark.parametrize("encoding", [Float16(), BFloat16(), Int8(16)], ids=str)
-def test_only_the_float32_tensors_that_are_named_change(encoding: Float16 | BFloat16 | Int8) -> None:
-    sent = encoded_tree(tree(), NAMES, encoding)
-    found = decoded_tree(sent, NAMES, encoding)
+@pytest.mark.parametrize(
+    "encoding", [Float16(), BFloat16(), Int8(16), Zstd(Int8(16)), Zstd(BFloat16())], ids=str
+)
+def test_only_the_float32_tensors_that_are_named_change(encoding: Encoding) -> None:
+    sent = encoded_tree(tree(), SHAPES, encoding)
+    found = decoded_tree(sent, SHAPES, encoding)
     assert list(found) == list(tree())
     for name, array in tree().items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert np.allclose(found[name], array, atol=0.01)
-        assert name in NAMES or np.array_equal(found[name], array)
+        assert name in SHAPES or np.array_equal(found[name], array)
     assert (found["w"] != tree()["w"]).any() and found["steps"] == 7
     assert sum(array.nbytes for array in sent.values()) < sum(array.nbytes for array in tree().values())
 
@@ -46,15 +51,48 @@ def test_only_the_float32_tensors_that_are_named_change(encoding: Float16 | BFlo
     ],
 )
 def test_parts_of_another_form_are_refused(part: str, array: np.ndarray | None) -> None:
-    sent = encoded_tree(tree(), NAMES, Int8(16))
+    sent = encoded_tree(tree(), SHAPES, Int8(16))
     sent = {name: found for name, found in sent.items() if name != part}
     sent |= {} if array is None else {part: array}
     with pytest.raises(Problem, match="tensor w: is not encoded as int8"):
-        decoded_tree(sent, NAMES, Int8(16))
+        decoded_tree(sent, SHAPES, Int8(16))
 
 
 def test_parts_that_give_no_finite_numbers_are_refused() -> None:
-    sent = encoded_tree(tree(), NAMES, Int8(16))
+    sent = encoded_tree(tree(), SHAPES, Int8(16))
     sent["w.scales"][1] = np.nan
     with pytest.raises(Problem, match=r"w\.scales: holds NaN"):
-        decoded_tree(sent, NAMES, Int8(16))
+        decoded_tree(sent, SHAPES, Int8(16))
+
+
+def test_compression_alone_changes_no_bit() -> None:
+    large = tree() | {"w": np.zeros((8, 5), np.float32)}
+    sent = encoded_tree(large, SHAPES, Zstd(Float32()))
+    assert sent["w"].nbytes < large["w"].nbytes and sent["w.frames"].tolist() == [sent["w"].size]
+    found = decoded_tree(sent, SHAPES, Zstd(Float32()))
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in large.items()
+    }
+
+
+def test_a_tensor_of_another_shape_is_sent_as_it_is() -> None:
+    wider = tree() | {"w": np.linspace(-1, 1, 48, dtype=np.float32).reshape(8, 6)}
+    for encoding in (Int8(16), Zstd(Int8(16))):
+        sent = encoded_tree(wider, SHAPES, encoding)
+        assert sent["w"] is wider["w"] and "w.scales" not in sent
+        assert decoded_tree(sent, SHAPES, encoding)["w"] is wider["w"]
+
+
+@pytest.mark.parametrize(
+    ("part", "array"),
+    [
+        ("w.frames", np.ones(3, np.uint32)),
+        ("w", np.ones(4 * 3 + 40 + 1, np.uint8)),
+        ("w", np.ones((8, 5), np.uint8)),
+        ("w", np.ones(40, np.int8)),
+    ],
+)
+def test_frames_of_another_form_are_refused(part: str, array: np.ndarray) -> None:
+    sent = encoded_tree(tree(), SHAPES, Zstd(Int8(16))) | {part: array}
+    with pytest.raises(Problem, match="tensor w: is not encoded as int8 with zstd"):
+        decoded_tree(sent, SHAPES, Zstd(Int8(16)))

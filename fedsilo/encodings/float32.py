@@ -1,0 +1,41 @@
+"""Four bytes a number, as they are: what compression without another encoding is of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite
+from fedsilo.wire.tensors import TensorSpec
+
+
+@dataclass(frozen=True)
+class Float32(Encoding):
+    """The tensor itself."""
+
+    name: ClassVar[str] = "float32"
+
+    def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
+        """One part."""
+        return (tensor,)
+
+    def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The same numbers."""
+        return (np.asarray(values, np.float32),)
+
+    def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
+        """A copy."""
+        return np.array(parts[0], np.float32).reshape(shape)
+
+    def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
+        """Number by number."""
+        del size
+        return read(0, first, count)
+
+    def check(self, tensor: TensorSpec, sent: SentParts) -> None:
+        """No NaN, no infinity."""
+        for numbers in chunks(sent.read, 0, tensor.size):
+            if not np.isfinite(numbers).all():
+                raise not_finite(tensor.name)
