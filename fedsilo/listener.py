@@ -213,17 +213,18 @@ class Listener(web.BaseSite):
         transports: list[asyncio.Transport] = []
 
         async def shake_hands() -> None:
-            try:
-                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=self._ssl_context,
-                    ssl_handshake_timeout=None if self._ssl_context is None else UNPROVEN_SECONDS,
-                )
-                transports.append(transport)
-            except BaseException:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._ssl_context,
+                ssl_handshake_timeout=None if self._ssl_context is None else UNPROVEN_SECONDS,
+            )
+            transports.append(transport)
+
+        def forget_failed(_: asyncio.Task[None]) -> None:
+            if not transports:  # a task that is cancelled before its first step has closed nothing itself
                 self._connections.remove(connection)
-                raise
+                accepted.close()
 
         def close() -> None:
             if transports:
@@ -232,6 +233,7 @@ class Listener(web.BaseSite):
                 handshake.cancel()
 
         handshake = self._begin(shake_hands())
+        handshake.add_done_callback(forget_failed)
         self._connections.add(connection, close)
 
     async def _sweep(self) -> None:

@@ -1,10 +1,13 @@
-"""The bytes of a body as they arrive: each piece is worked on in a thread while the next one is received."""
+"""Work in threads that outlives whoever waits for it: what it writes is not left half done.
+
+The bytes of a body are worked on piece by piece, while the next piece is received.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterable, Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -36,3 +39,13 @@ async def take_in_thread(pieces: AsyncIterable[T], take: Callable[[T], None]) ->
         taking = None  # an error and the frame that keeps it would live until the garbage collector comes by
         if cancelled is not None:
             raise cancelled
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await work in a thread to its end, also when cancelled: a thread cannot be stopped."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise

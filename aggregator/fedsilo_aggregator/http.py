@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from pathlib import Path
+from io import FileIO
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
@@ -19,14 +19,15 @@ from fedsilo.logs import concerning
 from fedsilo.refusals import problem_response, unreadable_body
 from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
+from fedsilo_aggregator.bodies import FileBody, request_pieces
 from fedsilo_aggregator.request_fields import (
     MAX_FAILURE_BYTES,
     READINESS_PATH,
     SCHEMA_PATH,
     announced_readiness,
     announced_schema,
+    asked_part,
     failure_report,
-    is_satisfiable,
     query,
     require_each_once,
     require_plain,
@@ -109,6 +110,10 @@ class AggregatorService:
         self._changed.set()
         self._changed = asyncio.Event()
         self._note_progress()
+
+    def ask_again(self) -> None:
+        """Give silos the tasks that they have, if they are asked for these once more."""
+        self._given.clear()
 
     async def wait_for_change(self, seconds: float) -> None:
         """Return when there is something for `run_rounds` to look at, or after so many seconds."""
@@ -220,20 +225,25 @@ class AggregatorService:
         query(request)
         require_unconditional(request)
         path = self.engine.blob(digest)
-        if path is None or not path.exists():
+        try:
+            file = None if path is None else FileIO(path)
+        except FileNotFoundError:
+            file = None
+        if file is None:
             raise Problem("unknown-blob", f"no open task refers to blob {digest[:64]}")
-        size = path.stat().st_size
-        if not is_satisfiable(request, size):
+        size = os.fstat(file.fileno()).st_size
+        try:
+            part = asked_part(request, size)
+        except ValueError as error:
+            file.close()
             request[HEADERS] = {"Content-Range": f"bytes */{size}"}
-            raise Problem(
-                "range-not-satisfiable",
-                f"Range is {request.headers['Range'][:80]!r}; blob {digest} has {size} bytes",
-            )
+            text = f"Range is {request.headers['Range'][:80]!r}; blob {digest} has {size} bytes"
+            raise Problem("range-not-satisfiable", text) from error
 
         def count(sent: int) -> None:
             self.served[silo] += sent
 
-        return _CountedFile(path, count)
+        return FileBody(file, part, count)
 
     async def _offset(self, request: web.Request) -> web.Response:
         task = self._own_task(request)
@@ -247,7 +257,7 @@ class AggregatorService:
         if self._repeated.get(request[SILO]) == task:
             del self._repeated[request[SILO]]
         known = self.uploads.is_accepted(task, part.digest)
-        body = request.content.iter_any()
+        body = request_pieces(request)
         if not await self.uploads.receive(task, request[SILO], part, body, _hang_up(request)):
             offset = await self.uploads.offset(task, request[SILO])
             return web.Response(status=204, headers={"Upload-Offset": str(offset)})
@@ -307,23 +317,6 @@ class AggregatorService:
         task = request.match_info["task"]
         self.engine.require_sender(task, request[SILO])
         return task
-
-
-class _CountedFile(web.FileResponse):
-    """A file, or a part of it.
-
-    :param count: called with the number of bytes once all of them were sent.
-    """
-
-    def __init__(self, path: Path, count: Callable[[int], None]) -> None:
-        super().__init__(path, chunk_size=1 << 20)
-        self._count = count
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send it."""
-        writer = await super().prepare(request)
-        self._count(self.content_length or 0)
-        return writer
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -171,13 +171,20 @@ def require_unconditional(request: web.Request) -> None:
             raise Problem("malformed", f"{name}: a blob never changes; ask for it without a condition")
 
 
-def is_satisfiable(request: web.Request, size: int) -> bool:
-    """Whether the request wants all of a file of so many bytes, or a part that it has (RFC 9110, section 14.1)."""
-    try:
-        start = request.http_range.start
-    except ValueError:
-        return False
-    return start is None or start < size
+def asked_part(request: web.Request, size: int) -> tuple[int, int] | None:
+    """First byte, and the one after the last, of the part of a file that the request wants (RFC 9110, section 14.1).
+
+    :param size: bytes of the file.
+    :returns: None where it wants all of it.
+    :raises ValueError: when it wants something that the file does not have.
+    """
+    asked = request.http_range
+    if asked.start is None:
+        return None
+    begin, end, _ = asked.indices(size)
+    if begin >= end:
+        raise ValueError(f"the file has {size} bytes")
+    return begin, end
 
 
 def failure_report(body: bytes) -> tuple[str, str]:

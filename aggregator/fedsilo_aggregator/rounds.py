@@ -42,6 +42,9 @@ SHUTDOWN_SECONDS = 1.0
 CLOSING_SECONDS = 0.25
 """Time that closed connections get to end; a silo that was told the end closes its own."""
 
+READ_BYTES = 64 << 10
+"""Amount of a body that a connection keeps until it is asked for; large ones have buffers of their own."""
+
 STATUS_SECONDS = 0.25
 """Shortest time between two statuses while rounds go on: each names every silo, and is a file on the disk."""
 
@@ -90,7 +93,7 @@ def runner_of(service: AggregatorService) -> RefusingRunner:
         service.refuse,
         service.connections,
         access_log=None,
-        read_bufsize=1 << 20,
+        read_bufsize=READ_BYTES,
         auto_decompress=False,
         shutdown_timeout=SHUTDOWN_SECONDS,
     )
@@ -171,11 +174,15 @@ def _answered_before(engine: RoundEngine) -> Iterable[str]:
 
 async def _advance(service: AggregatorService, served: float) -> None:
     """Count `served` seconds of serving time, and settle the exchange when it is over."""
-    service.engine.wait(served)
+    await asyncio.to_thread(service.engine.wait, served)
     if service.engine.awaits_answers:
         return
     await service.uploads.close()
+    closed = service.engine.current
     await asyncio.to_thread(service.engine.settle)
+    opened = service.engine.current
+    if opened is not None and closed is not None and opened.exchange == closed.exchange:
+        service.ask_again()
     service.announce_change()
     await asyncio.to_thread(service.engine.sweep)  # while the silos fetch their tasks
 

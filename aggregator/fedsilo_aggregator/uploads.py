@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,14 +25,14 @@ from fedsilo.durable import AppendedFile, sync, unlink
 from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
-from fedsilo.pieces import take_in_thread
-from fedsilo.wire import Expected, UpdateChecker, VerifyKey
+from fedsilo.pieces import take_in_thread, uninterrupted
+from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey
 from fedsilo_aggregator.storage import storage_problem
 
 log = logging.getLogger("fedsilo.aggregator")
 
 CHUNK_BYTES = 1 << 20
-"""Amount that is hashed, checked and written at a time, in a thread: Python's cost per chunk bounds the rate."""
+"""Amount that is read at a time of what an earlier process has received."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class UploadRange:
     """Where the bytes of a request belong.
 
     :param length: bytes of the whole update.
-    :param digest: the update's name (`update_digest`), by which the silo recognises its own.
+    :param digest: of the update (`update_digest`), by which the silo recognises its own.
     """
 
     offset: int
@@ -104,7 +104,7 @@ class Uploads:
         task: str,
         sender: str,
         part: UploadRange,
-        body: AsyncIterable[bytes],
+        body: AsyncGenerator[bytes | memoryview],
         hang_up: Callable[[], None],
     ) -> bool:
         """Take bytes of an update; whether the update is now complete, durable and accepted.
@@ -131,7 +131,7 @@ class Uploads:
         partial: _Partial,
         sender: str,
         part: UploadRange,
-        body: AsyncIterable[bytes],
+        body: AsyncGenerator[bytes | memoryview],
         hang_up: Callable[[], None],
     ) -> bool:
         """`receive` in its turn: the one before may have finished or lost the upload, and the round may be over."""
@@ -139,14 +139,17 @@ class Uploads:
         if self.is_accepted(task, part.digest):
             return True
         expected = self._engine.expected(task, sender)
-        overtaken = partial.hang_up is not hang_up
-        if overtaken or self._partials.get(task) is not partial or part.offset != partial.size:
+        if (
+            partial.hang_up is not hang_up
+            or self._partials.get(task) is not partial
+            or part.offset != partial.size
+        ):
             raise Problem(
                 "offset-mismatch",
                 f"task {task}: bytes from {part.offset} do not follow; ask for the offset",
             )
         # A connection that breaks here leaves what has come so far: the silo goes on from there.
-        await self._append(partial, part, body)
+        await self._append(partial, part, body, lambda: partial.hang_up is not hang_up)
         if partial.size < part.length:
             return False
         with self._dropping(partial):
@@ -184,47 +187,53 @@ class Uploads:
                 partial.loaded = True
         return partial
 
-    async def _append(self, partial: _Partial, part: UploadRange, body: AsyncIterable[bytes]) -> None:
+    async def _append(
+        self,
+        partial: _Partial,
+        part: UploadRange,
+        body: AsyncGenerator[bytes | memoryview],
+        overtaken: Callable[[], bool],
+    ) -> None:
+        """Take the body as it arrives.
+
+        :param overtaken: whether the silo sends over another connection by now, from the offset that it was told.
+        """
         arrived = partial.size
 
-        async def chunks() -> AsyncIterator[list[bytes]]:
+        async def pieces() -> AsyncIterator[bytes | memoryview]:
             nonlocal arrived
-            chunk, size = list[bytes](), 0
             async for piece in body:
                 arrived += len(piece)
-                if arrived > part.length:
+                if arrived > part.length or overtaken():
                     return
-                chunk.append(piece)
-                size += len(piece)
-                if size >= CHUNK_BYTES:
-                    yield chunk
-                    chunk, size = [], 0
-            yield chunk
+                yield piece
 
-        def take(chunk: list[bytes]) -> None:
+        def take(piece: bytes | memoryview) -> None:
             with self._dropping(partial):
-                for piece in chunk:
-                    partial.checker.feed(memoryview(piece))
-                    file.append(piece)
-                    partial.size += len(piece)
+                partial.checker.feed(piece)
+                _require_announced(partial.checker.digest, part)
+                file.append(piece)
+                partial.size += len(piece)
 
-        with AppendedFile(partial.path) as file:
-            await take_in_thread(chunks(), take)
+        async with aclosing(body):
+            with AppendedFile(partial.path) as file:
+                await take_in_thread(pieces(), take)
         if arrived > part.length:
             self._drop(partial)
             raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
 
     async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
         update = partial.checker.finish()
-        if update.digest != part.digest:
-            raise Problem(
-                "digest-mismatch", f"the update's digest is {update.digest}, announced was {part.digest}"
-            )
-        await asyncio.to_thread(_require_stored, expected, partial)
-        await asyncio.to_thread(_sync, partial.path)
-        self._engine.accept(expected.sender, partial.path, update)
+        _require_announced(update.digest, part)
+        await uninterrupted(asyncio.to_thread(self._store, expected, partial, update))
         del self._partials[expected.task]
         self._changed()
+
+    def _store(self, expected: Expected, partial: _Partial, update: AcceptedUpdate) -> None:
+        _require_stored(expected, partial)
+        with partial.path.open("rb") as file:
+            sync(file, partial.path)
+        self._engine.accept(expected.sender, partial.path, update)
 
     @contextmanager
     def _dropping(self, partial: _Partial) -> Iterator[None]:
@@ -272,6 +281,15 @@ def _restore(partial: _Partial) -> None:
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
 
 
+def _require_announced(digest: str | None, part: UploadRange) -> None:
+    """Return unless it is known by now that this is not the update that was announced.
+
+    :raises Problem: `digest-mismatch`.
+    """
+    if digest is not None and digest != part.digest:
+        raise Problem("digest-mismatch", f"the update's digest is {digest}, announced was {part.digest}")
+
+
 def _require_stored(expected: Expected, partial: _Partial) -> None:
     """Check what can only be seen of the whole file.
 
@@ -284,8 +302,3 @@ def _require_stored(expected: Expected, partial: _Partial) -> None:
             f"task {partial.task}: {stored} of {partial.size} bytes are stored; send all of it again",
         )
     require_decodable_update(expected.contract, partial.path)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        sync(file, path)

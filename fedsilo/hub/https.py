@@ -24,7 +24,8 @@ CONNECT_SECONDS = 10
 SILENCE_SECONDS = 90
 """Most seconds without a byte: more than any request is held. The total has no limit, since bodies are large."""
 
-CHUNK_BYTES = 1 << 20
+READ_BYTES = 64 << 10
+"""Amount of an answer that is kept until it is asked for; large ones have buffers of their own."""
 
 
 class HttpsClient:
@@ -54,7 +55,7 @@ class HttpsClient:
                 sock_connect=CONNECT_SECONDS,
                 sock_read=SILENCE_SECONDS,
             ),
-            read_bufsize=CHUNK_BYTES,
+            read_bufsize=READ_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             headers={"Accept-Encoding": "identity"},
@@ -76,7 +77,7 @@ class HttpsClient:
         method: str,
         path: str,
         headers: Mapping[str, str] | None = None,
-        data: bytes | AsyncIterator[bytes] | None = None,
+        data: bytes | AsyncIterator[memoryview] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request, whose answer may have any status; redirects are not followed.
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
 
 from fedsilo.errors import Problem
+from fedsilo.hub.answer_body import answer_pieces
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.https import CHUNK_BYTES, HttpsClient
+from fedsilo.hub.https import HttpsClient
+from fedsilo.large_body import file_pieces
 from fedsilo.pieces import take_in_thread
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
@@ -121,12 +126,18 @@ class AggregatorClient:
                 resumed = False
             part.publish()
 
-    async def upload(self, task: str, path: Path, digest: str) -> None:
+    async def upload(self, task: str, path: Path, digest: str, *, new: bool = False) -> None:
         """Send a signed update until it is acknowledged as durable.
 
+        :param new: nothing of it was sent before, so the first try does not ask how much of it has arrived.
         :raises Problem: when it is refused for good: it is not awaited any more, or was refused as a whole.
         """
-        await self._retry(f"update of {task}", lambda: self._upload_rest(task, path, digest))
+        tries = itertools.count()
+
+        async def once() -> None:
+            await self._upload_rest(task, path, digest, 0 if new and next(tries) == 0 else None)
+
+        await self._retry(f"update of {task}", once)
 
     async def announce_schema(self, content: bytes) -> None:
         """Say what the silo's data are called, and wait until the aggregator has compared that with the others'.
@@ -185,29 +196,34 @@ class AggregatorClient:
                 have = 0
             size = have
 
-            def take(piece: bytes) -> None:
+            def take(piece: bytes | memoryview) -> None:
                 part.append(piece)
                 self.received += len(piece)
 
-            async def pieces() -> AsyncIterator[bytes]:
+            async def pieces() -> AsyncIterator[bytes | memoryview]:
                 nonlocal size
-                async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                async for piece in body:
                     size += len(piece)
                     if size > link.length:
                         return
                     yield piece
 
-            await take_in_thread(pieces(), take)
+            async with aclosing(answer_pieces(response)) as body:
+                await take_in_thread(pieces(), take)
         if size > link.length:
             part.clear()
         if size != link.length:
             raise AggregatorUnavailable(f"{size} of {link.length} bytes arrived")
 
-    async def _upload_rest(self, task: str, path: Path, digest: str) -> None:
+    async def _upload_rest(self, task: str, path: Path, digest: str, offset: int | None) -> None:
+        """Send what the aggregator has not.
+
+        :param offset: bytes that it has; it is asked when None.
+        """
         length = path.stat().st_size
-        offset: int | None = None
         try:
-            offset = await self._upload_offset(task, digest, length)
+            if offset is None:
+                offset = await self._upload_offset(task, digest, length)
             if offset is not None:
                 await self._upload_from(offset, task, path, digest, length)
         except Problem as problem:
@@ -231,19 +247,21 @@ class AggregatorClient:
             "Content-Type": "application/vnd.fedsilo.update",
             "Content-Length": str(length - offset),
         }
-        url, data = f"{self._base}/updates/{task}", _chunks(path, offset)
-        async with self._request("PATCH", url, headers=headers, data=data) as response:
-            if response.status == 204:
-                raise AggregatorUnavailable(
-                    f"{response.headers.get('Upload-Offset')} of {length} bytes arrived"
-                )
+        url = f"{self._base}/updates/{task}"
+        with FileIO(path) as file:
+            data = file_pieces(file, offset, length)
+            async with self._request("PATCH", url, headers=headers, data=data) as response:
+                if response.status == 204:
+                    raise AggregatorUnavailable(
+                        f"{response.headers.get('Upload-Offset')} of {length} bytes arrived"
+                    )
 
     def _request(
         self,
         method: str,
         path: str,
         headers: dict[str, str] | None = None,
-        data: bytes | AsyncIterator[bytes] | None = None,
+        data: bytes | AsyncIterator[memoryview] | None = None,
         proven: bytes | None = None,
     ) -> Response:
         peer = self._peer
@@ -303,10 +321,3 @@ def _offset(response: aiohttp.ClientResponse, length: int) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) > length:
         raise AggregatorUnavailable(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
     return int(text)
-
-
-async def _chunks(path: Path, offset: int) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        while piece := file.read(CHUNK_BYTES):
-            yield piece

@@ -18,7 +18,7 @@ def scene(tmp_path: Path) -> Scene:
 async def killed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene whose first guard died with the signed update in its outbox."""
 
-    async def die(*_: object) -> None:
+    async def die(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as dying:

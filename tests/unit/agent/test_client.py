@@ -176,11 +176,12 @@ def has(offset: int) -> Any:
 
 
 def body(*pieces: bytes, status: int = 200) -> Any:
-    async def iter_chunked(_: int) -> AsyncIterator[bytes]:
+    async def iter_any() -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
 
-    return SimpleNamespace(status=status, headers={}, content=SimpleNamespace(iter_chunked=iter_chunked))
+    content = SimpleNamespace(iter_any=iter_any)
+    return SimpleNamespace(status=status, headers={}, content=content, content_length=None, connection=None)
 
 
 @pytest.mark.parametrize("code", ["malformed", "too-long", "signature-invalid", "digest-mismatch"])
@@ -195,6 +196,18 @@ async def test_a_part_that_the_aggregator_lost_does_not_cost_the_update(
     script = Script(client, monkeypatch, *answers)
     await client.upload("r1", update, "0" * 64)
     assert script.offsets() == ["60", "0"]
+
+
+async def test_of_a_new_update_the_offset_is_asked_only_after_a_break(
+    clock: Clock, client: AggregatorClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    update = tmp_path / "r1.update"
+    update.write_bytes(bytes(100))
+    broken, accepted = aiohttp.ClientConnectionError("broke off"), SimpleNamespace(status=201, headers={})
+    script = Script(client, monkeypatch, broken, has(60), accepted)
+    await client.upload("r1", update, "0" * 64, new=True)
+    assert [method for method, _ in script.asked] == ["PATCH", "HEAD", "PATCH"]
+    assert script.offsets() == ["0", "60"]
 
 
 @pytest.mark.parametrize("code", ["malformed", "not-finite", "digest-mismatch"])

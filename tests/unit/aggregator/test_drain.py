@@ -93,3 +93,19 @@ async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.Mon
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
     service: Any = Service()
     await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock()), 10)
+
+
+async def test_a_silo_whose_update_was_lost_before_the_fold_is_given_its_task_again(tmp_path: Path) -> None:
+    spec, silos = job_spec("fedavg", 2), skewed(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
+    engine = open_engine(tmp_path / "aggregator", spec)
+    service = AggregatorService(engine, {})
+    for silo in local_silos(tmp_path, runners(spec, silos, tmp_path)):
+        task = engine.task(silo.reference)
+        assert task is not None
+        assert service._is_given(silo.reference, task.id, "", in_vain=False)
+        assert silo.answer(engine)
+    (tmp_path / "aggregator/open/r00001-train/r00001-train-s1.update").unlink()
+    await rounds._advance(service, 0.0)
+    again = engine.task("silos/s1")
+    assert again is not None
+    assert service._is_given("silos/s1", again.id, again.id, in_vain=False)

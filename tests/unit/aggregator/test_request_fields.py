@@ -11,8 +11,8 @@ from multidict import CIMultiDict
 from fedsilo.errors import Problem
 from fedsilo_aggregator.request_fields import (
     HEADERS_USED,
+    asked_part,
     failure_report,
-    is_satisfiable,
     query,
     require_each_once,
     require_plain,
@@ -60,24 +60,35 @@ def test_the_message_of_a_failure_report_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "satisfiable"),
+    ("value", "part"),
     [
-        (None, True),
-        ("bytes=0-", True),
-        ("bytes=99-", True),
-        ("bytes=0-5000", True),
-        ("bytes=-5", True),
-        ("bytes=100-", False),
-        ("bytes=5-2", False),
-        ("bytes=-", False),
-        ("bytes=0-1,5-6", False),
-        ("rows=0-1", False),
-        ("bytes=" + "9" * 5000 + "-", False),
+        (None, None),
+        ("bytes=0-", (0, 100)),
+        ("bytes=99-", (99, 100)),
+        ("bytes=3-5", (3, 6)),
+        ("bytes=0-5000", (0, 100)),
+        ("bytes=-5", (95, 100)),
+        ("bytes=-500", (0, 100)),
     ],
 )
-def test_a_range_is_one_that_the_file_has(value: str | None, satisfiable: bool) -> None:
+def test_a_range_is_a_part_of_the_file(value: str | None, part: tuple[int, int] | None) -> None:
     headers = {} if value is None else {"Range": value}
-    assert is_satisfiable(make_mocked_request("GET", "/", headers=headers), 100) is satisfiable
+    assert asked_part(make_mocked_request("GET", "/", headers=headers), 100) == part
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["bytes=100-", "bytes=5-2", "bytes=-", "bytes=0-1,5-6", "rows=0-1", "bytes=" + "9" * 5000 + "-"],
+)
+def test_a_range_that_the_file_does_not_have_is_none(value: str) -> None:
+    with pytest.raises(ValueError):
+        asked_part(make_mocked_request("GET", "/", headers={"Range": value}), 100)
+
+
+def test_an_empty_file_has_no_part() -> None:
+    assert asked_part(make_mocked_request("GET", "/"), 0) is None
+    with pytest.raises(ValueError):
+        asked_part(make_mocked_request("GET", "/", headers={"Range": "bytes=-5"}), 0)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip", ""])

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedsilo.api.communication import UploadSpec
 from fedsilo.durable import DiskStep
 from fedsilo.errors import Problem
 from fedsilo.methods.contract import encoded_contract
-from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock
+from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, signed_part
 from fedsilo_aggregator.uploads import UploadRange, Uploads
 from tests.unit.wire.examples import EXPECTED, KEY, write
 from tests.updates import digest_of
@@ -65,7 +65,7 @@ def restarted(exchange: Exchange) -> Uploads:
     return Uploads(engine, {SENDER: KEY.verify_key}, lambda: None)
 
 
-async def arriving(data: bytes) -> AsyncIterator[bytes]:
+async def arriving(data: bytes) -> AsyncGenerator[bytes]:
     yield data
 
 
@@ -178,7 +178,7 @@ async def test_500_connections_that_say_nothing_do_not_block_the_newest(
     async def hang(number: int) -> None:
         broken = asyncio.Event()
 
-        async def silent() -> AsyncIterator[bytes]:
+        async def silent() -> AsyncGenerator[bytes]:
             await broken.wait()
             raise ConnectionResetError
             yield b""
@@ -275,4 +275,48 @@ async def test_only_what_is_stored_whole_is_accepted(exchange: Exchange, update:
     with pytest.raises(Problem, match=f"offset-mismatch: .* 2 of {len(update)} bytes are stored"):
         await send(uploads, update, cut)
     assert not exchange.taken
+    assert await send(uploads, update)
+
+
+async def test_an_update_that_is_being_stored_is_stored_before_its_upload_ends(
+    exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, storing, may_store = restarted(exchange), threading.Event(), threading.Event()
+
+    def slowly(step: DiskStep, perform: Callable[[], None]) -> None:
+        if step.operation == "sync":
+            storing.set()
+            assert may_store.wait(30)
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", slowly)
+    sending = asyncio.create_task(send(uploads, update))
+    assert await asyncio.to_thread(storing.wait, 30)
+    sending.cancel()
+    closing = asyncio.create_task(uploads.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    may_store.set()
+    await asyncio.wait_for(closing, 30)
+    assert [taken.digest for taken in exchange.taken] == [digest_of(update)]
+
+
+async def test_another_update_than_the_announced_one_is_refused_with_its_header(
+    exchange: Exchange, update: bytes
+) -> None:
+    uploads, sent = restarted(exchange), 0
+    signed = len(signed_part(exchange.directory / "signed"))
+
+    async def body() -> AsyncGenerator[bytes]:
+        nonlocal sent
+        for start in range(0, len(update), 8):
+            sent = start + 8
+            yield update[start : start + 8]
+
+    announced = UploadRange(0, len(update), "0" * 64)
+    with pytest.raises(Problem, match="digest-mismatch"):
+        await uploads.receive(TASK, SENDER, announced, body(), hang_up=lambda: None)
+    assert signed <= sent <= signed + 24 < len(update)
+    assert not exchange.partial_path(TASK).exists()
     assert await send(uploads, update)
