@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import secrets
@@ -24,6 +25,12 @@ from typing import BinaryIO
 from fedsilo.errors import FileDamaged
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+EARLY_BYTES = 8 << 20
+"""Amount of a growing file that the system is asked to bring to the disk at a time."""
+
+SYNC_FILE_RANGE_WRITE = 2
+"""Flag of sync_file_range(2): begin to write what is not under way yet, and do not wait for it."""
 
 UNREADABLE_ERRNOS = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM})
 """What reading a file gives whose name something else has, or that is forbidden."""
@@ -61,6 +68,17 @@ def write_durably(path: Path, content: bytes) -> None:
     with temporary_file(path.parent) as (file, temporary):
         file.write(content)
         publish(file, temporary, path)
+
+
+def write_visibly(path: Path, content: bytes) -> None:
+    """Replace a file as `write_durably` does, but for the disk: whoever reads it finds all of one content or the other.
+
+    After a power cut it may be damaged.
+    """
+    with temporary_file(path.parent) as (file, temporary):
+        file.write(content)
+        file.flush()
+        rename(temporary, path)
 
 
 def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
@@ -169,6 +187,37 @@ def sync(file: BinaryIO | FileIO, path: Path) -> None:
         raise
 
 
+class EarlyWriting:
+    """Has the system bring a file to the disk while it grows, so that `sync` at its end finds little left.
+
+    :param begun: position in the file up to which nothing of that is to be done.
+    """
+
+    def __init__(self, descriptor: int, begun: int) -> None:
+        self._descriptor = descriptor
+        self._begun = begun
+
+    def reached(self, position: int) -> None:
+        """All before this position is written; where the system cannot begin early, it does so with `sync`."""
+        if position - self._begun < EARLY_BYTES:
+            return
+        function = _sync_file_range()
+        if function is not None:
+            function(self._descriptor, self._begun, position - self._begun, SYNC_FILE_RANGE_WRITE)
+        self._begun = position
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """sync_file_range(2), which Linux has and Python's `os` has not."""
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
+
+
 def sync_directory(directory: Path) -> None:
     """Return when the directory's entries, new names and renames, are on disk."""
 
@@ -183,7 +232,7 @@ def sync_directory(directory: Path) -> None:
 
 
 class AppendedFile:
-    """A file that grows piece by piece, opened once, on which nothing relies before `sync`.
+    """A file that grows piece by piece, opened once; what a power cut leaves of it must be checked.
 
     It is made with the first piece where there is none.
     """
@@ -191,6 +240,7 @@ class AppendedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: FileIO | None = None
+        self._early: EarlyWriting | None = None
 
     def __enter__(self) -> AppendedFile:
         return self
@@ -205,10 +255,6 @@ class AppendedFile:
         """
         _perform("append", self.path, lambda: self._write(memoryview(content)))
 
-    def sync(self) -> None:
-        """Return when all of it is on disk."""
-        sync(self._opened(), self.path)
-
     def close(self) -> None:
         """Give the descriptor back; the next piece opens the file anew."""
         if self._file is not None:
@@ -220,6 +266,8 @@ class AppendedFile:
         try:
             while content:
                 content = content[file.write(content) :]
+            if self._early is not None:
+                self._early.reached(file.tell())
         except OSError as error:
             error.filename = error.filename or str(self.path)  # a descriptor has no name
             raise
@@ -227,6 +275,7 @@ class AppendedFile:
     def _opened(self) -> FileIO:
         if self._file is None:
             self._file = FileIO(self.path, "a")
+            self._early = EarlyWriting(self._file.fileno(), self._file.tell())
         return self._file
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import RESTORE, read_file, write_durably
+from fedsilo.durable import RESTORE, read_file, write_durably, write_visibly
 from fedsilo.errors import FileDamaged
 
 Fields = Mapping[str, type | tuple[type, ...]]
@@ -28,6 +28,14 @@ def write_json(path: Path, document: Any) -> None:
     write_durably(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
 
 
+def write_json_visibly(path: Path, document: Any) -> None:
+    """The same for a file that nothing relies on after a power cut.
+
+    :raises ValueError: likewise.
+    """
+    write_visibly(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
+
+
 def read_json(path: Path, remedy: str = RESTORE) -> Any:
     """Content of a JSON file, or None where there is no such file.
 
@@ -38,11 +46,15 @@ def read_json(path: Path, remedy: str = RESTORE) -> Any:
     return None if content is None else _parsed(path, content, remedy)
 
 
-def write_with_digest(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a JSON object durably; last in it comes `sha256`, the digest of the text before."""
+def write_with_digest(path: Path, document: Mapping[str, Any], durable: bool = True) -> None:
+    """Replace a JSON object; last in it comes `sha256`, the digest of the text before.
+
+    :param durable: False for what can be had again after a power cut.
+    """
     text = json.dumps(document, sort_keys=True)[:-1] + (", " if document else "")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    write_durably(path, f'{text}"sha256": "{digest}"}}'.encode())
+    write = write_durably if durable else write_visibly
+    write(path, f'{text}"sha256": "{digest}"}}'.encode())
 
 
 def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:

@@ -7,15 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedsilo.api.common import Condition
-from fedsilo.api.conditions import ConditionType, JobPhase
+from fedsilo.api.conditions import ENDS, ConditionType, JobPhase
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import condition_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo.dashboard.snapshot import Receipt
 from fedsilo.engine.record import receipts
 from fedsilo.local.progress import RunProgress, stated
-
-ENDS = (JobPhase.COMPLETE, JobPhase.FAILED)
 
 ROUND_FIELDS = ("step", "roundStartTime", "roundDeadline")
 """Fields of a status that describe the open round."""

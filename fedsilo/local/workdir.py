@@ -36,7 +36,7 @@ from fedsilo.local.outcome import clear_outcome
 from fedsilo.locking import NAME as LOCK_FILE
 from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import SigningKey, issue_server, make_authority
+from fedsilo.wire import SigningKey
 
 RESULTS = (
     "model.safetensors",
@@ -153,6 +153,8 @@ class Workdir:
 
     def write_inputs(self, federation: JobManifest, uid: str, port: int) -> None:
         """Write what each process needs: keys where there are none, the job, the trust between both sides."""
+        from fedsilo.wire import issue_server, make_authority
+
         for directory in (self.aggregator, self.secrets, self.logs):
             make_own_directory(directory)
         self.secrets.chmod(0o700)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from fedsilo.api.agent import SiloAgent
@@ -43,4 +44,10 @@ def _document(model: SiloAgent | Silo) -> str:
     content: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     content.pop("status", None)
     content["metadata"] = {key: content["metadata"][key] for key in ("name", "namespace")}
-    return json.dumps(content, indent=1, sort_keys=True)
+    return _indented(json.dumps(content, sort_keys=True))
+
+
+@lru_cache(maxsize=1024)
+def _indented(text: str) -> str:
+    """JSON on lines of its own, remembered: an operator writes the same Silo for every job, and indented slowly."""
+    return json.dumps(json.loads(text), indent=1, sort_keys=True)

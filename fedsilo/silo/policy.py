@@ -81,7 +81,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         kinds = {payload.kind for step in steps for payload in step.payloads}
         # How few bytes an encoding makes of a model's tensors, the guard sees in the contract.
         known = [
-            [p for p in step.payloads if p.kind != "model" or not spec.upload.is_lossy] for step in steps
+            [p for p in step.payloads if p.kind != "model" or not spec.upload.is_encoded] for step in steps
         ]
         sizes = [sum(_least(payload, spec.data.class_count) for payload in payloads) for payloads in known]
     except FedsiloError:

@@ -44,10 +44,10 @@ class PrivateStates:
                 remove(path)
         return state
 
-    def store(self, task: str, state: State) -> None:
-        """Store the state that counts once the reply to this task is acknowledged."""
+    def store(self, task: str, state: State) -> bool:
+        """Store the state that counts once the reply to this task is acknowledged; whether there is any."""
         if not state.trees and not state.values:
-            return
+            return False
         stored = self.directory / task
         make_directory(stored)
         for tree in state.trees.values():
@@ -58,6 +58,7 @@ class PrivateStates:
         kept = state.store(stored)
         write_with_digest(stored / "state.json", {**kept.to_json(), "task": task})
         self._checked.update(ref.digest for ref in kept.refs().values())
+        return True
 
     def _read(self, stored: Path) -> State:
         if not os.path.lexists(stored):

@@ -73,11 +73,7 @@ def released_blocks(
     if unknown:
         raise Problem("unexpected-block", f"block {unknown[0]!r} is not in the contract")
     for block in expected:
-        spec = found[block.name]
-        if spec.shape != block.shape:
-            raise Problem("wrong-shape", f"block {block.name}: shape {spec.shape}, expected {block.shape}")
-        if spec.dtype != block.dtype:
-            raise Problem("wrong-dtype", f"block {block.name}: dtype {spec.dtype}, expected {block.dtype}")
+        block.check(found[block.name])
         if block.label is not None and support.get(block.name, 0) < min_samples:
             raise PolicyRefused(
                 f"block {block.name}: class {block.label} stands on {support.get(block.name, 0):g} samples, "

@@ -81,15 +81,15 @@ class TaskRunner:
         if encoding is None:
             return task
         contract = self.method.contract(task.step, self.context.signature, task.settings)
-        names = learned_tensors(self.context.signature, contract)
+        shapes = learned_tensors(self.context.signature, contract)
         trees = _of_method(task).trees
-        decoded = {name: decoded_tree(tree, names, encoding) for name, tree in trees.items()}
+        decoded = {name: decoded_tree(tree, shapes, encoding) for name, tree in trees.items()}
         return replace(task, trees={**task.trees, **decoded})
 
     def encoded(self, reply: Reply, task: SiloTask, private: State) -> Reply:
         """The reply as the job wants it sent."""
         upload = self.method.spec.upload
-        if not upload.is_lossy:
+        if not upload.is_encoded:
             return reply
         contract = self.method.contract(task.step, self.context.signature, task.settings)
         return encoded(reply, _of_method(task), private, contract, upload.feeds_errors_back)

@@ -4,8 +4,7 @@ inbox/task.json            guard    the current task
 inbox/blobs/<sha256>       guard    its tensors
 drop/signature.json        trainer  what the model looks like, and what the data are called, before round 1
 drop/<task>/tensors        trainer  the reply's tensors (blob layout)
-drop/<task>/digests        trainer  of tensors and reply, for a restart
-drop/<task>/reply.json     trainer  samples, metrics, support; written last, it completes the drop
+drop/<task>/reply.json     trainer  samples, metrics, support, digests; written last, it completes the drop
 drop/<task>/failed.json    trainer  why there is no reply
 drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task

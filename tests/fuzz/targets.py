@@ -20,6 +20,9 @@ import numpy as np
 from fedsilo.api.loading import read
 from fedsilo.data.array_files import read_npz
 from fedsilo.data.catalogue import NpzConfig
+from fedsilo.encodings.encoding import held
+from fedsilo.encodings.int8 import Int8
+from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.silo.audit_chain import AuditBroken
@@ -31,6 +34,8 @@ from fedsilo.wire import (
     UPDATE,
     ModelSignature,
     Task,
+    TensorSpec,
+    UpdateChecker,
     open_blob,
     open_envelope,
     open_task,
@@ -43,6 +48,7 @@ from fedsilo.wire import (
 )
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
+from fedsilo.wire.header import decode_header
 from fedsilo_agent.guard.audit import AuditLog, verify
 from fedsilo_agent.guard.inspection import read_announcement, read_failure
 from fedsilo_aggregator.request_fields import failure_report
@@ -52,8 +58,11 @@ from tests.fuzz.directories import recipe
 from tests.fuzz.directory_targets import directories
 from tests.fuzz.mutation import Choose, changed
 from tests.paths import ROOT
+from tests.segments import segments_of
 from tests.unit.wire import examples
 from tests.unit.wire.examples import KEY
+from tests.vectors import segmented
+from tests.vectors.example import SILO
 
 Parse = Callable[[bytes], object]
 
@@ -147,6 +156,24 @@ def _update(data: bytes) -> object:
     return in_file(_open_update)(data)
 
 
+def _update_in_segments(data: bytes) -> object:
+    with segments_of(segmented.SEGMENT_BYTES):
+        checker = UpdateChecker(segmented.EXPECTED, SILO.verify_key)
+        checker.feed(data)
+        checker.finish()
+        return in_file(_read_tensors)(data)
+
+
+def _header_in_segments(data: bytes) -> object:
+    with segments_of(segmented.SEGMENT_BYTES):
+        return decode_header(data).tensors
+
+
+def _read_tensors(path: Path) -> object:
+    with open_update(path) as update:
+        return [update.tensor(entry.name) for entry in update.header.tensors]
+
+
 def _update_header(update: bytes) -> bytes:
     head = read_bin_head(UPDATE, update)
     assert head is not None
@@ -188,6 +215,19 @@ def _npz() -> bytes:
     return file.getvalue()
 
 
+def _frames(data: bytes) -> object:
+    """Frames of one compressed tensor, as they stand in a block that the contract has room for."""
+    lengths = np.frombuffer(data[: 4 * _FRAMES].ljust(4 * _FRAMES, b"\0"), np.uint32)
+    parts: list[np.ndarray] = [lengths, np.frombuffer(data[4 * _FRAMES :], np.uint8)]
+    _ZSTD.check(_COMPRESSED, held(parts))
+    return _ZSTD.decode(parts, _COMPRESSED.shape)
+
+
+def _compressed() -> bytes:
+    values = np.linspace(-1, 1, _COMPRESSED.size, dtype=np.float32)
+    return b"".join(part.tobytes() for part in _ZSTD.encode(values))
+
+
 def _audit(folder: Path) -> None:
     log = AuditLog(folder)
     for number in range(3):
@@ -204,6 +244,9 @@ _ARRAYS: dict[str, np.ndarray] = {"weight": np.ones((2, 3), np.float32), "steps"
 _TASK = Task("a", "silo-north/north", "task-1", 1, "train", "train", bytes(32), bytes(32))
 _SIGNATURE = ModelSignature(specs_of(_ARRAYS), classes=2, feature=3).to_dict()
 _VECTORS = ROOT / "tests" / "vectors"
+_ZSTD = Zstd(Int8(16))
+_COMPRESSED = TensorSpec("w", (900,), "float32")
+_FRAMES = 2  # of scales and numbers
 
 
 def _json(*documents: object) -> tuple[bytes, ...]:
@@ -215,6 +258,7 @@ def targets() -> dict[str, Target]:
     update = written(examples.write)
     header = _update_header(update)
     content = update[len(signed(UPDATE, header)) :]
+    in_segments = tuple(path.read_bytes() for path in sorted(_VECTORS.glob("segmented-*.bin"), reverse=True))
     task, proof = seal_task(_TASK, KEY), _sealed_proof()
     found = (
         Target(
@@ -228,6 +272,10 @@ def targets() -> dict[str, Target]:
             lambda data: _update(signed(UPDATE, data) + content),
             (Problem,),
             (header,),
+        ),
+        Target("update in segments", _update_in_segments, (Problem,), in_segments),
+        Target(
+            "header of segments", _header_in_segments, (Problem,), tuple(map(_update_header, in_segments))
         ),
         Target("task", lambda data: open_task(data, KEY.verify_key), (Problem,), (task,)),
         Target(
@@ -258,6 +306,7 @@ def targets() -> dict[str, Target]:
                 (_VECTORS / "model.safetensors").read_bytes(),
             ),
         ),
+        Target("compressed tensor", _frames, (Problem,), (_compressed(),)),
         Target(
             "failure report",
             failure_report,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.durable import append_durably, require_content, temporary_file, write_durably
+from fedsilo import durable
+from fedsilo.durable import AppendedFile, append_durably, require_content, temporary_file, write_durably
 from fedsilo.errors import FileDamaged
 from fedsilo.json_files import read_json, write_json
 
@@ -69,3 +70,31 @@ def test_a_file_is_what_its_digest_says_or_an_error(tmp_path: Path) -> None:
         FileDamaged, match=rf"blob: its SHA-256 is [0-9a-f]{{12}}, not {digest[:12]}; restore"
     ):
         require_content(path, digest)
+
+
+def test_a_file_is_brought_to_the_disk_while_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[int, int]] = []
+
+    def note(_descriptor: int, start: int, size: int, _flags: int) -> int:
+        begun.append((start, size))
+        return 0
+
+    monkeypatch.setattr(durable, "EARLY_BYTES", 10)
+    monkeypatch.setattr(durable, "_sync_file_range", lambda: note)
+    path = tmp_path / "file"
+    for _ in range(2):
+        with AppendedFile(path) as file:
+            for _ in range(4):
+                file.append(b"12345678")
+    assert begun == [(0, 16), (16, 16), (32, 16), (48, 16)]
+    assert path.stat().st_size == 64
+
+
+def test_the_system_can_be_asked_to_begin_early(tmp_path: Path) -> None:
+    begin = durable._sync_file_range()
+    assert begin is not None, "Linux has it"
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        file.write(bytes(100))
+        assert begin(file.fileno(), 0, 100, durable.SYNC_FILE_RANGE_WRITE) == 0

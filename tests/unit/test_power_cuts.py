@@ -13,10 +13,13 @@ import pytest
 
 from fedsilo import durable
 from fedsilo.durable import DiskStep
-from fedsilo.silo.drop import DIGESTS, damaged_file, write_drop
-from fedsilo.wire import open_blob
+from fedsilo.methods.interface import Exchange, Phase, Reply
+from fedsilo.methods.state import State
+from fedsilo.silo.drop import damaged_file, write_drop
+from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.outbox import Outbox
+from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.faults.page_cache import PageCache
 from tests.unit.wire.examples import write
 from tests.updates import digest_of
@@ -41,8 +44,9 @@ class Disk:
             raise self.failing.pop(step.operation)
         self._cache.take(step, perform)
 
-    def cut_power(self) -> None:
-        self._cache.cut(random.Random(0), certain=True)
+    def cut_power(self, seed: int | None = None) -> None:
+        """Leave nothing of what was not synced; with a seed, some of it."""
+        self._cache.cut(random.Random(seed), certain=seed is None)
 
 
 @pytest.fixture
@@ -82,31 +86,84 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
     """Whether it was acknowledged is asked again, where the line that says so is lost."""
     directory = disk.volume / "outbox"
     durable.make_directory(directory)
-    signed = write(disk.volume / "update")
-    digest = digest_of(signed)
     log = AuditLog(disk.volume / "audit")
-    log.write("departure", task="t1", digest=digest)
 
     class Client:
-        async def upload(self, task: str, path: Path, digest: str) -> None:
+        async def upload(self, task: str, path: Path, digest: str, *, new: bool) -> None:
             disk.cut_power()
             raise Killed
 
     client: Any = Client()
     outbox = Outbox(directory, client, log)
-    durable.write_durably(outbox.path("t1").with_suffix(".signed"), signed)
-    outbox.add("t1", outbox.path("t1").with_suffix(".signed"), digest)
+    outbox.add("t1", digest_of(write(outbox.path("t1"))))
     with pytest.raises(Killed):
         await outbox.send("t1")
     assert Outbox(directory, client, log).holds("t1")
 
 
-def test_a_whole_drop_is_not_taken_for_a_damaged_one_after_a_power_cut(disk: Disk) -> None:
-    drop = disk.volume / "drop"
-    durable.make_directory(drop)
-    write_drop(drop, {"w": np.ones(3, np.float32)}, b"{}")
+def test_an_update_on_record_outlives_a_power_cut(disk: Disk) -> None:
+    """Each exchange is answered once, and of the answer nothing else need be left."""
+    directory = disk.volume / "outbox"
+    nobody: Any = None
+    durable.make_directory(directory)
+    outbox = Outbox(directory, nobody, AuditLog(disk.volume / "audit"))
+    disk.failing = {}
+    outbox.add("t1", digest_of(write(outbox.path("t1"))))
     disk.cut_power()
-    assert (drop / DIGESTS).exists()
-    with open_blob(drop / "tensors") as tensors:
-        assert tensors["w"].tolist() == [1, 1, 1]
-    assert damaged_file(drop, lambda path: path.open("rb"), 1 << 20) is None
+    again = Outbox(directory, nobody, AuditLog(disk.volume / "audit"))
+    again.clear_unfinished()
+    assert again.holds("t1")
+
+
+@pytest.mark.parametrize("operation", ["sync-directory", "sync"])
+def test_an_update_that_a_full_disk_kept_off_the_record_does_not_leave(disk: Disk, operation: str) -> None:
+    directory = disk.volume / "outbox"
+    nobody: Any = None
+    durable.make_directory(directory)
+    log = AuditLog(disk.volume / "audit")
+    log.write("signature", digest="s")
+    outbox = Outbox(directory, nobody, log)
+    digest = digest_of(write(outbox.path("t1")))
+    disk.failing = {operation: OSError(errno.ENOSPC, "full")}
+    with pytest.raises(OSError, match="full"):
+        outbox.add("t1", digest)
+    assert list(directory.iterdir()) == []
+    assert log.record.departures == {}
+
+
+TREE = {"w": np.arange(1, 9, dtype=np.float32)}
+
+
+def test_of_a_drop_that_a_power_cut_tore_nothing_is_taken_for_whole(disk: Disk) -> None:
+    """Whichever part of it the disk has written, and of another one that it replaced."""
+    found: set[str] = set()
+    for seed in range(24):
+        drop = disk.volume / "drop" / f"{seed}"
+        answers = {}
+        for samples in (3, 4):
+            durable.make_directory(drop)
+            write_drop(drop, {"w": TREE["w"] * samples}, {"samples": samples}, durable=False)
+            answers[(drop / "reply.json").read_bytes()] = (drop / "tensors").read_bytes()
+            durable.sync_directory(drop)
+            if samples == 3:
+                durable.remove_tree(drop)
+        disk.cut_power(seed)
+        damaged = damaged_file(drop, lambda path: path.open("rb"), 1 << 20)
+        if damaged is None:
+            assert (drop / "tensors").read_bytes() == answers[(drop / "reply.json").read_bytes()]
+        found.add("none" if damaged is None else damaged.name)
+        durable.remove_tree(drop)
+    assert found == {"none", "tensors", "reply.json"}
+
+
+@pytest.mark.parametrize("private", [State(), State(values={"step": 1})])
+def test_an_answer_stays_beside_the_private_state_that_came_with_it(disk: Disk, private: State) -> None:
+    """Computed again, it might be another one than the one that has left."""
+    volume = Volume(disk.volume)
+    volume.prepare()
+    mailbox = Mailbox(volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
+    mailbox.deliver("r1", Reply(TREE, 3, private=private), State())
+    disk.cut_power()
+    Mailbox(volume, ()).clear()
+    kept = (volume.state / "r1").exists()
+    assert [kept, (volume.drop / "r1" / "reply.json").exists()] == [bool(private.values)] * 2

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import remove, require_content
+from fedsilo.durable import remove, require_content, unlink
 from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.silo.volume import Volume
@@ -83,21 +83,36 @@ class Inbox:
         except FileDamaged:
             return None
 
+    def take_back_damaged(self) -> None:
+        """Withdraw a task that an earlier process gave, if what it handed out is not here whole.
+
+        The aggregator may be away for long after a power cut; a trainer that starts meanwhile would report the damage.
+        """
+        last = self.last() or {}
+        if not all(self._is_whole(digest) for digest in last.get("trees", {}).values()):
+            unlink(self._volume.task)
+
     def _path(self, link: BlobLink) -> Path:
         return self._volume.blobs / link.digest
 
     async def _has(self, link: BlobLink) -> bool:
-        path = self._path(link)
+        if link.digest in self._checked or not self._path(link).exists():
+            return self._is_whole(link.digest)
+        return await asyncio.to_thread(self._is_whole, link.digest)
+
+    def _is_whole(self, digest: str) -> bool:
+        """Whether a blob is here; a damaged one is removed."""
+        path = self._volume.blobs / digest
         if not path.exists():
             return False
-        if link.digest not in self._checked:
+        if digest not in self._checked:
             try:
-                await asyncio.to_thread(require_content, path, link.digest)
+                require_content(path, digest)
             except FileDamaged:
                 log.warning("%s: damaged, its bytes are not those of its name; fetching it again", path)
                 remove(path)
                 return False
-            self._checked.add(link.digest)
+            self._checked.add(digest)
         return True
 
     def _require_space(self, task: Task, needed: int) -> None:

@@ -127,7 +127,7 @@ def sign_reply(
                 require_enough_examples(
                     blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
                 )
-                require_decodable(contract, own.read_items)
+                require_decodable(contract, own.read_items, lambda name: tensors.specs[name].size)
                 digest = own.publish()
     except Problem as problem:
         raise PolicyRefused(
@@ -137,7 +137,7 @@ def sign_reply(
     for block in blocks:
         count = kinds.setdefault(block.kind, {"blocks": 0, "bytes": 0})
         count["blocks"] += 1
-        count["bytes"] += block.spec.nbytes
+        count["bytes"] += tensors.specs[block.name].nbytes
     return SignedUpdate(digest, update.stat().st_size, reply.samples, header.metrics, kinds)
 
 

@@ -9,14 +9,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
+from fedsilo.pieces import uninterrupted
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
@@ -47,8 +48,6 @@ from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
 
 log = logging.getLogger("fedsilo.guard")
-
-T = TypeVar("T")
 
 REPAIR_SECONDS = 60.0
 """Time that a trainer gets to replace a damaged file, which it does when it starts again."""
@@ -93,6 +92,7 @@ class Guard:
     async def run(self) -> None:
         """Answer tasks until the job ends."""
         self._outbox.clear_unfinished()
+        await asyncio.to_thread(self._inbox.take_back_damaged)
         last = self._inbox.last()
         if last is not None and last["step"] == FINISH:
             # An earlier process was told so, and the aggregator may have gone since.
@@ -146,9 +146,10 @@ class Guard:
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
                 self._require_permitted(verified, contract)
+                found = os.path.lexists(self._volume.drop / task.task / "reply.json")
                 await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
-                drop = await self._wait_for_drop(task, contract)
-                await _uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
+                drop = await self._wait_for_drop(task, contract, found)
+                await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
             await self._outbox.send(task.task, round=task.round)
         except PolicyRefused as refusal:
             text = bounded(str(refusal))
@@ -229,9 +230,14 @@ class Guard:
             self._raise_failure(self._volume.drop / "failed.json")
             await waiting.change()
 
-    async def _wait_for_drop(self, task: Task, contract: Contract) -> Path:
+    async def _wait_for_drop(self, task: Task, contract: Contract, found: bool) -> Path:
+        """The drop of a task, once it is complete.
+
+        :param found: whether it was before the trainer was given the task: a power cut may have torn it.
+        """
         drop = self._volume.drop / task.task
-        await self._check_found(drop, contract)
+        if found:
+            await self._check_found(drop, contract)
         waiting = self._changes.waiting(self._volume.drop, drop)
         while not os.path.lexists(drop / "reply.json"):
             self._raise_failure(drop / "failed.json")
@@ -262,30 +268,28 @@ class Guard:
         task = verified.task
         # The policy may have changed, and time has passed, since the trainer was given the task.
         self._require_permitted(verified, contract)
-        # It may leave as an update only once the log has it.
-        signed = self._outbox.path(task.task).with_suffix(".signed")
-        update = sign_reply(drop, signed, task, verified.digest, contract, self._check.limits, self._key)
+        # It may leave only once the log has it.
+        path = self._outbox.path(task.task)
+        update = sign_reply(drop, path, task, verified.digest, contract, self._check.limits, self._key)
         try:
             require_same_answer(task, update.digest, self._audit.record.answered)
         except ExchangeRefused:
-            unlink(signed)
+            unlink(path)
             raise
         initial = initial_weights_of(task)
-        self._audit.write(
-            "departure",
-            task=task.task,
+        self._outbox.add(
+            task.task,
+            update.digest,
             taskDigest=verified.digest.hex(),
             round=task.round,
             phase=task.phase,
             step=task.step,
-            digest=update.digest,
             bytes=update.bytes,
             samples=update.samples,
             metrics=dict(update.metrics),
             kinds={kind: dict(count) for kind, count in update.kinds.items()},
             **({} if initial is None else {"initialWeights": initial}),
         )
-        self._outbox.add(task.task, signed, update.digest)
 
     async def _finish(self, last: Mapping[str, Any]) -> None:
         """Tell the trainer that the job is over.
@@ -328,16 +332,6 @@ class _Repair:
 
 def _digest(signature: ModelSignature) -> str:
     return hashlib.sha256(json.dumps(signature.to_dict(), sort_keys=True).encode()).hexdigest()
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Await work in a thread to its end, also when cancelled: a thread cannot be stopped."""
-    running = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait({running})
-        raise
 
 
 async def _cancel(work: asyncio.Task[Any]) -> None:

@@ -15,7 +15,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import readable, remove, rename, sync_directory, unlink
+from fedsilo.durable import readable, remove, sync_directory, unlink
 from fedsilo.errors import FileDamaged, Problem
 from fedsilo.wire import stored_digest
 from fedsilo_agent.guard.audit import AuditLog
@@ -37,22 +37,36 @@ class Outbox:
         self._client = client
         self._audit = audit
         self._signed: dict[str, str] = {}
+        self._new: set[str] = set()  # tasks whose update this process has not begun to send
         self._unrecorded: dict[str, str] = {}  # acknowledged updates whose line a full disk did not take
 
     def clear_unfinished(self) -> None:
         """Remove what a crash left of an update that was not on record yet."""
         for path in self._directory.iterdir():
-            if path.suffix != ".update":
+            if path.suffix != ".update" or path.stem not in self._audit.record.departures:
                 remove(path)
 
     def path(self, task: str) -> Path:
         """Where the signed update of a task lies."""
         return self._directory / f"{task}.update"
 
-    def add(self, task: str, signed: Path, digest: str) -> None:
-        """Take an update of this process that is on record, under its final name."""
+    def add(self, task: str, digest: str, **facts: Any) -> None:
+        """Put on record that an update of this process, whose file is here and on the disk, departs.
+
+        Its name is on the disk before the line that says so: nothing else may be left of the answer after a power cut,
+        and each exchange is answered once.
+
+        :param facts: for the line.
+        :raises OSError: when the disk is full; there is no such update then.
+        """
+        try:
+            sync_directory(self._directory)
+            self._audit.write("departure", task=task, digest=digest, **facts)
+        except OSError:
+            self._remove(task)
+            raise
         self._signed[task] = digest
-        rename(signed, self.path(task))
+        self._new.add(task)
 
     def holds(self, task: str) -> bool:
         """Whether there is an update for the task; a damaged one is removed."""
@@ -77,11 +91,10 @@ class Outbox:
         if not self.holds(task):
             return
         digest = self._signed[task]
-        # A power cut may take the line that says that it was acknowledged. Then the update must be here to ask again:
-        # private state would stay behind otherwise.
-        sync_directory(self._directory)
         try:
-            await self._client.upload(task, self.path(task), digest)
+            new = task in self._new
+            self._new.discard(task)
+            await self._client.upload(task, self.path(task), digest, new=new)
         except Problem as problem:
             await self.drop(task, problem, **facts)
         else:
@@ -126,6 +139,7 @@ class Outbox:
     def _remove(self, task: str) -> None:
         unlink(self.path(task), missing_ok=True)
         self._signed.pop(task, None)
+        self._new.discard(task)
 
 
 def _whole_update(path: Path) -> str | None:

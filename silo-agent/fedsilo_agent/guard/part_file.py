@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from fedsilo.durable import AppendedFile, rename, sync_directory, unlink
+from fedsilo.durable import AppendedFile, rename, unlink
 
 READ_BYTES = 1 << 20
 """Amount that is read at a time of what was there before."""
@@ -40,7 +40,7 @@ class PartFile:
             self._read()
         return self._size
 
-    def append(self, piece: bytes) -> None:
+    def append(self, piece: bytes | memoryview) -> None:
         """Take the bytes that follow.
 
         :raises OSError: when they cannot be written, of which a part may be in the file.
@@ -56,14 +56,14 @@ class PartFile:
         self._hash, self._size = hashlib.sha256(), 0
 
     def digest(self) -> str:
-        """Hex sha256 of the bytes that are here, all of which are on disk by then."""
-        self._file.sync()
+        """Hex sha256 of the bytes that are here."""
         return self._hash.hexdigest()
 
     def publish(self) -> None:
-        """Give the blob its name."""
+        """Give the blob its name; whether a power cut leaves it so is seen by its digest."""
+        if not self._size:
+            self._file.append(b"")  # a blob of no bytes is a file too
         rename(self.path, self._target)
-        sync_directory(self._target.parent)
 
     def _read(self) -> None:
         self._file.close()

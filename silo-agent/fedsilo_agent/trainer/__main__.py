@@ -124,6 +124,7 @@ def _mailbox_and_runner(
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document
     from fedsilo.api.silo import Silo
+    from fedsilo.freed_memory import keep_freed_memory
     from fedsilo.learning.data_parallel import ProcessGroup
     from fedsilo.learning.devices import prepare_torch
     from fedsilo.methods import registry
@@ -133,7 +134,7 @@ def _mailbox_and_runner(
     from fedsilo_agent.trainer.mailbox import Mailbox
 
     mailbox = Mailbox(volume, ())
-    mailbox.clear_failures()
+    mailbox.clear()
     try:
         agent = load_document(args.agent, SiloAgent).spec
         about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
@@ -141,6 +142,7 @@ def _mailbox_and_runner(
         silo = load_document(args.silo, Silo)
         method = registry.bind(spec)
         prepare_torch(spec.training.threads, spec.training.repeatable)
+        keep_freed_memory()
         count = _process_count(method, silo)
         context = open_context(spec, silo, args.data_root, ProcessGroup(0, count))
         context = replace(context, kept_network=KeptNetwork())  # a reply is on the disk before the next task

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, MethodError, StorageFailed
+from fedsilo.freed_memory import release_free_memory
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
@@ -57,6 +58,7 @@ class Trainer:
             else:
                 self._publish()
                 self.answer(task)
+                release_free_memory()
                 waiting = changes.waiting(*self._mailbox.incoming)
         self._publish()
 

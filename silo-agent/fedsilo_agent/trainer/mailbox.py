@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.silo.drop import damaged_file, write_drop
+from fedsilo.silo.drop import REPLY, damaged_file, write_drop
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume
@@ -50,7 +49,6 @@ class Mailbox:
         self._volume = volume
         self._inbox = TrainerInbox(volume)
         self._private = PrivateStates(volume.state)
-        self._unchecked_drops = True
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     @property
@@ -58,10 +56,15 @@ class Mailbox:
         """The directories in which the guard writes what this side waits for."""
         return self._volume.inbox, self._volume.blobs
 
-    def clear_failures(self) -> None:
-        """Remove the failures of an earlier trainer: this one tries again."""
+    def clear(self) -> None:
+        """Remove of an earlier trainer its failures, and an answer that does not hold: this one tries again.
+
+        It comes before all that takes time: the guard waits for a while only.
+        """
         for path in (self._volume.drop / "failed.json", *self._volume.drop.glob("*/failed.json")):
             unlink(path, missing_ok=True)
+        for reply in self._volume.drop.glob(f"*/{REPLY}"):
+            _remove_damaged(reply.parent)
 
     def announce(
         self,
@@ -139,14 +142,14 @@ class Mailbox:
         :param before: private state that the reply was computed with; it stays where the reply brings no new one.
         """
         # As it is, NaN and infinity included: what of it may leave is for the guard to say.
-        content = json.dumps(reply_document(reply), sort_keys=True).encode()
+        document = reply_document(reply)
 
         def write() -> None:
-            self._private.store(task, before if reply.private is None else reply.private)
-            write_drop(self._empty_drop(task), reply.tensors, content)
+            # Computed again, it may be another one, to which another state belongs.
+            durable = self._private.store(task, before if reply.private is None else reply.private)
+            write_drop(self._empty_drop(task), reply.tensors, document, durable)
 
         when_there_is_space(write)
-        self._unchecked_drops = False
 
     def fail(self, task: str, reason: str, message: str) -> None:
         """Report why this task has no reply."""
@@ -160,22 +163,7 @@ class Mailbox:
 
     def _is_answered(self, task: str) -> bool:
         directory = self._volume.drop / task
-        answered = (directory / "reply.json").exists()
-        if answered and self._unchecked_drops:
-            answered = self._is_whole(directory)
-            self._unchecked_drops = False
-        return answered or (directory / "failed.json").exists()
-
-    @staticmethod
-    def _is_whole(drop: Path) -> bool:
-        """Whether a drop of an earlier trainer holds; one that is damaged is removed, for its task is done again."""
-        damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
-        if damaged is not None:
-            log.warning("%s: damaged; its task is done again", damaged)
-            if not drop.is_symlink():
-                remove(drop / "reply.json")  # first, for it says to the guard that the drop is complete
-            remove(drop)
-        return damaged is None
+        return (directory / REPLY).exists() or (directory / "failed.json").exists()
 
     def _empty_drop(self, task: str) -> Path:
         for path in self._volume.drop.iterdir():
@@ -184,3 +172,13 @@ class Mailbox:
         directory = self._volume.drop / task
         make_directory(directory)
         return directory
+
+
+def _remove_damaged(drop: Path) -> None:
+    """Remove a drop of an earlier trainer unless it holds: its task is done again."""
+    damaged = damaged_file(drop, lambda path: path.open("rb"), sys.maxsize)
+    if damaged is not None:
+        log.warning("%s: damaged; its task is done again", damaged)
+        if not drop.is_symlink():
+            remove(drop / REPLY)  # first, for it says to the guard that the drop is complete
+        remove(drop)

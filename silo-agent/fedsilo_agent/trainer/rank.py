@@ -84,6 +84,7 @@ def _runner(args: argparse.Namespace) -> TaskRunner:
     from fedsilo.api.agent import SiloAgent
     from fedsilo.api.loading import load_document
     from fedsilo.api.silo import Silo
+    from fedsilo.freed_memory import keep_freed_memory
     from fedsilo.learning.data_parallel import ProcessGroup
     from fedsilo.learning.devices import prepare_torch, use_gpu
     from fedsilo.methods import registry
@@ -95,12 +96,14 @@ def _runner(args: argparse.Namespace) -> TaskRunner:
     spec, silo = agent.job.spec, load_document(args.silo, Silo)
     method = registry.bind(spec)
     prepare_torch(spec.training.threads, spec.training.repeatable)
+    keep_freed_memory()
     group = ProcessGroup(*map(int, args.rank.split("/")))
     use_gpu(spec.training.device, group.rank)
     return TaskRunner(method, open_context(spec, silo, args.data_root, group))
 
 
 def _run(runner: TaskRunner, environment: dict[str, str], task: SiloTask, private: State) -> None:
+    from fedsilo.freed_memory import release_free_memory
     from fedsilo.learning.data_parallel import join, leave
     from fedsilo.learning.devices import pick_device
     from fedsilo.silo.context import seconds_of_trainer
@@ -113,6 +116,7 @@ def _run(runner: TaskRunner, environment: dict[str, str], task: SiloTask, privat
         runner.run(task, private)
     finally:
         leave()
+        release_free_memory()
 
 
 def _report(error: BaseException, answers: TextIO) -> None:

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from fedsilo.json_files import write_with_digest
-from fedsilo.silo.drop import digest_of, write_digests
+from fedsilo.silo.drop import write_drop
 from fedsilo.silo.waking import ChangeWait
 from fedsilo.wire import signed_part
 from fedsilo_agent.guard import loop
 from fedsilo_agent.guard.inspection import Announcement
+from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import TASK, Scene, guard_of
 from tests.unit.wire.examples import write
+
+REPLY = {"samples": 10, "metrics": {}, "support": {}}
 
 
 def flip(path: Path, position: int) -> None:
@@ -67,6 +70,24 @@ async def test_a_damaged_blob_of_the_inbox_is_fetched_again(
     assert f"{killed.blob}: damaged" in caplog.text
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_task_whose_blobs_do_not_hold_is_taken_back_by_a_guard_that_starts(
+    kept: bool, killed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregator may be away: a trainer that starts would report the damage of a power cut as a failure."""
+    if not kept:
+        flip(killed.blob, -1)
+
+    async def away(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(killed.aggregator, "task", away)
+    killed.update.unlink()
+    with pytest.raises(ZeroDivisionError):
+        await killed.run()
+    assert [killed.volume.task.exists(), killed.blob.exists()] == [kept, kept]
+
+
 async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
     killed.update.unlink()
     await killed.run()
@@ -80,8 +101,7 @@ async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
     monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
     killed.update.unlink()
     drop = killed.volume.drop / TASK
-    names = ("tensors", "reply.json")
-    write_digests(drop, {name: digest_of((drop / name).read_bytes()) for name in names})
+    write_drop(drop, TREE, REPLY, durable=False)
     flip(drop / name, -3)
     await killed.run()
     assert killed.aggregator.uploads == {}
@@ -122,7 +142,8 @@ async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     drop = scene.volume.drop / TASK
-    write_digests(drop, {"tensors": "0" * 64, "reply.json": "0" * 64})
+    write_drop(drop, TREE, REPLY, durable=False)
+    flip(drop / "reply.json", 3)
 
     async def repaired(_waiting: ChangeWait) -> None:
         shutil.rmtree(drop, ignore_errors=True)

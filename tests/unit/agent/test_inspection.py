@@ -24,6 +24,7 @@ from fedsilo.wire import (
     write_tensors,
 )
 from fedsilo_agent.guard.inspection import SignedUpdate, sign_reply
+from tests.segments import segments_of
 
 TREE: Tree = {
     "w": np.linspace(-1, 1, 700_001, dtype=np.float32),
@@ -67,8 +68,20 @@ def test_a_drop_becomes_an_update_by_one_copy(tmp_path: Path, monkeypatch: pytes
     with open_update(path) as update:
         assert update.names("model") == list(TREE)
         for name, array in TREE.items():
-            with update.map(name) as found:
-                np.testing.assert_array_equal(found, array)
+            np.testing.assert_array_equal(update.tensor(name), array)
+
+
+def test_a_large_tensor_leaves_in_segments(tmp_path: Path) -> None:
+    """Pieces of the drop are cut where a segment ends; the update of the same drop is one either way."""
+    with segments_of(3 << 18):
+        signed = sign(tmp_path, TREE, CONTRACT, ReplyLimits(1))
+        path = tmp_path / "outbox" / "update"
+        assert signed.digest == stored_digest(path)
+        assert signed.kinds == {"model": {"blocks": 4, "bytes": sum(a.nbytes for a in TREE.values())}}
+        with open_update(path) as update:
+            assert [entry.name for entry in update.header.blocks] == ["w"] * 4 + ["steps", "half", "none"]
+            for name, array in TREE.items():
+                np.testing.assert_array_equal(update.tensor(name), array)
 
 
 def test_the_policy_sees_the_values_that_would_leave(tmp_path: Path) -> None:

@@ -180,13 +180,22 @@ def test_a_guard_signs_nothing_that_cannot_be_decoded(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("silos.s0/**/*.update"))
 
 
-def test_statistics_of_batch_norm_and_other_kinds_are_sent_as_they_are() -> None:
+@pytest.mark.parametrize(
+    ("upload", "dtypes"),
+    [
+        ({"encoding": "int8"}, {"int8", "float32", "int64"}),
+        ({"compression": "zstd"}, {"uint8", "uint32", "float32", "int64"}),
+    ],
+)
+def test_statistics_of_batch_norm_and_other_kinds_are_sent_as_they_are(
+    upload: dict[str, str], dtypes: set[str]
+) -> None:
     method = bound(
         "creff",
         2,
         data={"inputShape": [1, 8, 8]},
         model={"name": "resnet8", "config": {"width": 2}},
-        communication={"upload": {"encoding": "int8"}},
+        communication={"upload": upload},
     )
     model = signature(build_model(method.spec.model, method.spec.data, seed=0))
     found = method.contract("train", model, {})
@@ -194,4 +203,4 @@ def test_statistics_of_batch_norm_and_other_kinds_are_sent_as_they_are() -> None
     for block in found.tensors:
         exact = block.kind != "model" or "running" in block.name or block.dtype != "float32"
         assert (block.name not in encoded_names) == exact, block.name
-    assert {block.dtype for block in found.blocks} == {"int8", "float32", "int64"}
+    assert {block.dtype for block in found.blocks} == dtypes
