@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,11 +13,20 @@ from fedsilo.durable import remove, rename, sync_directory, unlink
 from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
-from fedsilo.errors import Problem, SiloFailed
+from fedsilo.errors import FileDamaged, Problem, SiloFailed
 from fedsilo.json_files import read_with_digest, require_fields, write_with_digest
-from fedsilo.methods.interface import Exchange
+from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.schedule import exchange_id
-from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey, task_digest
+from fedsilo.methods.state import State
+from fedsilo.wire import (
+    AcceptedUpdate,
+    Expected,
+    UpdateChecker,
+    VerifyKey,
+    signed_part,
+    task_digest,
+    update_digest,
+)
 
 log = logging.getLogger("fedsilo.engine")
 
@@ -24,14 +34,31 @@ CHUNK_BYTES = 1 << 20
 """Bytes of an update that are checked at a time."""
 
 
+@dataclass(frozen=True)
+class StoredUpdate:
+    """An accepted update in its file.
+
+    :param size: of the file, in bytes.
+    :param signed: header and signature, which are those that were accepted.
+    """
+
+    path: Path
+    size: int
+    signed: bytes
+
+
 @dataclass
 class OpenExchange:
     """Tasks and answers of the open exchange, over its directory.
+
+    `accept` and `wait`, which wait for the disk, may be called in any threads at the same time, and beside all others.
 
     These files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
     time so far.
 
     :param tasks: silo -> its task.
+    :param offered: state that has the trees which the tasks hand out.
+    :param assignments: silo -> what its task says.
     :param broadcast: digests of the blobs that the tasks refer to.
     :ivar damaged: silos whose accepted update was found damaged after a restart, and dropped.
     """
@@ -40,12 +67,15 @@ class OpenExchange:
     exchange: Exchange
     directory: Path
     tasks: Mapping[str, SealedTask]
+    offered: State
+    assignments: Mapping[str, Assignment]
     broadcast: frozenset[str]
     round: OpenRound
     accepted: dict[str, str] = field(default_factory=dict)
     failure: SiloFailed | None = None
     damaged: set[str] = field(default_factory=set)
     _failures: dict[str, dict[str, str]] = field(default_factory=dict)
+    _changing: threading.RLock = field(default_factory=threading.RLock)  # the round, and who has failed
 
     def recover(self, keys: Mapping[str, VerifyKey]) -> None:
         """Load the updates, failures and serving time of before a restart.
@@ -118,23 +148,46 @@ class OpenExchange:
         """Move the silo's checked update, which is on the disk, to `update_path`, and count the answer."""
         rename(upload, self.update_path(update.header.task))
         sync_directory(self.directory)
-        self._count(silo, update)
-        if (
-            silo in self._failures
-        ):  # overtaken: should the update be lost one day, the silo is asked for it again
-            self._store_failures({other: why for other, why in self._failures.items() if other != silo})
+        with self._changing:
+            self._count(silo, update)
+            if silo in self._failures:
+                # Overtaken: should the update be lost one day, the silo is asked for it again.
+                self._store_failures({other: why for other, why in self._failures.items() if other != silo})
 
     def fail(self, silo: str, reason: str, message: str) -> None:
         """Record why the silo cannot answer; some reasons fail the job at once."""
-        self._store_failures(self._failures | {silo: {"reason": reason, "message": message}})
-        self._apply_failure(silo, reason, message)
+        with self._changing:
+            self._store_failures(self._failures | {silo: {"reason": reason, "message": message}})
+            self._apply_failure(silo, reason, message)
 
     def wait(self, seconds: float) -> None:
-        """Add serving time; whole seconds are stored, so that down time does not count."""
-        before = int(self.round.elapsed)
-        self.round = self.round.wait(seconds)
-        if int(self.round.elapsed) != before:
-            write_with_digest(self._elapsed_path, {"seconds": self.round.elapsed})
+        """Add serving time; whole seconds are stored, so that down time does not count.
+
+        They are stored before they count: no silo is refused for a time that a crash takes back.
+        """
+        elapsed = self.round.elapsed + seconds
+        if int(elapsed) != int(self.round.elapsed):
+            write_with_digest(self._elapsed_path, {"seconds": elapsed})
+        with self._changing:
+            self.round = self.round.wait(seconds)
+
+    def stored(self, silos: Sequence[str]) -> dict[str, StoredUpdate]:
+        """Silo, in this order, -> its accepted update, where there is one.
+
+        :raises FileDamaged: when a file does not begin with the header and signature that were accepted.
+        """
+        answered = [silo for silo in silos if silo in self.round.answered]
+        return {silo: self._stored(self.tasks[silo].id) for silo in answered}
+
+    def _stored(self, task: str) -> StoredUpdate:
+        path, digest = self.update_path(task), self.accepted[task]
+        try:
+            signed, size = signed_part(path), path.stat().st_size
+        except (Problem, OSError) as error:
+            raise FileDamaged(f"{path}: the accepted update {digest[:12]} cannot be read: {error}") from error
+        if (found := update_digest(signed)) != digest:
+            raise FileDamaged(f"{path}: is update {found[:12]}, not {digest[:12]}, which was accepted")
+        return StoredUpdate(path, size, signed)
 
     def forget_failures(self) -> None:
         """Give the failed silos another try, and the round its full time, when the job is resumed."""

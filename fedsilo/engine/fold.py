@@ -95,7 +95,7 @@ class StoredUpdates(FoldedUpdates):
 
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind."""
-        return tuple(block.name for block in self._headers[silo].blocks if block.kind == kind)
+        return tuple(entry.name for entry in self._headers[silo].tensors if entry.kind == kind)
 
     @contextmanager
     def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
@@ -104,13 +104,9 @@ class StoredUpdates(FoldedUpdates):
             yield {name: StoredTensor(update, update.entry(name)) for name in update.names(kind)}
 
     def tensors(self, silo: str, kind: str) -> Tree:
-        """One silo's tensors of that kind, copied; one at a time is mapped."""
-        tree = {}
+        """One silo's tensors of that kind, copied."""
         with open_update(self._paths[silo]) as update:
-            for name in update.names(kind):
-                with update.map(name) as block:
-                    tree[name] = np.array(block)
-        return tree
+            return {name: update.tensor(name) for name in update.names(kind)}
 
 
 def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str, float]:

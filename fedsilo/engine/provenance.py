@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.durable import publish, temporary_file
 from fedsilo.engine.store import JobIdentity
 from fedsilo.methods.state import State
-from fedsilo.wire import ChainEnd, SigningKey, VerifyKey, seal_chain, signed_part
+from fedsilo.wire import ChainEnd, SigningKey, VerifyKey, seal_chain
 
 FILE = "provenance.json"
 
@@ -69,7 +69,7 @@ class KeyOfSilo(_Fields):
 class RecordedUpdate(_Fields):
     """What is kept of every accepted update.
 
-    :param signed: header and signature, in base64; their digest is the update's name.
+    :param signed: header and signature, in base64; their digest is the update's.
     """
 
     signed: str
@@ -147,22 +147,40 @@ def exchange_line(
     previous: str,
     exchange: str,
     tasks: Mapping[str, bytes],
-    updates: Mapping[str, Path],
+    updates: Mapping[str, bytes],
     state: State,
 ) -> ExchangeLine:
     """A completed exchange.
 
     :param tasks: silo -> its sealed task.
-    :param updates: silo -> file of its accepted update.
+    :param updates: silo -> header and signature of its accepted update.
     :param state: what they were folded to, stored.
     """
     return ExchangeLine(
         previous=previous,
         exchange=exchange,
         tasks={silo: _base64(sealed) for silo, sealed in tasks.items()},
-        updates={silo: RecordedUpdate(signed=_base64(signed_part(path))) for silo, path in updates.items()},
+        updates={silo: RecordedUpdate(signed=_base64(signed)) for silo, signed in updates.items()},
         state=digests_of(state),
     )
+
+
+def new_lines(
+    last: str | None,
+    job: Callable[[], JobLine],
+    exchange: str,
+    tasks: Mapping[str, bytes],
+    updates: Mapping[str, bytes],
+    state: State,
+) -> list[str]:
+    """A completed exchange's line as it stands in the file; the first has that of the job before it.
+
+    :param last: SHA-256 of the line before; None where there is none.
+    :param tasks: and `updates`, `state`: as in `exchange_line`.
+    """
+    begun = [] if last is not None else [text_of(job())]
+    previous = sha256_of(begun[0]) if last is None else last
+    return [*begun, text_of(exchange_line(previous, exchange, tasks, updates, state))]
 
 
 def digests_of(state: State) -> StateDigests:

@@ -7,6 +7,7 @@ opened again over the same directory it gives the same silos the same tasks.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,31 +16,26 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.data.schema import Schema
 from fedsilo.engine.announcements import Announcements, Moment
-from fedsilo.engine.exchange import OpenExchange
+from fedsilo.engine.ending import write_ending
+from fedsilo.engine.exchange import OpenExchange, StoredUpdate
 from fedsilo.engine.fold import StoredUpdates
-from fedsilo.engine.memory import release_free_memory
-from fedsilo.engine.model_card import write_model_card
-from fedsilo.engine.provenance import (
-    FIRST,
-    exchange_line,
-    job_line,
-    sha256_of,
-    text_of,
-    write_provenance,
-)
+from fedsilo.engine.opening import open_exchange
+from fedsilo.engine.provenance import job_line, new_lines
 from fedsilo.engine.record import Record, round_record, with_figures
-from fedsilo.engine.result import Result, write_checkpoint, write_result
+from fedsilo.engine.result import Result, write_checkpoint
 from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.sealing import SealedTask, TaskSealer
 from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import FedsiloError, Problem
-from fedsilo.methods.interface import Exchange
+from fedsilo.errors import FedsiloError, FileDamaged, Problem
+from fedsilo.freed_memory import release_free_memory
 from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.readiness.finding import ReadinessFinding
-from fedsilo.wire import AcceptedUpdate, ChainEnd, Expected, SigningKey, VerifyKey
+from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
+
+log = logging.getLogger("fedsilo.engine")
 
 
 class RoundEngine:
@@ -267,6 +263,9 @@ class RoundEngine:
     def settle(self) -> bool:
         """Fold a closed round into the next state and open the next exchange; whether anything happened.
 
+        Where an accepted update is not there any more as it was accepted, the same exchange is opened again, as after a
+        restart.
+
         :raises OSError: when the disk is full; nothing is half-written and calling again is safe.
         """
         if self.ended:
@@ -290,15 +289,20 @@ class RoundEngine:
             self.sweep()
         if current.round.outcome is not RoundOutcome.CLOSED:
             raise current.round.loss()
-        paths = self._updates(current)
-        state, record = self._fold(current, paths)
+        try:
+            stored = current.stored(self.identity.silos)
+        except FileDamaged as damage:
+            log.warning("%s; all updates of the round are checked again", damage)
+            self._enter(self._progress)
+            return True
+        state, record = self._fold(current, stored)
         position = self._progress.position + 1
         complete = self._workflow.is_last_of_round(self._progress.position)
         if complete:
             history = [*self._store.history(), record]
             state = self._workflow.selected(state, history).store(self._store.blobs)
         progress = JobProgress(position, state, {} if complete else record)
-        lines = self._provenance(current, paths, state)
+        lines = self._provenance(current, stored, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
         self._past |= current.accepted
         self._current, self._swept = None, False
@@ -319,92 +323,50 @@ class RoundEngine:
         self._store.sweep(keep, exchange_id(following[0]) if following else None)
         self._swept = True
 
-    def _updates(self, current: OpenExchange) -> dict[str, Path]:
-        """Silo -> file of its accepted update, in the order of the job's references."""
-        answered = [silo for silo in self.identity.silos if silo in current.round.answered]
-        return {silo: current.update_path(current.tasks[silo].id) for silo in answered}
-
-    def _fold(self, current: OpenExchange, paths: Mapping[str, Path]) -> tuple[State, dict[str, Any]]:
+    def _fold(
+        self, current: OpenExchange, stored: Mapping[str, StoredUpdate]
+    ) -> tuple[State, dict[str, Any]]:
         release_free_memory()
-        exchange = current.exchange
-        sizes = {silo: path.stat().st_size for silo, path in paths.items()}
+        before, exchange = self._progress.state, current.exchange
+        sizes = {silo: update.size for silo, update in stored.items()}
         record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
-        state, found = self._workflow.fold(self._progress.state, exchange, StoredUpdates(paths))
+        updates = StoredUpdates({silo: update.path for silo, update in stored.items()})
+        state, found = self._workflow.fold(before, exchange, updates, current.offered, current.assignments)
         state = state.store(self._store.blobs)
         release_free_memory()
         return state, with_figures(record, found, self._workflow.score(state, exchange))
 
-    def _provenance(self, current: OpenExchange, paths: Mapping[str, Path], state: State) -> list[str]:
-        """The exchange's line of the provenance; the first has that of the job before it."""
-        lines, previous = [], self._store.provenance.last
-        if previous is None:
-            key = self._sealer.key.verify_key
-            first = job_line(self.identity, self._workflow.spec, key, self._silo_keys, self._progress.state)
-            lines.append(text_of(first))
-            previous = sha256_of(lines[0])
-        line = exchange_line(
-            previous,
+    def _provenance(
+        self, current: OpenExchange, stored: Mapping[str, StoredUpdate], state: State
+    ) -> list[str]:
+        """The exchange's lines of the provenance."""
+        begun, key = self._progress.state, self._sealer.key.verify_key
+        return new_lines(
+            self._store.provenance.last,
+            lambda: job_line(self.identity, self._workflow.spec, key, self._silo_keys, begun),
             exchange_id(current.exchange),
             {silo: task.sealed for silo, task in current.tasks.items()},
-            paths,
+            {silo: update.signed for silo, update in stored.items()},
             state,
         )
-        return [*lines, text_of(line)]
 
     def _enter(self, progress: JobProgress) -> None:
         """Open the next exchange, or write the model after the last."""
         history = self._store.history()
         self._write_checkpoint(progress, history)
         if self._workflow.is_over(progress.position, history):
-            self.result = self._write_result()
+            schemata = self._announcements.schemata
+            self.result = write_ending(self._store, self._workflow, self._sealer, progress, schemata)
             self._current = None
             return
         exchange = self._workflow.exchanges[progress.position]
-        opened = self._open(exchange, progress.state)
+        opened = open_exchange(self._store, self._workflow, self._sealer, exchange, progress.state)
         opened.recover(self._silo_keys)
         self.damaged += len(opened.damaged)
         self._current = opened
-
-    def _open(self, exchange: Exchange, state: State) -> OpenExchange:
-        round = self._workflow.round(exchange)
-        keeping = bool(self._workflow.spec.aggregator.keep_updates)
-        offered, assignments = self._workflow.assign(state, exchange, round.silos)
-        trees = offered.store(self._store.blobs).refs()
-        tasks = {
-            silo: self._sealer.seal(
-                exchange,
-                silo,
-                assignments[silo],
-                trees,
-                self._workflow.contract(exchange.phase.step, assignments[silo].settings),
-            )
-            for silo in round.silos
-        }
-        return OpenExchange(
-            job=self.identity.uid,
-            exchange=exchange,
-            directory=self._store.exchange(exchange_id(exchange), keeping),
-            tasks=tasks,
-            broadcast=frozenset(
-                trees[tree].digest for given in assignments.values() for tree in given.trees.values()
-            ),
-            round=round,
-        )
 
     def _write_checkpoint(self, progress: JobProgress, history: Sequence[Record]) -> None:
         """Keep the model of a round that is complete, where one is due; after a crash again."""
         due = self._workflow.checkpoint(progress.position, progress.state, history)
         if due is not None:
             write_checkpoint(self._store.directory, due, self._workflow.spec, self.identity)
-
-    def _write_result(self) -> Result:
-        released = self._workflow.released(self._progress.state, self._store.history())
-        directory = self._store.directory
-        result = write_result(directory, released, self._workflow.spec, self.identity)
-        chain = self._store.provenance
-        end = ChainEnd(self.identity.uid, self._progress.position + 1, bytes.fromhex(chain.last or FIRST))
-        write_provenance(directory, result.sha256, chain.path, end, self._sealer.key)
-        write_model_card(
-            directory, self._workflow.method, self._store.history(), self._announcements.schemata
-        )
-        return result

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fedsilo.api.conditions import ENDS
 from fedsilo.engine.status import EngineStatus
-from fedsilo.json_files import write_json
+from fedsilo.json_files import write_json, write_json_visibly
 
 
 class StatusSink(Protocol):
@@ -20,7 +21,10 @@ class StatusSink(Protocol):
 
 @dataclass
 class StatusFile:
-    """A JSON file, replaced whole and only when the content changed."""
+    """A JSON file, replaced whole and only when the content changed.
+
+    Before the job's end nothing waits for the disk: what a power cut damages, the next process writes anew.
+    """
 
     path: Path
     last: EngineStatus | None = None
@@ -28,8 +32,9 @@ class StatusFile:
     def publish(self, status: EngineStatus) -> None:
         """Write the status; a full disk is no reason to stop."""
         if status != self.last:
+            write = write_json if status.phase in ENDS else write_json_visibly
             try:
-                write_json(self.path, status.document())
+                write(self.path, status.document())
             except OSError:
                 return
             self.last = status

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from fedsilo.api.conditions import JobPhase
+from fedsilo.api.conditions import ENDS, JobPhase
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import first_line
 from fedsilo.backoff import Backoff
@@ -107,7 +107,7 @@ class Tracking:
             return True
         try:
             self._run.send(history[: wanted[0]])
-            if phase in (JobPhase.COMPLETE, JobPhase.FAILED):
+            if phase in ENDS:
                 self._run.finish(phase == JobPhase.COMPLETE)
         except Exception as error:  # whatever the client library or the server come up with: training goes on
             problem = f"{type(error).__name__}: {first_line(error)}"

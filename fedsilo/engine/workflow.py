@@ -166,15 +166,15 @@ class Workflow:
         trees: dict[str, Tree] = {}
         given: dict[str, Assignment] = {}
         for silo, plain in assignments.items():
-            names = self._learned(exchange, plain)
+            shapes = self._learned(exchange, plain)
             for tree in plain.trees.values():
                 if ENCODED + tree not in trees:
-                    trees[ENCODED + tree] = encoded_tree(offered.tree(tree), names, encoding)
+                    trees[ENCODED + tree] = encoded_tree(offered.tree(tree), shapes, encoding)
             given[silo] = replace(plain, trees={name: ENCODED + tree for name, tree in plain.trees.items()})
         return offered.with_trees(**trees), given
 
-    def _learned(self, exchange: Exchange, assignment: Assignment) -> frozenset[str]:
-        """Names of the tensors that a task hands out encoded."""
+    def _learned(self, exchange: Exchange, assignment: Assignment) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the tensors that a task hands out encoded."""
         contract = self.contract(exchange.phase.step, assignment.settings)
         return learned_tensors(self._context.signature, contract)
 
@@ -187,14 +187,24 @@ class Workflow:
             self._contracts[key] = self._method.contract(step, signature, settings)
         return self._contracts[key]
 
-    def fold(self, state: State, exchange: Exchange, updates: FoldedUpdates) -> tuple[State, dict[str, Any]]:
-        """State after the exchange, and the figures of its updates for the record of the round."""
+    def fold(
+        self,
+        state: State,
+        exchange: Exchange,
+        updates: FoldedUpdates,
+        offered: State,
+        assignments: Mapping[str, Assignment],
+    ) -> tuple[State, dict[str, Any]]:
+        """State after the exchange, and the figures of its updates for the record of the round.
+
+        :param offered: and `assignments`: what `assign` gave for the exchange.
+        """
         if exchange.phase.step == EVALUATE:
             return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
-        handed_out = self._handed_out(state, exchange)
-        if self.spec.upload.is_lossy:
+        handed_out = self._handed_out(state, exchange, offered, assignments)
+        if self.spec.upload.is_encoded:
             updates = DecodedUpdates(updates, handed_out.tasks)
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
@@ -205,19 +215,25 @@ class Workflow:
         _require_finite_state(state, after)
         return after, found
 
-    def _handed_out(self, state: State, exchange: Exchange) -> HandedOut:
-        """What the silos of the round had before them, where the job has anything sent as parts."""
-        if not self.spec.upload.is_lossy and not self.spec.download.is_lossy:
+    def _handed_out(
+        self, state: State, exchange: Exchange, offered: State, assignments: Mapping[str, Assignment]
+    ) -> HandedOut:
+        """What the silos of the round had before them, where that differs or is differed from."""
+        lossy = self.spec.download.is_lossy
+        if not self.spec.upload.is_encoded and not lossy:
             return HandedOut({}, {})
-        offered, assignments = self.assign(state, exchange, self.round(exchange).silos)
-        encoding = encoding_of(self.spec.download)
+        encoding = encoding_of(self.spec.download) if lossy else None
+        if (
+            not lossy
+        ):  # what is only compressed on its way is what silos see, so it need not be compressed for that
+            offered, assignments = self._assign(state, exchange, self.round(exchange).silos)
         whole: dict[str, Tree] = {}
         tasks: dict[str, AnsweredTask] = {}
         for silo, given in assignments.items():
             of_method = {name: tree for name, tree in given.trees.items() if name not in OF_JOB}
             for tree in set(of_method.values()) - whole.keys():
-                found, names = offered.tree(tree), self._learned(exchange, given)
-                whole[tree] = decoded_tree(found, names, encoding) if encoding else found
+                found, shapes = offered.tree(tree), self._learned(exchange, given)
+                whole[tree] = decoded_tree(found, shapes, encoding) if encoding else found
             trees = {name: whole[tree] for name, tree in of_method.items()}
             tasks[silo] = AnsweredTask(self.contract(exchange.phase.step, given.settings), trees)
         return HandedOut(

@@ -19,6 +19,7 @@ from hypothesis.errors import NoSuchExample
 
 from fedsilo.engine import exchange
 from fedsilo.methods.state import State
+from fedsilo.silo import drop
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.wire import AcceptedUpdate, blob, open_update, signed_part, update_digest
 from fedsilo_agent.guard import audit
@@ -147,7 +148,7 @@ DEFECTS = {
         AuditRecord, "acknowledged_before", lambda *_: None, _plans(_crashes("north guard"), method="chain")
     ),
     "an update is acknowledged before it is durable": Defect(
-        uploads, "_sync", lambda _: None, _plans(st.just(SLOW), _crashes("aggregator", power=True))
+        uploads, "sync", lambda *_: None, _plans(st.just(SLOW), _crashes("aggregator", power=True))
     ),
     "what a restart finds is counted unchecked": Defect(
         exchange, "check_update", _unchecked, _flipped_answers()
@@ -155,6 +156,9 @@ DEFECTS = {
     "an update that was accepted is taken again": Defect(Uploads, "is_accepted", lambda *_: False, _twice()),
     "the line of a departure is not synced": Defect(
         audit, "append_durably", _append_unsynced, _plans(_crashes("north guard", power=True))
+    ),
+    "a torn answer of a trainer is taken for a whole one": Defect(
+        drop, "holds_digest", lambda *_: True, _plans(_crashes("north guard", power=True, steps=45))
     ),
     "the state is not synced": Defect(blob, "sync", _flush, _plans(_crashes("aggregator", power=True))),
     "a silo whose answer was lost is not asked again": Defect(

@@ -48,7 +48,7 @@ class End(asyncio.Transport):
         self._protocol: Any = protocol
         self._mishap = mishap
         self._arrived: deque[bytes] = deque()
-        self._paused = self._closing = self._lost = False
+        self._paused = self._closing = self._lost = self._handing = False
         self._last = 0.0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -93,8 +93,7 @@ class End(asyncio.Transport):
     def resume_reading(self) -> None:
         """Hand over what has arrived."""
         self._paused = False
-        while self._arrived and not self._paused and not self._lost:
-            self._protocol.data_received(self._arrived.popleft())
+        self._hand_over(again=False)
 
     def is_reading(self) -> bool:
         """Whether what arrives is handed over."""
@@ -119,8 +118,9 @@ class End(asyncio.Transport):
         """The other end has gone."""
         if self._lost:
             return
-        while self._arrived and not self._lost:  # what came before is still read
-            self.context.run(self._protocol.data_received, self._arrived.popleft())
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._paused = False  # what came before is still read
+        self.context.run(self._hand_over, again=True)
         if error is None and not self._closing:
             self.context.run(self._protocol.eof_received)
         self._lose(error)
@@ -136,10 +136,31 @@ class End(asyncio.Transport):
         peer = self.peer
         if peer._closing or not data:
             return
-        if peer._paused:
-            peer._arrived.append(data)
-        else:
-            peer.context.run(peer._protocol.data_received, data)
+        peer._arrived.append(data)
+        peer.context.run(peer._hand_over, again=False)
+
+    def _hand_over(self, *, again: bool) -> None:
+        """Give the protocol what has arrived, until it has enough.
+
+        :param again: also while it is being given something.
+        """
+        if self._handing and not again:
+            return
+        self._handing = True
+        try:
+            while self._arrived and not self._paused and not self._lost:
+                data, protocol = self._arrived.popleft(), self._protocol
+                if isinstance(protocol, asyncio.BufferedProtocol):
+                    buffer = memoryview(protocol.get_buffer(len(data)))
+                    count = min(len(buffer), len(data))
+                    buffer[:count] = data[:count]
+                    if data[count:]:
+                        self._arrived.appendleft(data[count:])
+                    protocol.buffer_updated(count)
+                else:
+                    protocol.data_received(data)
+        finally:
+            self._handing = False
 
     def cut(self) -> None:
         """The connection breaks, and both ends learn of it."""

@@ -181,7 +181,7 @@ def _train(world: World, name: str) -> None:
     """`fedsilo-trainer`, as its `__main__` has it."""
     job, volume = world.job, Volume(world.disks[name].root)
     volume.prepare_trainer()
-    Mailbox(volume, ()).clear_failures()
+    Mailbox(volume, ()).clear()
     mailbox = Mailbox(volume, job.method.exchanges())
     reference = str(job.agents[name][1])
     runner: Any = Runner(job.method, reference, world.plan.restless)

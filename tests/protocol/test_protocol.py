@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from fedsilo import large_body
 from tests.protocol.defects import DEFECTS, found
 from tests.protocol.plan import METHODS, Crash, Damage, Message, Mishap, Plan, plans
 from tests.protocol.specification import run
@@ -40,6 +43,18 @@ def test_whatever_disks_do_besides(plan: Plan) -> None:
     run(plan)
 
 
+@settings(SMOKE, max_examples=EXAMPLES // 2)
+@given(plans())
+def test_whatever_they_do_to_bodies_that_pass_aiohttp_by(plan: Plan) -> None:
+    """Those of this model are small, so the bounds are."""
+    with (
+        mock.patch.object(large_body, "LARGE_BYTES", 64),
+        mock.patch.object(large_body, "MIN_BUFFER_BYTES", 100),
+        mock.patch.object(large_body, "MAX_BUFFER_BYTES", 100),
+    ):
+        run(plan)
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found(name: str) -> None:
     assert found(DEFECTS[name], examples=60) is not None
@@ -48,7 +63,7 @@ def test_a_defect_is_found(name: str) -> None:
 def test_a_silo_that_misses_its_task_after_a_restart_gets_it_again() -> None:
     """Its accepted update was damaged, and the response that asks for it once more is lost."""
     slow = Message("south", 3, Mishap("response", "late", seconds=60.0))
-    damage = Crash("aggregator", 60, damage=Damage("flip", 4, 80))
+    damage = Crash("aggregator", 62, damage=Damage("flip", 4, 80))
     world = run(Plan(faults=(slow, damage, Message("north", 9, Mishap("response", "cut")))))
     assert world.network.happened["response cut"] == 1
     assert world.damaged("aggregator", "open/r00001-train/r00001-train-north.update")

@@ -331,8 +331,8 @@ def _link(update: Path) -> tuple[int, int] | None:
     with open_update(update) as opened:
         if "link" not in opened.names(KIND):
             return None
-        with opened.map("link") as link:
-            return int(link[0]), int(link[1])
+        link = opened.tensor("link")
+        return int(link[0]), int(link[1])
 
 
 @contextmanager

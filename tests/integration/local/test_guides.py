@@ -121,13 +121,17 @@ def _assert_alike(shown: str, said: str, points: float = 6) -> None:
 def _near(wanted: list[str], found: list[str], points: float) -> bool:
     if len(wanted) != len(found):
         return False
-    percentages = [
-        one.endswith("%") and other.endswith("%") for one, other in zip(wanted, found, strict=True)
-    ]
-    return all(
-        one == other or (percent and abs(float(one[:-1]) - float(other[:-1])) <= points)
-        for one, other, percent in zip(wanted, found, percentages, strict=True)
-    )
+    return all(_is_near(one, other, points) for one, other in zip(wanted, found, strict=True))
+
+
+def _is_near(wanted: str, found: str, points: float) -> bool:
+    """Of percentages up to so many points apart, and of losses, which have four decimals, as many hundredths."""
+    if wanted == found:
+        return True
+    if wanted.endswith("%") and found.endswith("%"):
+        return abs(float(wanted[:-1]) - float(found[:-1])) <= points
+    losses = all(re.fullmatch(r"\d+\.\d{4}", one) for one in (wanted, found))
+    return losses and abs(float(wanted) - float(found)) <= points / 100
 
 
 def _model(directory: Path) -> bytes:

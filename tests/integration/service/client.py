@@ -185,9 +185,10 @@ class SiloClient:
             "task_digest": task_digest(given.sealed),
             "samples": 10,
             "metrics": {"loss": 0.5},
-            "blocks": [(block, given.tree[block.name]) for block in given.contract.blocks],
             "key": self.key,
         }
+        if "blocks" not in changes:
+            arguments["blocks"] = [(block, given.tree[block.name]) for block in given.contract.blocks]
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "update"
             write_update(path, **(arguments | changes))

@@ -206,8 +206,7 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
             self._note()
             if aggregator.instead(self):
                 return
-            log = aggregator.volume.audit / "log.jsonl"
-            aggregator.log_before.setdefault(self._task(), log.read_text())
+            self._keep_log()
             if self.headers["Upload-Digest"] in aggregator.accepted:
                 self._answer(200, b"", **{"Upload-Complete": "?1"})
             else:
@@ -215,6 +214,7 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
 
         def do_PATCH(self) -> None:
             self._note()
+            self._keep_log()
             body = self.rfile.read(int(self.headers["Content-Length"]))
             outcome = aggregator.outcomes.popleft() if aggregator.outcomes else ""
             if outcome in ("", OVERTAKEN):
@@ -233,6 +233,10 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
             report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             aggregator.failures[self._task()] = report
             self._answer(204, b"")
+
+        def _keep_log(self) -> None:
+            log = aggregator.volume.audit / "log.jsonl"
+            aggregator.log_before.setdefault(self._task(), log.read_text())
 
         def _note(self) -> None:
             aggregator.requests.append(f"{self.command} {self.path}")

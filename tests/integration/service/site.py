@@ -47,6 +47,7 @@ def federation(
     policy: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
+    communication: Mapping[str, Any] | None = None,
 ) -> JobManifest:
     """Two silos that average a small network; the silos score the last model themselves.
 
@@ -64,6 +65,7 @@ def federation(
             "participation": {"roundDeadline": deadline, "minSilos": quorum},
             "evaluation": {"every": rounds},
             "output": output,
+            "communication": communication,
         },
     }
     silos = [

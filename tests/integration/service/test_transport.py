@@ -108,7 +108,9 @@ def test_an_aggregator_that_is_killed_in_the_middle_of_an_upload_ends_with_the_s
     kept = offset_of(pair.north, pair.task)
     assert offset < kept <= offset + CHUNK, "the restarted aggregator forgot what it had"
     assert pair.north.patch(pair.task, pair.update, offset=kept).status == 201
-    pair.south.answer(pair.south.given())
+    given = pair.south.given()
+    task, update = given.task.task, pair.south.update(given)
+    assert pair.south.patch(task, update, offset=offset_of(pair.south, task)).status == 201
     assert finish_job_from(pair) == [True, True]
     assert pair.aggregator.exit_code() == 0
     assert model_of(pair.site) == undisturbed(tmp_path)

@@ -54,6 +54,38 @@ def test_what_comes_of_it_is_folded_again_to_the_byte(tmp_path: Path, method: st
         assert (array != models[1][name]).any()
 
 
+ZSTD = {"compression": "zstd"}
+
+
+@pytest.mark.parametrize(
+    ("method", "plain"),
+    [("fedavg", BOTH), ("scaffold", {"upload": {}, "download": {}})],
+)
+def test_compression_changes_no_bit_of_the_model(
+    tmp_path: Path, method: str, plain: dict[str, dict[str, str]]
+) -> None:
+    compressed = {direction: given | ZSTD for direction, given in plain.items()}
+    silos = skewed(tmp_path, CLASSES_OF)
+    models, sizes = [], []
+    for name, communication in (("plain", plain), ("compressed", compressed)):
+        spec = job_spec(
+            method,
+            list(CLASSES_OF),
+            rounds=2,
+            aggregator={"keepUpdates": True},
+            communication=communication,
+            model={"config": {"hidden": [512]}},
+        )
+        engine = open_engine(tmp_path / name / "aggregator", spec)
+        drive(engine, local_silos(tmp_path / name, runners(spec, silos, tmp_path)))
+        models.append(model_of(engine))
+        replayed(tmp_path / name / "aggregator")
+        kept = sorted((tmp_path / name / "aggregator").rglob("*.update"))
+        sizes.append(sum(path.stat().st_size for path in kept))
+    assert {n: a.tobytes() for n, a in models[0].items()} == {n: a.tobytes() for n, a in models[1].items()}
+    assert 0 < sizes[1] < sizes[0]
+
+
 def test_estimates_count_what_is_sent() -> None:
     plain = registry.bind(job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}))
     fewer = registry.bind(

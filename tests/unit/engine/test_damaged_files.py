@@ -92,6 +92,28 @@ def test_an_accepted_update_with_a_flipped_bit_is_dropped_and_asked_for_again(
     assert model(engine, directory) == undisturbed
 
 
+@pytest.mark.parametrize("position", [7, 300, None], ids=["its head", "its header", "all of it"])
+def test_an_update_that_changes_between_acceptance_and_fold_is_asked_for_again(
+    directory: Path, undisturbed: str, position: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, path = open_engine(directory, SPEC), directory / UPDATE
+    silos = local_silos(directory.parent / "silos", synthetic_runners(SPEC))
+    silos[2].answer(engine)
+    if position is None:
+        path.unlink()
+    else:
+        flip(path, 8 * position)
+    with caplog.at_level(logging.WARNING):
+        assert engine.settle()
+    assert f"{path}: " in caplog.text
+    assert engine.current is not None
+    assert engine.current.round.answered == {"silos/s0", "silos/s2"}
+    assert engine.task("silos/s1") is not None
+    drive(engine, silos)
+    assert engine.result is not None
+    assert engine.result.sha256 == undisturbed
+
+
 @pytest.mark.parametrize("length", [0, 3, 200, -1])
 def test_an_accepted_update_that_lost_its_end_is_asked_for_again(
     directory: Path, undisturbed: str, length: int

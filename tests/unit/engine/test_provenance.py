@@ -92,9 +92,9 @@ def upload(silo: LocalSilo, engine: RoundEngine, task: str, update: Path) -> Non
     """As the aggregator receives an update: it is on the disk before it is accepted."""
     path, content = engine.partial_path(task), update.read_bytes()
     path.unlink(missing_ok=True)
-    with durable.AppendedFile(path) as file:
-        file.append(content)
-        file.sync()
+    with path.open("wb") as file:
+        file.write(content)
+        durable.sync(file, path)
     checker = UpdateChecker(engine.expected(task, silo.reference), silo.key.verify_key)
     checker.feed(content)
     engine.accept(silo.reference, path, checker.finish())

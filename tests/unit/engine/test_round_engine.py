@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from fedsilo.engine import exchange
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
+from fedsilo.json_files import write_with_digest
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.wire import FINISH, UpdateChecker, open_task
@@ -225,6 +229,36 @@ def test_a_deadline_that_has_passed_has_passed_after_a_restart_too(opening: Open
     assert isinstance(again.failure, DeadlineExceeded)
 
 
+def test_an_answer_that_arrives_while_time_is_stored_is_not_lost(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, silos = opening
+    store = write_with_digest
+
+    def meanwhile(*arguments: Any) -> None:
+        silos[1].answer(engine)
+        store(*arguments)
+
+    monkeypatch.setattr(exchange, "write_with_digest", meanwhile)
+    engine.wait(5)
+    assert engine.current is not None
+    assert engine.current.round.answered == {"silos/s1"}
+    assert engine.current.round.elapsed == 5
+
+
+def test_time_that_could_not_be_stored_ends_no_round(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = opening
+    with monkeypatch.context() as full:
+        full.setattr(exchange, "write_with_digest", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        with pytest.raises(OSError, match="full"):
+            engine.wait(91)
+    assert engine.awaits_answers
+    engine.wait(91)
+    assert not engine.awaits_answers
+
+
 def test_whoever_resumes_a_failed_job_gets_the_round_anew(opening: Opening, tmp_path: Path) -> None:
     engine, silos = opening
     silos[0].answer(engine)
@@ -295,9 +329,9 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
     engine = open_engine(tmp_path / "aggregator", spec, method=Diary)
     late, other = local_silos(tmp_path, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(2)})
     other.answer(engine)
-    sealed, exchange = engine.task(late.reference), engine.current
+    sealed, opened = engine.task(late.reference), engine.current
     assert sealed is not None
-    assert exchange is not None
+    assert opened is not None
     update = late.sign(engine, sealed.contract, sealed.sealed)
     engine.wait(10)
     with pytest.raises(Problem, match="round-closed"):

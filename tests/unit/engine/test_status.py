@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from fedsilo import durable
 from fedsilo.api.status import FederatedJobStatus
+from fedsilo.durable import DiskStep
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import EngineStatus, StatusSource
+from fedsilo.engine.status_sinks import StatusFile
 from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -57,6 +61,29 @@ def watched(tmp_path: Path) -> Watched:
 
 def times(status: EngineStatus) -> tuple[str | None, str | None]:
     return status.round_start_time, status.round_deadline
+
+
+def test_only_the_last_status_waits_for_the_disk(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def note(step: DiskStep, perform: Callable[[], None]) -> None:
+        steps.append(step.operation)
+        perform()
+
+    file, status = StatusFile(tmp_path / "status.json"), watched.after(1)
+    with monkeypatch.context() as noting:
+        noting.setattr(durable, "intercept", note)
+        file.publish(status)
+    assert steps == ["create", "rename"]
+    assert json.loads(file.path.read_text())["phase"] == "Running"
+    drive(watched.engine, watched.silos)
+    steps.clear()
+    monkeypatch.setattr(durable, "intercept", note)
+    file.publish(watched.source.status(""))
+    assert steps == ["create", "sync", "rename", "sync-directory"]
+    assert json.loads(file.path.read_text())["phase"] == "Complete"
 
 
 def test_the_times_of_a_round_do_not_move_while_it_is_served(watched: Watched) -> None:

@@ -1,0 +1,45 @@
+"""Opening an exchange: each silo's task, sealed, its blobs, and the directory of what comes back."""
+
+from __future__ import annotations
+
+from fedsilo.engine.exchange import OpenExchange
+from fedsilo.engine.sealing import TaskSealer
+from fedsilo.engine.store import JobStore
+from fedsilo.engine.workflow import Workflow
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.schedule import exchange_id
+from fedsilo.methods.state import State
+
+
+def open_exchange(
+    store: JobStore, workflow: Workflow, sealer: TaskSealer, exchange: Exchange, state: State
+) -> OpenExchange:
+    """An exchange with nothing come back yet; for the same state it is the same, byte for byte.
+
+    :raises MethodError: when the method's server half fails.
+    """
+    round = workflow.round(exchange)
+    assigned, assignments = workflow.assign(state, exchange, round.silos)
+    offered = assigned.store(store.blobs)
+    trees = offered.refs()
+    tasks = {
+        silo: sealer.seal(
+            exchange,
+            silo,
+            assignments[silo],
+            trees,
+            workflow.contract(exchange.phase.step, assignments[silo].settings),
+        )
+        for silo in round.silos
+    }
+    handed_out = {tree for given in assignments.values() for tree in given.trees.values()}
+    return OpenExchange(
+        job=sealer.identity.uid,
+        exchange=exchange,
+        directory=store.exchange(exchange_id(exchange), bool(workflow.spec.aggregator.keep_updates)),
+        tasks=tasks,
+        offered=offered,
+        assignments=assignments,
+        broadcast=frozenset(trees[tree].digest for tree in handed_out),
+        round=round,
+    )
