@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import socket
 import time
 import uuid
@@ -28,7 +30,7 @@ from benchmarks.transport.processes import (
     usage,
     wait_until_quiet,
 )
-from benchmarks.transport.steps import ACKNOWLEDGEMENTS, UPLOAD, Recorded, read_records
+from benchmarks.transport.steps import ACKNOWLEDGEMENTS, RECEIPT, UPLOAD, Recorded, read_records
 from fedsilo.api.loading import load as load_job
 from fedsilo.engine.record import receipts
 from fedsilo.local.workdir import Workdir
@@ -90,8 +92,10 @@ class Measured:
     :param seconds: of each round that counts.
     :param began: when the first of them did, `time.monotonic()`.
     :param uploads: seconds of each upload in these rounds, from its first request to the receipt.
+    :param receipts: seconds from an upload's last byte to its receipt.
     :param lost: updates of the run that were not accepted.
     :param end: seconds from the end of the last round to that of the server's process; None for a floor.
+    :param load_average: of the machine, over a minute, when the last round that counts had ended.
     """
 
     system: str
@@ -99,8 +103,10 @@ class Measured:
     roles: dict[str, RoleUsage]
     began: float
     uploads: list[float] = field(default_factory=list)
+    receipts: list[float] = field(default_factory=list)
     lost: int = 0
     end: float | None = None
+    load_average: float = 0.0
 
 
 def run_floor(system: str, load: Load, directory: Path) -> Measured:
@@ -117,7 +123,7 @@ def run_floor(system: str, load: Load, directory: Path) -> Measured:
     with ExitStack() as stack:
         programs = [stack.enter_context(_started("server", server, directory, forks=True))]
         programs.append(stack.enter_context(_started("silos", silos, directory, forks=True)))
-        measuring = Measuring(programs, directory / ROUNDS)
+        measuring = Measuring(programs, directory / ROUNDS, load)
         (directory / START).touch()
         found = measuring.rounds(system, load)
         for running in programs:
@@ -149,7 +155,7 @@ def run_fedsilo(
             arguments = [*program, role, *agents]
             programs.append(stack.enter_context(_started(role, arguments, directory, forks=True)))
         history = own / "history.jsonl"
-        measuring = Measuring(programs, history)
+        measuring = Measuring(programs, history, load)
         (workdir.root / START).touch()
         found = measuring.rounds(FEDSILO, load)
         (last,) = measuring.watch.rounds(1)
@@ -160,8 +166,17 @@ def run_fedsilo(
         lost = load.silos * (load.rounds + 2) - accepted(history)
     steps_of_all = read_records(records)
     counted = [one for one in steps_of_all if measuring.began <= one.ended <= measuring.ended]
-    uploads = [one.ended - one.began for one in counted if one.label == UPLOAD.label]
-    return replace(found, uploads=uploads, lost=lost, end=end), counted
+    uploads, receipts = (_seconds_of(step.label, steps_of_all, load) for step in (UPLOAD, RECEIPT))
+    return replace(found, uploads=uploads, receipts=receipts, lost=lost, end=end), counted
+
+
+def _seconds_of(label: str, steps: Sequence[Recorded], load: Load) -> list[float]:
+    """Seconds that a step took which each silo has once in a round, in the rounds that count.
+
+    It may end after the line of its round, so it is told by its place among all of them.
+    """
+    ended = sorted((one.ended, one.ended - one.began) for one in steps if one.label == label)
+    return [seconds for _, seconds in ended[load.silos : load.silos * (load.rounds + 1)]]
 
 
 class Measuring:
@@ -170,8 +185,8 @@ class Measuring:
     :ivar began: and `ended`: when the rounds that count did.
     """
 
-    def __init__(self, programs: Sequence[Program], lines: Path) -> None:
-        wait_until_quiet(programs)
+    def __init__(self, programs: Sequence[Program], lines: Path, load: Load) -> None:
+        wait_until_quiet(programs, math.ceil(load.silos / load.processes))
         self.watch = Watch(programs, lines)
         self.began = self.ended = 0.0
         self._programs = programs
@@ -191,9 +206,8 @@ class Measuring:
         roles = {
             role: self._of_role(pids, bounds, before, after, load.rounds) for role, pids in self._pids.items()
         }
-        return Measured(
-            system, [there.moment - here.moment for here, there in pairwise(bounds)], roles, self.began
-        )
+        seconds = [there.moment - here.moment for here, there in pairwise(bounds)]
+        return Measured(system, seconds, roles, self.began, load_average=os.getloadavg()[0])
 
     def _usage(self) -> dict[int, Usage]:
         return {pid: usage(pid) for pids in self._pids.values() for pid in pids}

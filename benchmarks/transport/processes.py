@@ -29,8 +29,8 @@ POLL_SECONDS = 0.002
 SAMPLE_SECONDS = 0.1
 """Between two looks at what processes have allocated: the kernel keeps the peak only with mapped files in it."""
 
-QUIET_SECONDS, QUIET_TICKS = 0.5, 4
-"""A process is idle that has used so little in such a time: what waits looks at a file now and then."""
+QUIET_SECONDS, QUIET_TICKS, QUIET_TICKS_OF_SILO = 0.5, 4, 0.3
+"""A process is idle that has used so little in such a time: what waits looks at a file now and then, for each silo."""
 
 START_SECONDS = 300.0
 
@@ -218,10 +218,13 @@ def started(role: str, arguments: Sequence[str], log: Path, forks: bool) -> Iter
                 stream.close()
 
 
-def wait_until_quiet(programs: Sequence[Program]) -> None:
-    """Return when all have done what they do at their start."""
+def wait_until_quiet(programs: Sequence[Program], silos: int) -> None:
+    """Return when all have done what they do at their start.
+
+    :param silos: that a process has at most.
+    """
     until, before = time.monotonic() + START_SECONDS, dict[int, float]()
-    least = QUIET_TICKS / os.sysconf("SC_CLK_TCK")
+    least = (QUIET_TICKS + QUIET_TICKS_OF_SILO * silos) / os.sysconf("SC_CLK_TCK")
     while time.monotonic() < until:
         for program in programs:
             program.require_running()

@@ -42,6 +42,6 @@ def read(path: Path) -> tuple[Load, list[dict[str, Measured]]]:
         model = SentModel(**found["load"].pop("model"))
         loads.append(Load(model, **found["load"]))
         found["roles"] = {role: RoleUsage(**use) for role, use in found["roles"].items()}
-        run = Measured(**{name: found[name] for name in FIELDS})
+        run = Measured(**{name: found[name] for name in FIELDS if name in found})
         pairs[found["date"], found["pair"]][run.system] = run
     return loads[-1], list(pairs.values())

@@ -13,16 +13,18 @@ import json
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+Request = Callable[..., AbstractAsyncContextManager[Any]]
+
 ACKNOWLEDGEMENTS = "acknowledgements"
-"""The set of steps of a run that is to be timed: uploads alone."""
+"""The set of steps of a run that is to be timed: uploads, and the end of each."""
 
 WATERFALL = "waterfall"
 """The set with everything in `STEPS`."""
@@ -42,6 +44,8 @@ class Step:
 
 
 UPLOAD = Step("guards", "upload to its receipt", "fedsilo_agent.guard.client:AggregatorClient.upload")
+RECEIPT = Step("guards", "  last byte to the receipt", "fedsilo.hub.https:HttpsClient.request")
+"""From when the last piece of a body was handed to the connection to the head of the answer."""
 
 STEPS = (
     Step("guards", "wait for the next task", "fedsilo_agent.guard.client:AggregatorClient.task"),
@@ -52,10 +56,11 @@ STEPS = (
     Step("guards", "inspect, sign and record", "fedsilo_agent.guard.loop:Guard._sign"),
     Step("guards", "  check and lay out the update", "fedsilo_agent.guard.loop:sign_reply"),
     UPLOAD,
+    RECEIPT,
     Step("trainers", "open the task", "fedsilo_agent.trainer.mailbox:Mailbox.receive"),
     Step("trainers", "deliver", "fedsilo_agent.trainer.mailbox:Mailbox.deliver"),
     Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_drop"),
-    Step("aggregator", "serve a blob", "fedsilo_aggregator.http:_CountedFile.prepare"),
+    Step("aggregator", "serve a blob", "fedsilo_aggregator.bodies:FileBody.prepare"),
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
     Step("aggregator", "  check", "fedsilo.wire.checker:UpdateChecker.feed"),
     Step("aggregator", "  write", "fedsilo.durable:AppendedFile.append"),
@@ -100,11 +105,12 @@ class Recorder:
 
     def install(self, steps: str) -> None:
         """Wrap this role's functions; a function that is no more is left out."""
-        chosen = STEPS if steps == WATERFALL else (UPLOAD,)
+        chosen = STEPS if steps == WATERFALL else (UPLOAD, RECEIPT)
         for step in chosen:
             if step.role == self._role and (place := resolved(step.function)) is not None:
                 holder, name = place
-                setattr(holder, name, self._wrapped(step.label, getattr(holder, name)))
+                wrapped = self._answered if step is RECEIPT else self._wrapped
+                setattr(holder, name, wrapped(step.label, getattr(holder, name)))
 
     def write(self) -> None:
         """Add what was recorded since the last time to this process's file."""
@@ -128,6 +134,32 @@ class Recorder:
             found = Recorded(self._role, label, began, time.monotonic(), used, where, nested)
             with self._lock:
                 self._found.append(found)
+
+    def _answered(self, label: str, request: Request) -> Request:
+        """Requests, of which those whose body is sent in pieces are recorded."""
+
+        @functools.wraps(request)
+        @asynccontextmanager
+        async def observed(
+            client: object, method: str, path: str, headers: object = None, data: object = None
+        ) -> AsyncIterator[Any]:
+            sent: list[float] = []
+
+            async def pieces(given: AsyncIterator[Any]) -> AsyncIterator[Any]:
+                async for piece in given:
+                    yield piece
+                sent.append(time.monotonic())
+
+            body = pieces(data) if isinstance(data, AsyncIterator) else data
+            async with request(client, method, path, headers, body) as response:
+                if sent:
+                    where = f"{os.getpid()}.{threading.get_ident()}"
+                    found = Recorded(self._role, label, sent[0], time.monotonic(), 0.0, where, nested=True)
+                    with self._lock:
+                        self._found.append(found)
+                yield response
+
+        return observed
 
     def _wrapped(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):

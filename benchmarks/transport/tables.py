@@ -112,14 +112,18 @@ def _of_role(uses: Sequence[RoleUsage], model_bytes: int) -> list[str]:
 
 def uploads_line(runs: Sequence[Measured]) -> str:
     """How long uploads take, and whether any was lost."""
-    uploads = [value for run in runs for value in run.uploads]
     ends = [run.end for run in runs if run.end is not None]
-    lost = sum(run.lost for run in runs)
-    middle, late = (f"{quantile(uploads, part):.3f}" for part in (0.5, 0.99))
-    return (
-        f"uploads, from the first request to the receipt: {len(uploads)}, p50 {middle} s, p99 {late} s; lost updates: "
-        f"{lost}; seconds from the last round to the aggregator's end: {statistics.median(ends):.2f}"
-    )
+    lines = []
+    for what, values in (
+        ("uploads, from the first request to the receipt", [value for run in runs for value in run.uploads]),
+        ("receipts, from the last byte sent", [value for run in runs for value in run.receipts]),
+    ):
+        if values:
+            middle, late = (f"{quantile(values, part):.3f}" for part in (0.5, 0.99))
+            lines.append(f"{what}: {len(values)}, p50 {middle} s, p99 {late} s")
+    lines.append(f"lost updates: {sum(run.lost for run in runs)}")
+    lines.append(f"seconds from the last round to the aggregator's end: {statistics.median(ends):.2f}")
+    return "; ".join(lines)
 
 
 def page(load: Load, pairs: Sequence[Pair]) -> str:
@@ -127,4 +131,8 @@ def page(load: Load, pairs: Sequence[Pair]) -> str:
     size = load.model.size
     runs = [pair[FEDSILO] for pair in pairs if FEDSILO in pair]
     head = f"{load.silos} silos, a model of {size / MB:.1f} MB ({load.processes} processes of each role of the silos)"
+    busy = ", ".join(
+        f"{pair[system].load_average:.1f}" for pair in pairs for system in SYSTEMS if system in pair
+    )
+    head += f"; load average after each run: {busy}"
     return "\n\n".join([head, rounds_table(pairs), roles_table(pairs, size), uploads_line(runs)])

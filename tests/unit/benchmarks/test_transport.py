@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,20 @@ from benchmarks.transport.model import SentModel, documents
 from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.processes import START, shared_out
 from benchmarks.transport.roles import Echo
-from benchmarks.transport.steps import STEPS, UPLOAD, WATERFALL, Recorded, Recorder, read_records, resolved
+from benchmarks.transport.steps import (
+    RECEIPT,
+    STEPS,
+    UPLOAD,
+    WATERFALL,
+    Recorded,
+    Recorder,
+    read_records,
+    resolved,
+)
 from benchmarks.transport.tables import page, quantile, ratio, rounds_table
 from benchmarks.transport.waterfall import steps_of_round, steps_table
 from fedsilo.api.loading import load
+from fedsilo.hub.https import HttpsClient
 from fedsilo.learning.models import build_module
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
@@ -49,7 +60,9 @@ def run(system: str, *seconds: float) -> Measured:
 
 def pair(slowness: float) -> dict[str, Measured]:
     """Runs on a machine that is so many times as slow as it could be."""
-    federation = replace(run(FEDSILO, 3 * slowness, 3.2 * slowness), uploads=[0.1, 0.2], end=1.5)
+    federation = replace(
+        run(FEDSILO, 3 * slowness, 3.2 * slowness), uploads=[0.1, 0.2], receipts=[0.01, 0.02], end=1.5
+    )
     return {
         TLS: run(TLS, 1 * slowness, 1 * slowness),
         CHECKED: run(CHECKED, 2 * slowness, 2 * slowness),
@@ -82,9 +95,8 @@ def test_what_was_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
     read, pairs = results.read(path)
     assert (read, pairs) == (LOAD, [written, written])
     text = page(read, pairs)
-    assert (
-        "uploads, from the first request to the receipt: 4, p50 0.200 s, p99 0.200 s; lost updates: 0" in text
-    )
+    assert "uploads, from the first request to the receipt: 4, p50 0.200 s, p99 0.200 s" in text
+    assert "receipts, from the last byte sent: 4, p50 0.020 s, p99 0.020 s; lost updates: 0" in text
     assert "| fedsilo | server | 1 | 0.60 | 50 | 20 |" in text
     draw_roles(read, pairs, tmp_path / "roles.png")
     with_aggregator = [{FEDSILO: replace(written[FEDSILO], roles={"aggregator": USE}), TLS: written[TLS]}]
@@ -194,6 +206,41 @@ def test_functions_are_recorded_and_do_what_they_did(tmp_path: Path, monkeypatch
     found = read_records(tmp_path)
     assert sorted(one.label for one in found) == ["refuse", "upload", "upload"]
     assert all(one.began <= one.ended and one.cpu >= 0 for one in found)
+
+
+def test_a_receipt_is_timed_from_the_last_byte_of_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+
+    @asynccontextmanager
+    async def request(_: object, _method: str, _path: str, _headers: Any, data: Any) -> AsyncIterator[str]:
+        if not isinstance(data, bytes):
+            async for _piece in data:
+                await asyncio.sleep(0.01)
+                taken.append(time.monotonic())
+        await asyncio.sleep(0.01)
+        answered.append(time.monotonic())
+        yield "receipt"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"a", b"b", b"c"):
+            yield piece
+
+    async def send() -> None:
+        for body in (pieces(), b"small"):
+            async with HttpsClient.request(None, "PATCH", "/", {}, body) as answer:  # type: ignore[arg-type]
+                assert str(answer) == "receipt"
+
+    answered: list[float] = []
+    monkeypatch.setattr(HttpsClient, "request", request)
+    recorder = Recorder("guards", tmp_path)
+    recorder.install(steps.ACKNOWLEDGEMENTS)
+    asyncio.run(send())
+    recorder.write()
+    (found,) = read_records(tmp_path)
+    assert (found.label, len(taken)) == (RECEIPT.label, 3)
+    assert taken[-1] <= found.began < answered[0] <= found.ended < answered[1]
 
 
 def test_a_step_in_a_thread_of_its_own_has_cpu_seconds_of_its_own(
