@@ -17,7 +17,7 @@ a tensor is cut follows from its size alone, so there is one way to send it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
@@ -186,6 +186,7 @@ def _read_blocks(items: Sequence[object]) -> tuple[TensorEntry, ...]:
     found: list[TensorEntry] = []
     names: list[str] = []
     missing = 0  # bytes of the last tensor that no block has yet
+    lengths = segment_lengths(missing)  # of the blocks that bring them
     for index, item in enumerate(items):
         fields = FieldReader(f"update: blocks[{index}]", item, _BLOCK_KEYS)
         spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
@@ -195,8 +196,8 @@ def _read_blocks(items: Sequence[object]) -> tuple[TensorEntry, ...]:
             _require_same(fields, spec, found[-1], missing)
         else:
             names.append(spec.name)
-            missing = spec.nbytes
-        length = min(missing, SEGMENT_BYTES)
+            missing, lengths = spec.nbytes, segment_lengths(spec.nbytes)
+        length = next(lengths)
         missing -= length
         entry = TensorEntry(
             name=spec.name,
@@ -278,9 +279,10 @@ def gaps(signed: int, blocks: Iterable[TensorEntry]) -> list[bytes]:
     return found
 
 
-def segment_lengths(size: int) -> list[int]:
-    """Bytes of the blocks of a tensor that has so many."""
-    return [min(SEGMENT_BYTES, size - start) for start in range(0, max(size, 1), SEGMENT_BYTES)]
+def segment_lengths(size: int) -> Iterator[int]:
+    """Bytes of the blocks of a tensor that has so many, one at a time: a header may tell of any number."""
+    for start in range(0, max(size, 1), SEGMENT_BYTES):
+        yield min(SEGMENT_BYTES, size - start)
 
 
 def _align(position: int) -> int:

@@ -236,7 +236,7 @@ def encode(header: UpdateHeader) -> bytes:
 def test_a_header_lists_a_block_for_each_gib(size: int, lengths: list[int]) -> None:
     """Of real sizes: no length needs more than the 32 bits of its head, and no tensor of up to 1 GiB is cut."""
     assert SEGMENT_BYTES == GIB
-    assert segment_lengths(size) == lengths
+    assert list(segment_lengths(size)) == lengths
     blocks = lay_out(
         [("model", TensorSpec("w", (size // 4,), "float32")), ("model", TensorSpec("b", (), "int64"))]
     )
