@@ -38,15 +38,17 @@ from fedsilo.wire import (
     ModelSignature,
     SigningKey,
     Task,
+    UpdateHeader,
     VerifyKey,
     issue_server,
+    lay_out,
     make_authority,
+    new_update,
     open_blob,
     open_task,
     signed_part,
     task_digest,
     update_digest,
-    write_update,
 )
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 
@@ -219,19 +221,22 @@ def write_answer(silo: Silo, task: Task, digest: bytes, blob: Path, update: Path
     with open_blob(blob) as tensors:
         signature = ModelSignature(tuple(tensors.specs.values()), CLASSES, WIDTHS[-1])
         contract = method.contract(task.step, signature, {})
-        write_update(
-            update,
+        header = UpdateHeader(
             job=JOB,
             task=task.task,
             round=task.round,
             sender=silo.reference,
-            contract=contract,
+            key_id=silo.key.verify_key.key_id,
+            contract=bytes.fromhex(contract.digest()),
             task_digest=digest,
             samples=100,
             metrics={"loss": 1.0},
-            blocks=[(block, tensors.tensor(block.name) * factor) for block in contract.blocks],
-            key=silo.key,
+            blocks=lay_out((block.kind, tensors.specs[block.name]) for block in contract.blocks),
         )
+        with new_update(update, header, contract, silo.key) as own:
+            for block in contract.blocks:
+                own.write(block.name, memoryview((tensors.tensor(block.name) * factor).tobytes()))
+            own.publish()
 
 
 def measure(silos: int, rounds: int, scored: bool, at_once: int) -> list[str]:

@@ -42,7 +42,7 @@ from fedsilo.wire.statement import (
 from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
 from fedsilo.wire.tensors import DTYPES, MAX_TENSOR_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, stored_digest
-from fedsilo.wire.writer import UpdateWriter, lay_out, new_update, write_update
+from fedsilo.wire.writer import UpdateWriter, lay_out, new_update
 
 if TYPE_CHECKING:
     from fedsilo.wire.certificates import Authority, issue_server, make_authority
@@ -119,7 +119,6 @@ __all__ = [
     "verify_statement",
     "write_blob",
     "write_tensors",
-    "write_update",
 ]
 
 CERTIFICATES = frozenset({"Authority", "issue_server", "make_authority"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BufferedRandom
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.durable import rename, sync, temporary_file
-from fedsilo.wire.contract import Contract, ExpectedBlock
+from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import (
@@ -27,52 +27,7 @@ from fedsilo.wire.header import (
 )
 from fedsilo.wire.keys import UPDATE, SigningKey
 from fedsilo.wire.segments import Segments, by_tensor, read_items, runs
-from fedsilo.wire.tensors import DTYPES, BlockContent, TensorSpec, raw_bytes, spec_of
-
-_CHUNK_BYTES = 1 << 20
-
-
-def write_update(
-    path: Path,
-    *,
-    job: str,
-    task: str,
-    round: int,
-    sender: str,
-    contract: Contract,
-    task_digest: bytes,
-    samples: int,
-    metrics: Mapping[str, float],
-    blocks: Iterable[tuple[ExpectedBlock, np.ndarray]],
-    key: SigningKey,
-) -> str:
-    """Write, sign and publish an update; the path appears only when all of it is on disk.
-
-    The arrays may be memory that others can still change: each byte is copied once, and what is hashed,
-    inspected and written is that copy.
-
-    :returns: its digest, see `update_digest`.
-    :raises Problem: whatever a receiver that holds the same contract would refuse.
-    """
-    payloads = list(blocks)
-    header = UpdateHeader(
-        job=job,
-        task=task,
-        round=round,
-        sender=sender,
-        key_id=key.verify_key.key_id,
-        contract=bytes.fromhex(contract.digest()),
-        task_digest=task_digest,
-        samples=samples,
-        metrics={name: float(value) for name, value in metrics.items()},
-        blocks=lay_out((block.kind, spec_of(block.name, array)) for block, array in payloads),
-    )
-    with new_update(path, header, contract, key) as update:
-        for block, array in payloads:
-            source = raw_bytes(array)
-            for start in range(0, len(source), _CHUNK_BYTES):
-                update.write(block.name, memoryview(source[start : start + _CHUNK_BYTES].tobytes()))
-        return update.publish()
+from fedsilo.wire.tensors import DTYPES, BlockContent, TensorSpec
 
 
 def lay_out(blocks: Iterable[tuple[str, TensorSpec]]) -> tuple[TensorEntry, ...]:

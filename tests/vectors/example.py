@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from fedsilo.wire import (
     seal_task,
     task_digest,
 )
+from tests.updates import write_update
 
 SEEDS = {
     "aggregator": "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
@@ -113,3 +116,25 @@ REQUEST: dict[str, Any] = {
 }
 
 CHAIN_END = ChainEnd(TASK_MESSAGE.job, 7, hashlib.sha256(b"the last line of a chain").digest())
+
+
+def write_example(
+    path: Path,
+    contract: Contract,
+    blocks: Iterable[tuple[ExpectedBlock, np.ndarray]],
+    metrics: Mapping[str, float],
+) -> None:
+    """The update with these blocks, as the package writes it."""
+    write_update(
+        path,
+        job=HEADER.job,
+        task=HEADER.task,
+        round=HEADER.round,
+        sender=HEADER.sender,
+        contract=contract,
+        task_digest=HEADER.task_digest,
+        samples=HEADER.samples,
+        metrics=metrics,
+        blocks=blocks,
+        key=SILO,
+    )

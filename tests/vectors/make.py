@@ -26,7 +26,6 @@ from fedsilo.wire import (
     sign_statement,
     task_digest,
     write_tensors,
-    write_update,
 )
 from tests.updates import digest_of
 from tests.vectors import encoded, segmented
@@ -51,25 +50,14 @@ from tests.vectors.example import (
     SUCCESSION_FIELDS,
     TASK_BYTES,
     TASK_MESSAGE,
+    write_example,
 )
 from tests.vectors.refused import refused_tasks, refused_updates
 
 
 def update(path: Path, count: int) -> bytes:
     """A whole update with the first `count` blocks, as the package writes it."""
-    write_update(
-        path,
-        job=HEADER.job,
-        task=HEADER.task,
-        round=HEADER.round,
-        sender=HEADER.sender,
-        contract=CONTRACT,
-        task_digest=HEADER.task_digest,
-        samples=HEADER.samples,
-        metrics=HEADER.metrics,
-        blocks=list(zip(BLOCKS, ARRAYS, strict=True))[:count],
-        key=SILO,
-    )
+    write_example(path, CONTRACT, list(zip(BLOCKS, ARRAYS, strict=True))[:count], HEADER.metrics)
     return path.read_bytes()
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.wire import UPDATE, Contract, Expected, ExpectedBlock, write_update
+from fedsilo.wire import UPDATE, Contract, Expected, ExpectedBlock
 from fedsilo.wire.envelope import read_bin_head
 from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import TensorEntry, base, decode_header, gaps, offsets
 from fedsilo.wire.update import signed_part
 from tests.segments import segments_of
-from tests.vectors.example import HEADER, SILO
+from tests.vectors.example import HEADER, SILO, write_example
 
 SEGMENT_BYTES = 64
 BLOCKS = (
@@ -39,19 +39,7 @@ ARRAYS: tuple[np.ndarray, ...] = (
 def write(path: Path) -> None:
     """The update, as the package writes it."""
     with segments_of(SEGMENT_BYTES):
-        write_update(
-            path,
-            job=HEADER.job,
-            task=HEADER.task,
-            round=HEADER.round,
-            sender=HEADER.sender,
-            contract=CONTRACT,
-            task_digest=HEADER.task_digest,
-            samples=HEADER.samples,
-            metrics={},
-            blocks=zip(BLOCKS, ARRAYS, strict=True),
-            key=SILO,
-        )
+        write_example(path, CONTRACT, list(zip(BLOCKS, ARRAYS, strict=True)), {})
 
 
 class Taken:

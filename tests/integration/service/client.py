@@ -31,14 +31,13 @@ from fedsilo.wire import (
     sign_request,
     specs_of,
     task_digest,
-    write_update,
 )
 from fedsilo.wire.envelope import SIGNATURE_HEAD, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import base, decode_header, encode_header, gaps
 from fedsilo.wire.keys import UPDATE
 from tests.integration.service.site import PATIENCE, Site
-from tests.updates import digest_of
+from tests.updates import digest_of, write_update
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedsilo.wire import (
     stored_digest,
     write_tensors,
 )
+from fedsilo.wire.tensors import BlockContent
 from fedsilo_agent.guard.inspection import SignedUpdate, sign_reply
 from tests.segments import segments_of
 
@@ -69,6 +71,29 @@ def test_a_drop_becomes_an_update_by_one_copy(tmp_path: Path, monkeypatch: pytes
         assert update.names("model") == list(TREE)
         for name, array in TREE.items():
             np.testing.assert_array_equal(update.tensor(name), array)
+
+
+def test_a_drop_that_changes_while_it_is_copied_is_signed_as_it_was_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer may still write: digest, inspection and update must come from the same single read."""
+
+    class Meddled(BlockContent):
+        def update(self, piece: memoryview) -> None:
+            tensors = tmp_path / "drop" / "tensors"
+            with tensors.open("r+b") as file:
+                file.seek(-source.nbytes, os.SEEK_END)
+                file.write(np.ones_like(source).tobytes())
+            super().update(piece)
+
+    source = np.zeros(1 << 19, np.float32)  # two pieces
+    monkeypatch.setattr("fedsilo.wire.writer.BlockContent", Meddled)
+    contract = Contract((ExpectedBlock("model", "w", source.shape, "float32"),))
+    signed = sign(tmp_path, {"w": source}, contract, ReplyLimits(1))
+    path = tmp_path / "outbox" / "update"
+    assert signed.digest == stored_digest(path)
+    with open_update(path) as update:
+        assert update.tensor("w")[[0, -1]].tolist() == [0, 1]
 
 
 def test_a_large_tensor_leaves_in_segments(tmp_path: Path) -> None:

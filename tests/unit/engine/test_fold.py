@@ -17,7 +17,8 @@ from fedsilo.engine import fold, summation
 from fedsilo.engine.fold import StoredUpdates, mean_metrics, mean_weights
 from fedsilo.errors import MethodError, Problem
 from fedsilo.methods.state import Tree
-from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of, write_update
+from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of
+from tests.updates import write_update
 
 KEY = SigningKey.generate()
 DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8")

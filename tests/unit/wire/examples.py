@@ -18,12 +18,12 @@ from fedsilo.wire import (
     SigningKey,
     UpdateChecker,
     UpdateHeader,
-    write_update,
 )
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import base, encode_header, gaps
 from fedsilo.wire.keys import UPDATE
+from tests.updates import write_update
 
 KEY = SigningKey.generate()
 BLOCKS = (

@@ -24,7 +24,6 @@ from fedsilo.wire import (
     update_digest,
 )
 from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
-from fedsilo.wire.tensors import BlockContent
 from tests.unit.wire.examples import (
     CONTRACT,
     EXPECTED,
@@ -195,27 +194,6 @@ def test_a_file_that_is_cut_off_while_it_is_written_is_refused(tmp_path: Path, d
         os.truncate(temporary, 0)
         update.read("encoder.weight")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_source_that_changes_while_it_is_written_is_still_signed_as_it_was_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others may still change the source: hash and file must come from the same single read of it."""
-    size = 1 << 18
-    block = ExpectedBlock("model", "w", (2 * size,), "float32")
-    source = np.zeros(2 * size, np.float32)
-
-    class Meddled(BlockContent):
-        def update(self, piece: memoryview) -> None:
-            source[:] += 1
-            super().update(piece)
-
-    monkeypatch.setattr("fedsilo.wire.writer.BlockContent", Meddled)
-    contract = Contract((block,))
-    data = write(tmp_path / "update", contract=contract, blocks=[(block, source)], metrics={})
-    check(data, expected=dataclasses.replace(EXPECTED, contract=contract))
-    with open_update(tmp_path / "update") as update:
-        assert update.tensor("w")[[0, -1]].tolist() == [0, 1]
 
 
 def test_open_update_refuses_what_is_not_an_update(tmp_path: Path, data: bytes) -> None:
