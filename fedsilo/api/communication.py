@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedsilo.api.common import Fields, Flag, Integer, Number, wrong
 
-
-def _check_block(block: int | None, encoding: str) -> None:
-    if block is None:
-        return
-    if encoding != "int8":
-        raise wrong("belongs to encoding int8", "remove it, or use int8", "block", value=block)
-    if block & (block - 1):
-        raise wrong("is not a power of two", "use 256, which is usual", "block", value=block)
+_ENCODING = "How a float32 tensor is written; docs/communication.md compares them."
 
 
-def _block() -> Any:
-    return Field(
+class _DirectionSpec(Fields):
+    """How the model's tensors are sent, in either direction."""
+
+    encoding: str = Field(description=_ENCODING)
+    block: Integer | None = Field(
         default=None,
         ge=16,
         le=4096,
         description="Numbers that share a scale in int8, a power of two; 256 when null.",
     )
-
-
-def _compression() -> Any:
-    return Field(
+    compression: Literal["zstd"] | None = Field(
         default=None,
         description="Compress these tensors as they are encoded, without loss; not at all when null.",
     )
 
-
-class DownloadSpec(Fields):
-    """How the aggregator sends the model's tensors."""
-
-    encoding: Literal["float32", "bfloat16", "float16", "int8"] = Field(
-        default="float32", description="How a float32 tensor is written; docs/communication.md compares them."
-    )
-    block: Integer | None = _block()
-    compression: Literal["zstd"] | None = _compression()
-
     @property
     def is_lossy(self) -> bool:
-        """Whether what arrives differs from the aggregator's state."""
+        """Whether what arrives differs from what its sender has."""
         return self.encoding != "float32"
 
     @property
@@ -54,18 +37,30 @@ class DownloadSpec(Fields):
         return self.is_lossy or self.compression is not None
 
     @model_validator(mode="after")
-    def _options_fit_the_encoding(self) -> Self:
-        _check_block(self.block, self.encoding)
+    def _block_fits_the_encoding(self) -> Self:
+        if self.block is None:
+            return self
+        if self.encoding != "int8":
+            raise wrong("belongs to encoding int8", "remove it, or use int8", "block", value=self.block)
+        if self.block & (self.block - 1):
+            raise wrong("is not a power of two", "use 256, which is usual", "block", value=self.block)
         return self
 
 
-class UploadSpec(Fields):
+class DownloadSpec(_DirectionSpec):
+    """How the aggregator sends the model's tensors."""
+
+    encoding: Literal["float32", "bfloat16", "float16", "int8"] = Field(
+        default="float32", description=_ENCODING
+    )
+
+
+class UploadSpec(_DirectionSpec):
     """How silos send the model's tensors."""
 
     encoding: Literal["float32", "bfloat16", "float16", "int8", "topk"] = Field(
-        default="float32", description="How a float32 tensor is written; docs/communication.md compares them."
+        default="float32", description=_ENCODING
     )
-    block: Integer | None = _block()
     fraction: Number | None = Field(
         default=None, gt=0, le=1, description="Part of a tensor's numbers that topk sends; 0.01 when null."
     )
@@ -78,17 +73,6 @@ class UploadSpec(Fields):
         description="Keep what an encoding leaves out in the silo, and add it in its next round; true when null, "
         "unless encoding is float32.",
     )
-    compression: Literal["zstd"] | None = _compression()
-
-    @property
-    def is_lossy(self) -> bool:
-        """Whether what arrives differs from what was trained."""
-        return self.encoding != "float32"
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether tensors are sent as other parts than themselves."""
-        return self.is_lossy or self.compression is not None
 
     @property
     def sends_differences(self) -> bool:
@@ -102,7 +86,6 @@ class UploadSpec(Fields):
 
     @model_validator(mode="after")
     def _options_fit_the_encoding(self) -> Self:
-        _check_block(self.block, self.encoding)
         if self.fraction is not None and self.encoding != "topk":
             raise wrong("belongs to encoding topk", "remove it, or use topk", "fraction", value=self.fraction)
         if self.encoding == "topk" and self.delta is False:
