@@ -48,7 +48,8 @@ def one_of(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 def choice(values: list[str]) -> Rule:
     """The rule of a nullable enumeration, whose null the API server would refuse as not enumerated."""
     *most, last = values
-    return Rule(f"self in {values}", f"is not a known choice; use {', '.join(most)} or {last}")
+    known = f"{', '.join(most)} or {last}" if most else last
+    return Rule(f"self in {values}", f"is not a known choice; use {known}")
 
 
 def key_length(longest: int) -> Rule:

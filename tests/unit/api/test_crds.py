@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsilo.api.crds import RESOURCES, Resource, definition, files, main
 from fedsilo.api.job import ParticipationSpec
-from fedsilo.api.rules import RULES, SAMPLED
+from fedsilo.api.rules import RULES, SAMPLED, choice
 from fedsilo.api.structural import structural
 from tests.paths import ROOT
 from tests.unit.api.manifests import DIGITS
@@ -195,6 +195,13 @@ def test_every_rule_is_used_and_has_words() -> None:
         for rule in rules:
             assert rule.holds in written
             assert "; " in rule.text
+
+
+@pytest.mark.parametrize(
+    ("values", "known"), [(["a"], "use a"), (["a", "b"], "use a or b"), (["a", "b", "c"], "use a, b or c")]
+)
+def test_a_choice_says_what_is_known(values: list[str], known: str) -> None:
+    assert choice(values).message == f"is not a known choice; {known}"
 
 
 def test_columns_name_fields_that_there_are() -> None:
