@@ -201,7 +201,7 @@ def test_every_rule_is_used_and_has_words() -> None:
     ("values", "known"), [(["a"], "use a"), (["a", "b"], "use a or b"), (["a", "b", "c"], "use a, b or c")]
 )
 def test_a_choice_says_what_is_known(values: list[str], known: str) -> None:
-    assert choice(values).message == f"is not a known choice; {known}"
+    assert choice(values).text == f"is not a known choice; {known}"
 
 
 def test_columns_name_fields_that_there_are() -> None:
