@@ -60,8 +60,10 @@ class ProcessGroup:
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Replace gradients by their sums over the processes; one that no process has stays away."""
+        if self.world_size == 1:
+            return
         learning = [parameter for parameter in parameters if parameter.requires_grad]
-        if self.world_size == 1 or not learning:
+        if not learning:
             return
         there = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
         for parameter in learning:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import json
 import os
 import signal
@@ -38,7 +37,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedsilo.process import THREAD_VARIABLES
+from fedsilo.process import THREAD_VARIABLES, collector_paused
 
 PRELOADED = (
     "cryptography.hazmat.primitives.serialization",
@@ -75,11 +74,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints when it is imported is no answer
     _set_title(["python", "-m", "fedsilo.local.fork_server", sys.argv[1]])
-    for name in PRELOADED:
-        import_module(name)
-    # The collector writes into what it looks at, and a page that is written to is shared no longer.
-    gc.collect()
-    gc.freeze()
+    # What is imported is kept from the collector: it writes into what it looks at, and a page that is written to is
+    # shared no longer.
+    with collector_paused():
+        for name in PRELOADED:
+            import_module(name)
     if threads := _threads() - 1:
         raise SystemExit(
             f"{threads} more threads run in the process that is to be forked; leave out what starts them: a "

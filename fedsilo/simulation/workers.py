@@ -50,13 +50,8 @@ class ProcessBackend:
     def __init__(self, silos: Mapping[str, SimulatedSilo], count: int, training: TrainingSpec) -> None:
         self._silos = silos
         self._workers: list[Worker] = []
-        # The workers' collector would write into what it looks at, and pages that are written to are copied.
-        gc.freeze()
-        try:
-            for _ in range(count):
-                self._fork(silos, training)
-        finally:
-            gc.unfreeze()
+        for _ in range(count):
+            self._fork(silos, training)
 
     def _fork(self, silos: Mapping[str, SimulatedSilo], training: TrainingSpec) -> None:
         forking = multiprocessing.get_context("fork")
@@ -140,6 +135,8 @@ def _work(
     training: TrainingSpec,
 ) -> None:
     """Run tasks until the simulation's end of the connection is gone."""
+    # The collector would write into what it looks at, and pages that are written to are copied.
+    gc.freeze()
     # Ctrl-C in the terminal is for the simulation, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -178,3 +178,18 @@ def test_the_collector_goes_on_after_imports_as_before() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_the_collector_passes_over_what_was_imported() -> None:
+    code = """
+import gc
+from fedsilo.process import collector_paused
+with collector_paused():
+    pass
+assert gc.get_freeze_count() == 0
+with collector_paused():
+    import fedsilo.api
+print(gc.get_freeze_count())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) > 10_000

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 
 from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused
 from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
+from fedsilo.process import (
+    Arguments,
+    collector_paused,
+    exit_on_sigterm,
+    exit_with_parent,
+    run_until_done,
+    version,
+)
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
 
@@ -121,17 +128,18 @@ def _mailbox_and_runner(
 
     No code of the job runs before its method is bound.
     """
-    from fedsilo.api.agent import SiloAgent
-    from fedsilo.api.loading import load_document
-    from fedsilo.api.silo import Silo
-    from fedsilo.freed_memory import keep_freed_memory
-    from fedsilo.learning.data_parallel import ProcessGroup
-    from fedsilo.learning.devices import prepare_torch
-    from fedsilo.methods import registry
-    from fedsilo.silo.context import open_context
-    from fedsilo.silo.kept_network import KeptNetwork
-    from fedsilo.silo.runner import TaskRunner
-    from fedsilo_agent.trainer.mailbox import Mailbox
+    with collector_paused():
+        from fedsilo.api.agent import SiloAgent
+        from fedsilo.api.loading import load_document
+        from fedsilo.api.silo import Silo
+        from fedsilo.freed_memory import keep_freed_memory
+        from fedsilo.learning.data_parallel import ProcessGroup
+        from fedsilo.learning.devices import prepare_torch
+        from fedsilo.methods import registry
+        from fedsilo.silo.context import open_context
+        from fedsilo.silo.kept_network import KeptNetwork
+        from fedsilo.silo.runner import TaskRunner
+        from fedsilo_agent.trainer.mailbox import Mailbox
 
     mailbox = Mailbox(volume, ())
     mailbox.clear()

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, QuorumLost
+from fedsilo.learning.devices import prepare_torch
 from fedsilo.simulation import simulate as simulate_module
+from fedsilo.simulation import workers as workers_module
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import open_simulation, simulate
-from fedsilo.simulation.workers import ProcessBackend
 from tests.unit.methods.forms import FORMS
 from tests.unit.simulation.digits import manifest_of, sharing
 
@@ -59,17 +60,20 @@ def test_the_loss_of_a_worker_is_a_silos_failure_and_that_of_all_the_jobs(tmp_pa
 def test_workers_do_not_collect_what_was_there_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frozen: list[int] = []
-    fork = ProcessBackend._fork
+    def counted(threads: int, deterministic: bool) -> None:
+        (tmp_path / str(os.getpid())).write_text(str(gc.get_freeze_count()))
+        prepare_torch(threads, deterministic)
 
-    def counting(backend: ProcessBackend, *given: Any) -> None:
-        frozen.append(gc.get_freeze_count())
-        fork(backend, *given)
-
-    monkeypatch.setattr(ProcessBackend, "_fork", counting)
-    open_simulation(manifest_of(sharing(2)), tmp_path, tmp_path, Execution(workers=2)).close()
-    assert len(frozen) == 2 and min(frozen) > 10_000
-    assert gc.get_freeze_count() == 0  # this process may last for long
+    before = gc.get_freeze_count()
+    monkeypatch.setattr(workers_module, "prepare_torch", counted)
+    simulation = open_simulation(manifest_of(sharing(2)), tmp_path, tmp_path, Execution(workers=2))
+    workers = [process.pid for process in processes(simulation)]
+    for _ in simulation.run():
+        pass
+    simulation.close()
+    frozen = [int((tmp_path / str(pid)).read_text()) for pid in workers]
+    assert min(frozen) > before + 10_000
+    assert gc.get_freeze_count() == before  # this process may last for long
 
 
 def test_a_job_that_fails_leaves_no_process(tmp_path: Path) -> None:
