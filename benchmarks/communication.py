@@ -35,6 +35,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.encodings import encoding_of
 from fedsilo.encodings.encoding import held
+from fedsilo.errors import SiloFailed
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask, SimulatedUpdate
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import TensorSpec
@@ -193,16 +194,21 @@ def counted(traffic: Traffic) -> Iterator[None]:
 
 
 def run(cell: Cell, folder: Path) -> dict[str, Any]:
-    """Run a cell; its line."""
+    """Run a cell; its line, without an accuracy where training has diverged."""
     traffic, began, cpu = Traffic(), time.time(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as directory, counted(traffic):
-        finished = simulate(manifest(cell, folder), folder, Path(directory))
-        accuracy = finished.history()[-1]["metrics"]["accuracy"]
+        try:
+            finished = simulate(manifest(cell, folder), folder, Path(directory))
+            accuracy = round(finished.history()[-1]["metrics"]["accuracy"], 5)
+        except SiloFailed as failure:
+            if "diverged" not in str(failure):
+                raise
+            accuracy = None
     return {
         **asdict(cell),
         **asdict(SCALES[cell.dataset]),
         "silos": SILOS,
-        "accuracy": round(accuracy, 5),
+        "accuracy": accuracy,
         "up": traffic.up,
         "down": traffic.down,
         "exchanges": traffic.exchanges,
@@ -227,7 +233,8 @@ def campaign(wanted: Iterable[Cell], folder: Path, path: Path) -> None:
         line = run(cell, folder)
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        text = f"{cell.dataset} {cell.method} {cell.encoding} {cell.seed}: {line['accuracy']:.1%}, {line['cpu']} CPU s"
+        outcome = "diverged" if line["accuracy"] is None else f"{line['accuracy']:.1%}"
+        text = f"{cell.dataset} {cell.method} {cell.encoding} {cell.seed}: {outcome}, {line['cpu']} CPU s"
         print(text, file=sys.stderr, flush=True)
 
 

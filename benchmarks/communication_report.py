@@ -47,10 +47,21 @@ def bytes_of(lines: Sequence[Line], what: str) -> float:
 
 
 def spread(lines: Sequence[Line]) -> str:
-    """Mean and sample standard deviation of the accuracy in percent, the latter of several seeds."""
-    accuracies = [100 * line["accuracy"] for line in lines]
+    """Mean and sample standard deviation of the accuracy in percent, the latter of several seeds.
+
+    Seeds with which training has diverged are in neither; they are counted beside them.
+    """
+    accuracies = accuracies_of(lines)
+    diverged = f"{len(lines) - len(accuracies)} diverged" if len(accuracies) < len(lines) else ""
+    if not accuracies:
+        return diverged
     deviation = f" ± {statistics.stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
-    return f"{statistics.fmean(accuracies):.1f}{deviation}"
+    return f"{statistics.fmean(accuracies):.1f}{deviation}" + (f", {diverged}" if diverged else "")
+
+
+def accuracies_of(lines: Sequence[Line]) -> list[float]:
+    """In percent, of the runs that have not diverged."""
+    return [100 * line["accuracy"] for line in lines if line["accuracy"] is not None]
 
 
 def _of(lines: Sequence[Line], encoding: str) -> list[Line]:
@@ -78,8 +89,8 @@ def draw(lines: Sequence[Line], encodings: Sequence[str], path: Path) -> bool:
         panel.grid(alpha=0.3)
         own = [line for line in lines if (line["dataset"], line["method"]) == (dataset, method)]
         for number, encoding in enumerate(encodings):
-            if chosen := _of(own, encoding):
-                accuracies = [100 * line["accuracy"] for line in chosen]
+            chosen = _of(own, encoding)
+            if accuracies := accuracies_of(chosen):
                 deviation = statistics.stdev(accuracies) if len(chosen) > 1 else 0
                 size = (bytes_of(chosen, "up") + bytes_of(chosen, "down")) / 1000
                 mean = statistics.fmean(accuracies)

@@ -12,7 +12,7 @@ from benchmarks.communication_report import report
 from fedsilo.methods import registry
 
 
-def line(encoding: str, seed: int, accuracy: float) -> dict[str, Any]:
+def line(encoding: str, seed: int, accuracy: float | None) -> dict[str, Any]:
     cell = {"dataset": "mnist", "method": "fedavg", "encoding": encoding, "seed": seed}
     scale = {"samples": 100, "test": 50, "rounds": 3, "silos": 10}
     return cell | scale | {"accuracy": accuracy, "up": 60_000, "down": 120_000, "exchanges": 30}
@@ -45,3 +45,10 @@ def test_a_table_has_bytes_of_an_exchange_and_the_spread_of_seeds(tmp_path: Path
     assert "| float32 | 2.0 | 4.0 | 85.0 ± 7.1 | 2 |" in text
     assert "| int8 up | 2.0 | 4.0 | 75.0 | 1 |" in text
     assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def test_a_seed_that_diverged_is_counted_and_in_no_mean(tmp_path: Path) -> None:
+    lines = [line("float32", 1, 0.8), line("float32", 2, None), line("int8 up", 1, None)]
+    text = report(lines, list(ENCODINGS), tmp_path / "picture.png")
+    assert "| float32 | 2.0 | 4.0 | 80.0, 1 diverged | 2 |" in text
+    assert "| int8 up | 2.0 | 4.0 | 1 diverged | 1 |" in text
