@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 from fedsilo.errors import DeadlineExceeded, JobFailed, QuorumLost, SiloFailed
 
@@ -57,12 +58,12 @@ class OpenRound:
         """Serving time goes by."""
         return replace(self, elapsed=self.elapsed + seconds)
 
-    @property
+    @cached_property
     def awaited(self) -> tuple[str, ...]:
         """Silos that may still answer."""
         return tuple(silo for silo in self.silos if silo not in self.answered and silo not in self.failed)
 
-    @property
+    @cached_property
     def outcome(self) -> RoundOutcome:
         """Whether the round goes on, is closed, or is lost."""
         enough = len(self.answered) >= self.quorum

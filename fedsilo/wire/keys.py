@@ -10,6 +10,7 @@ import base64
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -63,7 +64,11 @@ class VerifyKey:
         """The form in which keys stand in manifests and statuses."""
         return _PREFIX + base64.b64encode(self.raw).decode()
 
-    @property
+    @cached_property
+    def _key(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(self.raw)
+
+    @cached_property
     def key_id(self) -> str:
         """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
@@ -80,7 +85,7 @@ class VerifyKey:
         :raises Problem: `signature-invalid`.
         """
         try:
-            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, _signed(domain, message))
+            self._key.verify(signature, _signed(domain, message))
         except InvalidSignature:
             raise Problem(
                 "signature-invalid",

@@ -75,6 +75,10 @@ class TaskCheck:
         return finding_rules(self.agent.spec.job.spec, self._silos())
 
     @cached_property
+    def _spec_digest(self) -> str:
+        return spec_digest(self.agent.spec.job.spec)
+
+    @cached_property
     def _method(self) -> Method:
         return registry.bind(self.agent.spec.job.spec)
 
@@ -111,7 +115,7 @@ class TaskCheck:
             raise Problem("wrong-job", f"the task is of job {task.job}, this agent is of job {job.uid}")
         if task.silo != self.reference:
             raise Problem("wrong-sender", f"the task is for silo {task.silo}, this is {self.reference}")
-        if task.spec_digest.hex() != spec_digest(job.spec):
+        if task.spec_digest.hex() != self._spec_digest:
             raise Problem(
                 "task-mismatch", f"the task is of specification {task.spec_digest.hex()[:12]}, not ours"
             )
