@@ -91,7 +91,7 @@ def draw(lines: Sequence[Line], encodings: Sequence[str], path: Path) -> bool:
         for number, encoding in enumerate(encodings):
             chosen = _of(own, encoding)
             if accuracies := accuracies_of(chosen):
-                deviation = statistics.stdev(accuracies) if len(chosen) > 1 else 0
+                deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else 0
                 size = (bytes_of(chosen, "up") + bytes_of(chosen, "down")) / 1000
                 mean = statistics.fmean(accuracies)
                 panel.errorbar(
