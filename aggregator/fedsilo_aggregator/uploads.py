@@ -152,8 +152,7 @@ class Uploads:
         await self._append(partial, part, body, lambda: partial.hang_up is not hang_up)
         if partial.size < part.length:
             return False
-        with self._dropping(partial):
-            await self._accept(partial, expected, part)
+        await uninterrupted(self._accept(partial, expected, part))
         return True
 
     def is_accepted(self, task: str, digest: str) -> bool:
@@ -183,8 +182,7 @@ class Uploads:
             self._partials[expected.task] = partial
         async with partial.loading:
             if not partial.loaded:
-                await asyncio.to_thread(_restore, partial)
-                partial.loaded = True
+                await uninterrupted(_load(partial))
         return partial
 
     async def _append(
@@ -223,9 +221,10 @@ class Uploads:
             raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
 
     async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
-        update = partial.checker.finish()
-        _require_announced(update.digest, part)
-        await uninterrupted(asyncio.to_thread(self._store, expected, partial, update))
+        with self._dropping(partial):
+            update = partial.checker.finish()
+            _require_announced(update.digest, part)
+            await asyncio.to_thread(self._store, expected, partial, update)
         del self._partials[expected.task]
         self._changed()
 
@@ -265,6 +264,11 @@ class Uploads:
             del self._partials[partial.task]
 
 
+async def _load(partial: _Partial) -> None:
+    await asyncio.to_thread(_restore, partial)
+    partial.loaded = True
+
+
 def _restore(partial: _Partial) -> None:
     """Take up what an earlier process has received, if it passes the check."""
     try:
@@ -277,8 +281,8 @@ def _restore(partial: _Partial) -> None:
         return
     except (Problem, OSError) as error:
         log.warning("%s does not hold (%s); dropped, the upload starts again from 0", partial.path, error)
-        unlink(partial.path, missing_ok=True)
         partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
+        unlink(partial.path, missing_ok=True)
 
 
 def _require_announced(digest: str | None, part: UploadRange) -> None:

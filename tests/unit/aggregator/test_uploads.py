@@ -19,7 +19,7 @@ from fedsilo.api.communication import UploadSpec
 from fedsilo.durable import DiskStep
 from fedsilo.errors import Problem
 from fedsilo.methods.contract import encoded_contract
-from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, signed_part
+from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, UpdateChecker, signed_part
 from fedsilo_aggregator.uploads import UploadRange, Uploads
 from tests.unit.wire.examples import EXPECTED, KEY, write
 from tests.updates import digest_of
@@ -59,10 +59,10 @@ def update(tmp_path: Path) -> bytes:
     return write(tmp_path / "signed")
 
 
-def restarted(exchange: Exchange) -> Uploads:
+def restarted(exchange: Exchange, changed: Callable[[], None] = lambda: None) -> Uploads:
     """The uploads of a process that has just started."""
     engine: Any = exchange
-    return Uploads(engine, {SENDER: KEY.verify_key}, lambda: None)
+    return Uploads(engine, {SENDER: KEY.verify_key}, changed)
 
 
 async def arriving(data: bytes) -> AsyncGenerator[bytes]:
@@ -281,7 +281,9 @@ async def test_only_what_is_stored_whole_is_accepted(exchange: Exchange, update:
 async def test_an_update_that_is_being_stored_is_stored_before_its_upload_ends(
     exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploads, storing, may_store = restarted(exchange), threading.Event(), threading.Event()
+    changes: list[str] = []
+    uploads = restarted(exchange, lambda: changes.append("accepted"))
+    storing, may_store = threading.Event(), threading.Event()
 
     def slowly(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "sync":
@@ -300,6 +302,36 @@ async def test_an_update_that_is_being_stored_is_stored_before_its_upload_ends(
     may_store.set()
     await asyncio.wait_for(closing, 30)
     assert [taken.digest for taken in exchange.taken] == [digest_of(update)]
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert changes == ["accepted"]
+    assert uploads._partials == {}
+
+
+async def test_nobody_takes_up_again_what_another_is_taking_up(
+    exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for the offset may go away while a thread reads what an earlier process has received."""
+    exchange.partial_path(TASK).write_bytes(update[:-20])
+    reading, may_read = threading.Event(), threading.Event()
+    feed = UpdateChecker.feed
+
+    def slowly(checker: UpdateChecker, piece: bytes | memoryview) -> None:
+        reading.set()
+        assert may_read.wait(30)
+        feed(checker, piece)
+
+    monkeypatch.setattr(UpdateChecker, "feed", slowly)
+    uploads = restarted(exchange)
+    asking = asyncio.create_task(uploads.offset(TASK, SENDER))
+    assert await asyncio.to_thread(reading.wait, 30)
+    asking.cancel()
+    again = asyncio.create_task(uploads.offset(TASK, SENDER))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    may_read.set()
+    assert await again == len(update) - 20
+    assert await send(uploads, update, len(update) - 20)
 
 
 async def test_another_update_than_the_announced_one_is_refused_with_its_header(
