@@ -16,6 +16,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.listener import Connections
 from fedsilo.logs import concerning
+from fedsilo.pieces import uninterrupted
 from fedsilo.refusals import problem_response, unreadable_body
 from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
@@ -266,7 +267,7 @@ class AggregatorService:
     async def _failure(self, request: web.Request) -> web.Response:
         silo, task = request[SILO], self._own_task(request)
         reason, message = failure_report(await request.read())
-        if self.engine.fail(silo, task, reason, message):
+        if await uninterrupted(asyncio.to_thread(self.engine.fail, silo, task, reason, message)):
             with concerning(silo=_name(request)):
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.announce_change()

@@ -51,7 +51,8 @@ class StoredUpdate:
 class OpenExchange:
     """Tasks and answers of the open exchange, over its directory.
 
-    `accept` and `wait`, which wait for the disk, may be called in any threads at the same time, and beside all others.
+    `accept`, `fail` and `wait`, which wait for the disk, may be called in any threads at the same time, and beside all
+    others.
 
     These files outlive a restart: durable updates `<task>.update`, `failures.json`, and `elapsed.json`, the serving
     time so far.
@@ -154,11 +155,21 @@ class OpenExchange:
                 # Overtaken: should the update be lost one day, the silo is asked for it again.
                 self._store_failures({other: why for other, why in self._failures.items() if other != silo})
 
-    def fail(self, silo: str, reason: str, message: str) -> None:
-        """Record why the silo cannot answer; some reasons fail the job at once."""
+    def fail(self, silo: str, reason: str, message: str) -> bool:
+        """Record why the silo cannot answer, unless it has by now; some reasons fail the job at once.
+
+        The round does not end meanwhile: nothing is written into the directory of one that is over.
+
+        :returns: whether that counts.
+        :raises Problem: as `expected`.
+        """
         with self._changing:
+            if silo in self.round.answered:
+                return False
+            self.expected(self.tasks[silo].id, silo)
             self._store_failures(self._failures | {silo: {"reason": reason, "message": message}})
             self._apply_failure(silo, reason, message)
+            return True
 
     def wait(self, seconds: float) -> None:
         """Add serving time; whole seconds are stored, so that down time does not count.

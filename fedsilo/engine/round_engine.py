@@ -198,8 +198,7 @@ class RoundEngine:
             return False
         exchange = self._exchange_of(task)
         exchange.expected(task, silo)
-        exchange.fail(silo, reason, message)
-        return True
+        return exchange.fail(silo, reason, message)
 
     def announce(self, silo: str, schema: Schema) -> None:
         """Take what a silo says of its data's names and types; it outlives a crash from now on."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +14,7 @@ import pytest
 from fedsilo.engine import exchange
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
-from fedsilo.json_files import write_with_digest
+from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.wire import FINISH, UpdateChecker, open_task
@@ -114,6 +116,38 @@ def test_a_failure_after_the_answer_does_not_count(opening: Opening) -> None:
     assert engine.current is not None
     assert engine.current.round.failed == {}
     assert engine.failure is None
+
+
+def test_silos_that_fail_at_the_same_time_are_all_put_down(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each from its own thread; what comes when the round is over by that writes nothing more."""
+    engine, _ = opening
+    first, release = threading.Event(), threading.Event()
+
+    def slowly(path: Path, document: Any) -> None:
+        first.set()
+        assert release.wait(30)
+        write_with_digest(path, document)
+
+    monkeypatch.setattr(exchange, "write_with_digest", slowly)
+    with ThreadPoolExecutor() as threads:
+        failing = [
+            threads.submit(engine.fail, silo, f"r00001-train-{silo[-2:]}", "TrainerLost", "crashed")
+            for silo in ("silos/s0", "silos/s1", "silos/s2")
+        ]
+        assert first.wait(30)
+        release.set()
+        outcomes = [done.exception() or done.result() for done in failing]
+    assert outcomes.count(True) == 2
+    (late,) = [found for found in outcomes if isinstance(found, Problem)]
+    assert late.code == "round-closed"
+    current = engine.current
+    assert current is not None
+    assert len(current.round.failed) == 2
+    stored = read_with_digest(current.directory / "failures.json", "")
+    assert stored is not None
+    assert stored.keys() == current.round.failed.keys()
 
 
 def test_a_silo_cannot_fail_for_another_nor_for_a_task_that_is_not_open(opening: Opening) -> None:
