@@ -1,4 +1,7 @@
-"""Cached objects without what nothing reads: thousands of them must fit into a small process."""
+"""Cached objects without what nothing reads: thousands of them must fit into a small process.
+
+What changes only in what nothing reads changes nothing, so that it wakes nobody (`runtime/store.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,66 @@ from typing import Any
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import JOB, POD
 
-_OF_PODS = {"args", "securityContext", "tolerations", "volumeMounts", "volumes"}
+_EVERYWHERE = {"metadata": frozenset({"managedFields"})}
+_OF_OTHERS = frozenset({"annotations", "finalizers", "generateName", "generation", "managedFields"})
+_OF_PODS = frozenset({"args", "securityContext", "tolerations", "volumeMounts", "volumes"})
 
 UNREAD = {
-    JOB.name: frozenset(_OF_PODS | {"affinity", "initContainers", "metadata", "resources", "selector"}),
-    POD.name: frozenset(_OF_PODS),
+    JOB.name: {
+        "metadata": _OF_OTHERS,
+        "spec": _OF_PODS | {"affinity", "initContainers", "metadata", "resources", "selector"},
+        "status": frozenset(
+            {
+                "active",
+                "completionTime",
+                "ready",
+                "startTime",
+                "succeeded",
+                "terminating",
+                "uncountedTerminatedPods",
+            }
+        ),
+    },
+    POD.name: {
+        "metadata": _OF_OTHERS,
+        "spec": _OF_PODS,
+        "status": frozenset(
+            {
+                "containerID",
+                "hostIP",
+                "hostIPs",
+                "imageID",
+                "lastState",
+                "podIP",
+                "podIPs",
+                "qosClass",
+                "startTime",
+            }
+        ),
+    },
 }
-"""Kind -> fields of its spec, at any depth, that make up most of the object and that the operator never reads."""
+"""Kind -> part of the object -> fields of it, at any depth, that the operator never reads: they make up most of a Job
+or pod, and most of what the Job controller and the kubelet write into one."""
+
+_NONE: frozenset[str] = frozenset()
 
 
 def lean(obj: Object) -> Object:
     """A copy without what the operator never reads, such as `managedFields`; equal strings are kept once."""
-    unread = UNREAD.get(obj["kind"], frozenset())
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    content = {
-        name: _shared(value) for name, value in (obj | {"metadata": metadata}).items() if name != "spec"
-    }
-    return content | ({"spec": _shared(obj["spec"], unread)} if "spec" in obj else {})
+    unread = UNREAD.get(obj["kind"], _EVERYWHERE)
+    return {name: _shared(value, unread.get(name, _NONE)) for name, value in obj.items()}
 
 
-def _shared(value: Any, unread: frozenset[str] = frozenset()) -> Any:
-    if isinstance(value, dict):
+def _shared(value: Any, unread: frozenset[str]) -> Any:
+    what = type(value)
+    if what is str:
+        return sys.intern(value)
+    if what is dict:
         return {
             sys.intern(name): _shared(content, unread)
             for name, content in value.items()
             if name not in unread
         }
-    if isinstance(value, list):
+    if what is list:
         return [_shared(item, unread) for item in value]
-    return sys.intern(value) if type(value) is str else value
+    return value

@@ -33,10 +33,10 @@ class Indexer:
         """Called for every difference, whether a watch or a write brought it."""
 
     def update(self, obj: Object) -> None:
-        """Set an object, and notify the listeners if that changed anything."""
+        """Set an object, and notify the listeners if that changed anything that is read."""
         before = self.put(obj)
         after = self.objects[ref_of(obj)]
-        if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+        if before is None or (before is not after and _content(before) != _content(after)):
             self.notify(before, after)
 
     def notify(self, before: Object | None, after: Object | None) -> None:
@@ -176,6 +176,12 @@ class WriteThrough:
 def _version(obj: Object) -> int:
     """Versions of one kind can be compared as numbers, as Kubernetes 1.35 guarantees (KEP-5504)."""
     return int(obj["metadata"].get("resourceVersion", 0))
+
+
+def _content(obj: Object) -> Object:
+    """An object apart from its version."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
+    return obj | {"metadata": metadata}
 
 
 def _indexed(labels: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -69,6 +69,18 @@ def test_a_job_keeps_of_its_template_what_image_runs() -> None:
     assert is_suspended(kept)
 
 
+def test_what_other_controllers_note_for_themselves_is_not_kept() -> None:
+    noted = copy.deepcopy(POD)
+    noted["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    noted["status"] |= {"podIP": "10.0.0.7", "startTime": "2026-03-01T12:00:00Z"}
+    noted["status"]["containerStatuses"][0]["imageID"] = "sha256:0"
+    assert lean(noted) == lean(POD)
+    made = job("n") | {"status": {"failed": 1, "conditions": []}}
+    counting = {"active": 1, "uncountedTerminatedPods": {"succeeded": ["1"]}}
+    assert lean(made | {"status": made["status"] | counting}) == lean(made)
+    assert lean(made)["status"] == made["status"]
+
+
 def test_other_kinds_keep_everything() -> None:
     found = config_map("n", data={"template": "x", "args": "y"})
     assert lean(found) == found

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
-from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, SECRET, Kind, Ref, ref_of
+from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, POD, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Indexer, Store, WriteThrough
 from tests.contract_objects import config_map
@@ -269,6 +269,18 @@ async def test_what_was_written_is_seen_at_once() -> None:
     indexer.put(again)
     store.learn(newer)
     assert _version(store) == again["metadata"]["resourceVersion"], "an answer about another identity"
+
+
+def test_what_changes_only_where_nobody_reads_wakes_nobody() -> None:
+    indexer = Store().indexer(POD, "")
+    told: list[object] = []
+    indexer.listeners.append(lambda before, after: told.append(after))
+    pod: Object = {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"}}
+    for version, changed in enumerate(({}, {"podIP": "10.0.0.7"}, {"podIP": "10.0.0.7", "phase": "Failed"})):
+        metadata = {"namespace": "n", "name": "a", "uid": "1", "resourceVersion": str(version + 1)}
+        indexer.update(pod | {"metadata": metadata, "status": pod["status"] | changed})
+        assert indexer.objects[Ref("n", "a")]["metadata"] == metadata, "the present version all the same"
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(
