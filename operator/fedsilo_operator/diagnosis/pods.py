@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from fedsilo.api.observed import Object, holds, status_of
-from fedsilo_operator.objects import COMPONENT, is_deleted, labels_of
+from fedsilo_operator.objects import COMPONENT, POD, is_deleted, labels_of
 
 
 class PodPhase(StrEnum):
@@ -27,9 +27,14 @@ class PodCondition(StrEnum):
     DISRUPTION_TARGET = "DisruptionTarget"
 
 
-class JobCondition(StrEnum):
-    """Of batch/v1, the two ends."""
+SUCCESS_SECONDS = 10.0
+"""Longest time that one step towards a Job's success waits for the next: nothing follows from it before the last."""
 
+
+class JobCondition(StrEnum):
+    """Of batch/v1: the two ends, and what comes before the good one."""
+
+    SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
     COMPLETE = "Complete"
     FAILED = "Failed"
 
@@ -49,6 +54,16 @@ def running(pods: Sequence[Object]) -> bool:
 def alive(pods: Sequence[Object]) -> bool:
     """Whether a pod may still write to its volume."""
     return any(phase(pod) not in (PodPhase.SUCCEEDED, PodPhase.FAILED) for pod in pods)
+
+
+def patience(_before: Object | None, after: Object | None) -> float:
+    """Seconds for which a change of a child may wait for others: a Job's success counts when the Job is done."""
+    if after is None or is_deleted(after):
+        return 0.0
+    if after["kind"] == POD.name:
+        return SUCCESS_SECONDS if phase(after) == PodPhase.SUCCEEDED else 0.0
+    met = holds(after, JobCondition.SUCCESS_CRITERIA_MET) and not holds(after, JobCondition.COMPLETE)
+    return SUCCESS_SECONDS if met else 0.0
 
 
 def component(obj: Object) -> str:

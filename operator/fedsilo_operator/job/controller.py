@@ -10,6 +10,7 @@ from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
+from fedsilo_operator.diagnosis.pods import patience
 from fedsilo_operator.job.observe import OWNED, observe
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.objects import (
@@ -72,7 +73,7 @@ class JobController:
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),
             Watch(SILO_AGENT, "", _job_of, self._patience),
-            *(Watch(kind, CHILDREN, _job_of) for kind in (*OWNED, CLAIM, POD)),
+            *(Watch(kind, CHILDREN, _job_of, patience) for kind in (*OWNED, CLAIM, POD)),
         )
 
     async def reconcile(self, key: Key) -> float | None:

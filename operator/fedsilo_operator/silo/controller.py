@@ -11,6 +11,7 @@ from fedsilo.api.observed import Object, holds
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
+from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS, JobCondition, patience
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
@@ -18,6 +19,7 @@ from fedsilo_operator.objects import (
     COMPONENT,
     CONFIG_MAP,
     JOB,
+    JOB_UID,
     NETWORK_POLICY,
     POD,
     SECRET,
@@ -39,6 +41,7 @@ from fedsilo_operator.silo import key_secret, remote, signing_key, succession
 from fedsilo_operator.silo.observe import AgentObservation, observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
+from fedsilo_operator.workloads.pod import is_suspended
 
 CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
 
@@ -70,7 +73,7 @@ class SiloController:
         return (
             Watch(SILO_AGENT, "", _agent_key),
             Watch(SILO_KIND, "", self._keys_of_silo),
-            *(Watch(kind, CHILD_SELECTOR, _owning_agent_key) for kind in children),
+            *(Watch(kind, CHILD_SELECTOR, _owning_agent_key, self._patience) for kind in children),
         )
 
     async def reconcile(self, key: Key) -> float | None:
@@ -97,6 +100,15 @@ class SiloController:
         return await carry_out(
             lambda rejections: make_plan(rejections) if rejections else first, seen.agent, self._cluster
         )
+
+    def _patience(self, before: Object | None, after: Object | None) -> float:
+        """A Job that is done waits until the agent's other one is: a part is finished with both."""
+        if after is None or not holds(after, JobCondition.COMPLETE):
+            return patience(before, after)
+        labels = {name: labels_of(after).get(name, "") for name in (JOB_UID, AGENT)}
+        jobs = self._cache.select(JOB, namespace=ref_of(after).namespace, labels=labels)
+        done = all(holds(job, JobCondition.COMPLETE) or is_suspended(job) for job in jobs)
+        return 0.0 if done else SUCCESS_SECONDS
 
     async def _signing_key(self, seen: AgentObservation) -> SigningKey | None:
         """The silo's key for this agent; None where there is none, which the Silo's condition `Ready` explains."""

@@ -8,6 +8,7 @@ import pytest
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
 from fedsilo_operator.job.controller import PROGRESS_SECONDS, JobController
 from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.runtime.queue import Key
@@ -57,6 +58,22 @@ def test_the_step_of_an_agent_waits_for_the_last_one_to_make_it() -> None:
     assert watch.patience(None, before) == 0
     deleted = before | {"metadata": before["metadata"] | {"deletionTimestamp": "2026-03-01T12:00:00Z"}}
     assert watch.patience(before, deleted) == 0
+
+
+def test_a_step_towards_success_waits_for_the_last_one() -> None:
+    harness = JobHarness().running()
+    (watch,) = [watch for watch in controller(harness).watches() if watch.kind == JOB]
+    before = harness.batch()
+
+    def patience(*names: str) -> float:
+        assert watch.patience is not None
+        conditions = [{"type": name, "status": "True"} for name in names]
+        return watch.patience(before, before | {"status": {"conditions": conditions}})
+
+    assert patience("SuccessCriteriaMet") == SUCCESS_SECONDS
+    assert patience("SuccessCriteriaMet", "Complete") == 0
+    assert patience("FailureTarget") == 0
+    assert patience() == 0
 
 
 def test_silos_wake_the_jobs_that_could_mean_them_until_they_are_over() -> None:

@@ -16,6 +16,7 @@ from fedsilo.api.proposal import proposal_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.cluster.interface import NotFound, Refused
+from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     CLAIM,
@@ -49,6 +50,7 @@ from tests.unit.operator.silo.harness import (
     ended,
     pod_of,
     silo,
+    started,
 )
 
 KEY_REF = Ref(SILO_REF.namespace, SIGNING_KEY)
@@ -396,3 +398,26 @@ async def test_a_key_whose_secret_is_refused_is_reported(bench: Bench) -> None:
     await bench.until(lambda: bench.ready(bench.silo()) == ("False", "ApiRefused"))
     bench.cluster.refuses = lambda _obj: None
     await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"), 200)
+
+
+def test_a_part_is_looked_at_when_the_last_of_it_has_succeeded() -> None:
+    scene = started()
+    controller = SiloController(FakeCluster(), scene, SETTINGS)
+    watches = {watch.kind: watch for watch in controller.watches()}
+
+    def patience(kind: Kind, obj: Object, **status: Any) -> float:
+        found = watches[kind].patience
+        assert found is not None
+        return found(obj, scene.put(obj | {"status": status}))
+
+    done = [{"type": name, "status": "True"} for name in ("SuccessCriteriaMet", "Complete")]
+    trainer, guard = scene.job(TRAINER), scene.job(GUARD)
+    assert trainer is not None
+    assert guard is not None
+    assert patience(POD, pod_of(guard, "x"), **ended(0)) == SUCCESS_SECONDS
+    assert patience(POD, pod_of(guard, "x"), **ended(1)) == 0
+    assert patience(POD, pod_of(guard, "x"), **RUNNING) == 0
+    assert patience(JOB, guard, conditions=done[:1]) == SUCCESS_SECONDS
+    assert patience(JOB, guard, conditions=done) == SUCCESS_SECONDS, "the trainer goes on"
+    assert patience(JOB, trainer, conditions=[{"type": "Failed", "status": "True"}]) == 0
+    assert patience(JOB, trainer, conditions=done) == 0
