@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from fedsilo_operator.objects import kind_of
+from fedsilo_operator.objects import CLAIM, CONFIG_MAP, NETWORK_POLICY, Child
 from fedsilo_operator.plan import Action, Apply, Create, isolate
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import (
+    GUARD,
+    POLICY,
+    TRAINER,
     claim,
     config_map,
     guard_job,
@@ -29,11 +32,16 @@ def _missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
-    present = policy_map(parsed)
-    policies = trainer_policy(parsed), guard_policy(parsed, settings)
-    for child in (claim(parsed), config_map(parsed), present, *policies):
-        if (kind_of(child), child["metadata"]["name"]) not in state.children:
-            yield Apply(child) if child is present else Create(child)
+    made: tuple[tuple[Child, Callable[[], Action]], ...] = (
+        ((CLAIM, parsed.ref.name), lambda: Create(claim(parsed))),
+        ((CONFIG_MAP, parsed.ref.name), lambda: Create(config_map(parsed))),
+        ((CONFIG_MAP, parsed.child(POLICY).name), lambda: Apply(policy_map(parsed))),
+        ((NETWORK_POLICY, parsed.child(TRAINER).name), lambda: Create(trainer_policy(parsed))),
+        ((NETWORK_POLICY, parsed.child(GUARD).name), lambda: Create(guard_policy(parsed, settings))),
+    )
+    for child, create in made:
+        if child not in state.children:
+            yield create()
     for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
         if component.job is None and not component.previous_pod:
             yield Apply(make(parsed, settings))
