@@ -13,8 +13,8 @@ from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import Store
 
-WORKERS = 4
-"""Keys that one controller reconciles at once."""
+WORKERS = 8
+"""Keys that one controller reconciles at once: most of them wait for an answer of the API server."""
 
 
 class Operator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import TypeVar
@@ -121,8 +122,13 @@ class Store:
                 indexer.update(obj)
 
 
+MAX_REQUESTS = 32
+"""Requests that a `WriteThrough` has under way at once. More make a busy API server no faster, and what does not go
+this way, such as the renewal of the lease, would wait among them."""
+
+
 class WriteThrough:
-    """A cluster whose applies are seen in the store at once.
+    """A cluster whose applies are seen in the store at once, and that is asked for so much at once and no more.
 
     A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
     record an event twice, or take back an end that was reached.
@@ -131,12 +137,14 @@ class WriteThrough:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
+        self._turn = asyncio.Semaphore(MAX_REQUESTS)
 
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> Listing:
         """See `Cluster`."""
-        return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
+        async with self._turn:
+            return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
 
     def watch(
         self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
@@ -146,31 +154,37 @@ class WriteThrough:
 
     async def get(self, kind: Kind, ref: Ref) -> Object:
         """See `Cluster`."""
-        return await self._cluster.get(kind, ref)
+        async with self._turn:
+            return await self._cluster.get(kind, ref)
 
     async def create(self, obj: Object) -> Object:
         """See `Cluster`."""
-        return await self._cluster.create(obj)
+        async with self._turn:
+            return await self._cluster.create(obj)
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         """See `Cluster`."""
-        answer = await self._cluster.apply(obj, manager=manager, status=status)
+        async with self._turn:
+            answer = await self._cluster.apply(obj, manager=manager, status=status)
         self._store.learn(answer)
         return answer
 
     async def merge(self, change: Object) -> Object:
         """See `Cluster`."""
-        answer = await self._cluster.merge(change)
+        async with self._turn:
+            answer = await self._cluster.merge(change)
         self._store.learn(answer)
         return answer
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
         """See `Cluster`."""
-        await self._cluster.delete(kind, ref, uid=uid)
+        async with self._turn:
+            await self._cluster.delete(kind, ref, uid=uid)
 
     async def event(self, event: Event) -> None:
         """See `Cluster`."""
-        await self._cluster.event(event)
+        async with self._turn:
+            await self._cluster.event(event)
 
 
 def _version(obj: Object) -> int:

@@ -21,7 +21,7 @@ from fedsilo_operator.cluster.interface import (
 from fedsilo_operator.objects import CONFIG_MAP, EVENT, LEASE, SECRET, Ref, labels_of, ref_of
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.election import Election
-from fedsilo_operator.runtime.operator import Operator
+from fedsilo_operator.runtime.operator import WORKERS, Operator
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.runtime.store import Store
 from tests.contract_objects import config_map
@@ -230,16 +230,16 @@ def test_an_object_that_nobody_thought_of_stops_nobody(caplog: pytest.LogCapture
 def test_workers_share_keys_and_never_one_key() -> None:
     async def body(cluster: FakeCluster, script: Script) -> None:
         script.seconds = 10
-        for number in range(8):
+        for number in range(2 * WORKERS):
             cluster.put(config_map("n", f"c{number}"))
         await asyncio.sleep(1)
-        assert len(script.at_work) == 4
+        assert len(script.at_work) == WORKERS
         for number in range(20):
             cluster.put(config_map("n", data={"x": str(number)}))
             await asyncio.sleep(1)
         await asyncio.sleep(100)
         assert len(script.times()) <= 5, "many changes are one reconcile"
-        assert {str(key.ref) for _, key in script.asked} >= {f"n/c{number}" for number in range(8)}
+        assert {str(key.ref) for _, key in script.asked} >= {f"n/c{number}" for number in range(2 * WORKERS)}
 
     operating(body)
 

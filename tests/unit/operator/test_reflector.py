@@ -15,7 +15,7 @@ from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, POD, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
-from fedsilo_operator.runtime.store import Indexer, Store, WriteThrough
+from fedsilo_operator.runtime.store import MAX_REQUESTS, Indexer, Store, WriteThrough
 from tests.contract_objects import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
@@ -281,6 +281,20 @@ def test_what_changes_only_where_nobody_reads_wakes_nobody() -> None:
         indexer.update(pod | {"metadata": metadata, "status": pod["status"] | changed})
         assert indexer.objects[Ref("n", "a")]["metadata"] == metadata, "the present version all the same"
     assert len(told) == 2
+
+
+def test_the_api_server_is_asked_for_so_much_at_once_and_no_more() -> None:
+    server = FakeCluster(delay=lambda: 1.0)
+    server.put(config_map("n"))
+
+    async def seconds(requests: int) -> float:
+        cluster, began = WriteThrough(server, Store()), asyncio.get_running_loop().time()
+        await asyncio.gather(*(cluster.get(CONFIG_MAP, Ref("n", "a")) for _ in range(requests)))
+        return asyncio.get_running_loop().time() - began
+
+    one = virtual.run(seconds(1))
+    assert virtual.run(seconds(MAX_REQUESTS)) == one
+    assert virtual.run(seconds(MAX_REQUESTS + 1)) == 2 * one
 
 
 @pytest.mark.parametrize(
