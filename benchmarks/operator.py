@@ -82,7 +82,7 @@ class LoadTest:
                 await until(process.ready, "the operator")
                 self._record("RSS idle, MB", _megabytes(process.memory("VmRSS")))
                 async with watching(process.port, process.dashboard):
-                    await self._silos(cluster, store)
+                    await self._silos(cluster, store, process)
                     await self._creation(cluster, store, process)
                     await self._steady(process, aggregators)
             aggregators.silent = True
@@ -120,13 +120,15 @@ class LoadTest:
             await asyncio.gather(*tasks, return_exceptions=True)
             await connection.close()
 
-    async def _silos(self, cluster: ApiServer, store: Store) -> None:
+    async def _silos(self, cluster: ApiServer, store: Store, process: Process) -> None:
         made = silos(self.silos)
         for name in (HUB, *(silo["metadata"]["namespace"] for silo in made)):
             self.kubectl.run("create", "namespace", name)
         for silo in made:
             await cluster.apply(silo, manager="kubectl")
-        await until(lambda: _count(store, SILO_KIND, _holds("Ready")) == self.silos, "the silos' keys")
+        await until(
+            lambda: _count(store, SILO_KIND, _holds("Ready")) == self.silos, "the silos' keys", process
+        )
 
     async def _creation(self, cluster: ApiServer, store: Store, process: Process) -> None:
         mark = process.mark()
@@ -140,9 +142,11 @@ class LoadTest:
         await asyncio.gather(*map(apply, jobs(self.jobs, silos(self.silos))))
         applied = time.monotonic() - began
         agents = self.jobs * self.silos
-        await until(lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted")
+        await until(lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted", process)
         admitted = time.monotonic() - began
-        await until(lambda: _count(store, FEDERATED_JOB, _holds("Running")) == self.jobs, "all running")
+        await until(
+            lambda: _count(store, FEDERATED_JOB, _holds("Running")) == self.jobs, "all running", process
+        )
         self._record("all applied after, s", f"{applied:.0f}")
         self._record("all agents created and admitted after, s", f"{admitted:.0f}")
         self._record("all jobs running after, s", f"{time.monotonic() - began:.0f}")
@@ -163,7 +167,9 @@ class LoadTest:
         """The operator starts again where everything is as it should be."""
         mark, began, served = process.mark(), time.monotonic(), self._served()
         objects = self.jobs + self.jobs * self.silos + self.silos
-        await until(lambda: len(process.since(mark).reconciles) >= objects, "a reconcile of everything")
+        await until(
+            lambda: len(process.since(mark).reconciles) >= objects, "a reconcile of everything", process
+        )
         self._record("started again: all looked at after, s", f"{time.monotonic() - began:.0f}")
         await asyncio.sleep(max(0.0, self.seconds - (time.monotonic() - began)))
         span = process.since(mark)
@@ -178,7 +184,9 @@ class LoadTest:
     async def _completion(self, process: Process, store: Store, aggregators: Aggregators) -> None:
         mark, began = process.mark(), time.monotonic()
         aggregators.finishing = True
-        await until(lambda: _count(store, FEDERATED_JOB, _holds("Complete")) == self.jobs, "all complete")
+        await until(
+            lambda: _count(store, FEDERATED_JOB, _holds("Complete")) == self.jobs, "all complete", process
+        )
         self._record("all jobs complete after, s", f"{time.monotonic() - began:.0f}")
         self._say("completion", process.since(mark))
         self._record("RSS after a second start, peak, MB", _megabytes(process.memory("VmHWM")))
@@ -196,6 +204,7 @@ class LoadTest:
         measured = {
             "reconcile": span.reconciles,
             "wait for a worker": span.waits,
+            "wait and reconcile": [sum(each) for each in zip(span.waits, span.reconciles, strict=True)],
             "event loop late": span.late,
         }
         for what, values in measured.items():
@@ -203,6 +212,7 @@ class LoadTest:
             self._record(
                 f"{name}: {what}, p50 / p99 / max, ms", " / ".join(f"{1000 * each:.1f}" for each in figures)
             )
+        self._record(f"{name}: reconciles", str(len(span.reconciles)))
         self._record(f"{name}: reconciles per s", f"{len(span.reconciles) / span.seconds:.1f}")
         self._record(f"{name}: requests per s", f"{len(span.requests) / span.seconds:.1f}")
         self._record(f"{name}: requests", str(len(span.requests)))
@@ -215,10 +225,15 @@ class LoadTest:
         print(f"{name:<55} {figure}", flush=True)
 
 
-async def until(found: Callable[[], bool], what: str) -> None:
-    """Return when `found` holds."""
+async def until(found: Callable[[], bool], what: str, process: Process | None = None) -> None:
+    """Return when `found` holds.
+
+    :param process: the operator that is to bring it about.
+    """
     end = time.monotonic() + MAX_PHASE_SECONDS
     while not found():
+        if process is not None:
+            process.check()
         if time.monotonic() > end:
             raise SystemExit(f"waited {MAX_PHASE_SECONDS:.0f} s for {what}")
         await asyncio.sleep(0.2)

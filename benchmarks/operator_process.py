@@ -127,9 +127,17 @@ class Process:
         raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
 
     def ready(self) -> bool:
+        """Whether it could lead."""
+        self.check()
+        return healthy(f"http://127.0.0.1:{self.port}/readyz")
+
+    def check(self) -> None:
+        """Return if it runs.
+
+        :raises SystemExit: when it has ended, as an operator does that has lost its lease.
+        """
         if self.process.poll() is not None:
             raise SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
-        return healthy(f"http://127.0.0.1:{self.port}/readyz")
 
 
 @contextmanager
