@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import os
 import secrets
 import shutil
@@ -22,6 +21,7 @@ from io import BufferedRandom, FileIO
 from pathlib import Path
 from typing import BinaryIO
 
+from fedsilo.digests import ALGORITHMS, algorithm_of, file_digest, short
 from fedsilo.errors import FileDamaged
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -81,19 +81,21 @@ def write_visibly(path: Path, content: bytes) -> None:
         rename(temporary, path)
 
 
-def require_content(path: Path, sha256: str, remedy: str = RESTORE) -> None:
+def require_content(path: Path, digest: str, remedy: str = RESTORE) -> None:
     """Return if the file has the content that is expected of it.
 
-    :param sha256: hexadecimal.
+    :param digest: as a text, which says by which hash.
     :raises FileDamaged: when it is missing or has other content.
     """
+    algorithm = algorithm_of(digest)
     try:
         with readable(path, remedy), path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = file_digest(file, algorithm)
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None
-    if found != sha256:
-        raise FileDamaged(f"{path}: its SHA-256 is {found[:12]}, not {sha256[:12]}; {remedy}")
+    if found != digest:
+        what = ALGORITHMS[algorithm]
+        raise FileDamaged(f"{path}: its {what} is {short(found)}, not {short(digest)}; {remedy}")
 
 
 def read_file(path: Path, remedy: str = RESTORE) -> bytes | None:

@@ -59,6 +59,7 @@ def write_update(
         samples=samples,
         metrics={name: float(value) for name, value in metrics.items()},
         blocks=lay_out((block.kind, spec_of(block.name, array)) for block, array in payloads),
+        algorithm=contract.algorithm,
     )
     with new_update(path, header, contract, key) as update:
         for block, array in payloads:

@@ -1,4 +1,4 @@
-"""The `communication` section of a FederatedJob: in how many bytes tensors travel."""
+"""The `communication` section of a FederatedJob: in how many bytes tensors travel, and by which hash."""
 
 from __future__ import annotations
 
@@ -99,11 +99,15 @@ class UploadSpec(_DirectionSpec):
 
 
 class CommunicationSpec(Fields):
-    """In how many bytes tensors travel."""
+    """In how many bytes tensors travel, and by which hash they are known."""
 
     upload: UploadSpec | None = Field(
         default=None, description="From silos to the aggregator; tensors as they are when null."
     )
     download: DownloadSpec | None = Field(
         default=None, description="From the aggregator to silos; tensors as they are when null."
+    )
+    digest: Literal["sha256", "blake3"] | None = Field(
+        default=None,
+        description="Hash of what is large: blobs, and blocks of updates; SHA-256 when null.",
     )

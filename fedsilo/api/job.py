@@ -37,6 +37,7 @@ from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
 from fedsilo.api.training import TrainingSpec
+from fedsilo.digests import SHA256
 
 
 class MethodSpec(Fields):
@@ -251,6 +252,12 @@ class FederatedJobSpec(Fields):
         """How the aggregator sends the model's tensors."""
         given = None if self.communication is None else self.communication.download
         return given or DownloadSpec()
+
+    @property
+    def digest_algorithm(self) -> str:
+        """The hash of blobs and of blocks of updates."""
+        given = None if self.communication is None else self.communication.digest
+        return given or SHA256
 
     @property
     def learned(self) -> str:

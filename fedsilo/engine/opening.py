@@ -20,7 +20,7 @@ def open_exchange(
     """
     round = workflow.round(exchange)
     assigned, assignments = workflow.assign(state, exchange, round.silos)
-    offered = assigned.store(store.blobs)
+    offered = workflow.stored(assigned, store.blobs)
     trees = offered.refs()
     tasks = {
         silo: sealer.seal(

@@ -37,6 +37,7 @@ FIRST = "0" * 64
 OPENING, ENDING = b'{"chain":[\n', b'\n],"seal":"'
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+BlobDigest = Annotated[str, StringConstraints(pattern=r"^(blake3-)?[0-9a-f]{64}$")]
 
 Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
 """A text as in signed messages: it can be shown as it is, whoever wrote it."""
@@ -51,11 +52,11 @@ class _Fields(BaseModel):
 class StateDigests(_Fields):
     """A state by its content.
 
-    :param trees: name -> SHA-256 of the tree's blob.
+    :param trees: name -> digest of the tree's blob, by the job's hash.
     :param values: SHA-256 of the values as JSON with sorted keys and nothing between tokens.
     """
 
-    trees: dict[str, Sha256]
+    trees: dict[str, BlobDigest]
     values: Sha256
 
 

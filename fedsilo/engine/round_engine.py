@@ -71,7 +71,7 @@ class RoundEngine:
         self._exchange_ids = frozenset(map(exchange_id, workflow.exchanges))
         store.claim(identity.uid, identity.spec_digest)
         self._announcements = Announcements(store.directory, workflow.spec.data, workflow.test_schema)
-        self._progress = store.load() or store.commit(JobProgress(0, self._workflow.start()), None)
+        self._progress = store.load() or store.commit(JobProgress(0, self._stored(workflow.start())), None)
         records = [*store.history(), self._progress.record]
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
@@ -299,7 +299,7 @@ class RoundEngine:
         complete = self._workflow.is_last_of_round(self._progress.position)
         if complete:
             history = [*self._store.history(), record]
-            state = self._workflow.selected(state, history).store(self._store.blobs)
+            state = self._stored(self._workflow.selected(state, history))
         progress = JobProgress(position, state, {} if complete else record)
         lines = self._provenance(current, stored, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
@@ -331,9 +331,12 @@ class RoundEngine:
         record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
         updates = StoredUpdates({silo: update.path for silo, update in stored.items()})
         state, found = self._workflow.fold(before, exchange, updates, current.offered, current.assignments)
-        state = state.store(self._store.blobs)
+        state = self._stored(state)
         release_free_memory()
         return state, with_figures(record, found, self._workflow.score(state, exchange))
+
+    def _stored(self, state: State) -> State:
+        return self._workflow.stored(state, self._store.blobs)
 
     def _provenance(
         self, current: OpenExchange, stored: Mapping[str, StoredUpdate], state: State

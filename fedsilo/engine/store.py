@@ -2,7 +2,7 @@
 
     job.json                 whose directory this is
     state.json               exchanges completed, the method's state, the record of the round so far
-    blobs/<sha256>           trees of tensors, named by their content
+    blobs/<digest>           trees of tensors, named by their content
     open/<exchange>/         the open exchange: accepted updates, failures, serving time
     kept/<exchange>/         the same where the job keeps its updates, which stay when the exchange is closed
     history.jsonl            one line per completed round

@@ -101,7 +101,7 @@ class _SyntheticRounds:
     def __init__(self, workflow: Workflow, context: JobContext, blobs: Path, hands_out_initial: bool) -> None:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._initial = context.initial_model()
-        self._state = workflow.start().store(blobs)
+        self._state = workflow.stored(workflow.start(), blobs)
         initial = self._state.refs().get(INITIAL) if hands_out_initial else None
         self.initial_bytes = 0 if initial is None else initial.length
         self._fetched: dict[str, Mapping[str, set[str]]] = {}
@@ -109,14 +109,15 @@ class _SyntheticRounds:
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
         """One exchange: note its bytes, and fold synthetic updates."""
         offered, assignments = self._workflow.assign(self._state, exchange, self._silos)
-        self._note_blobs(offered.store(self._blobs).refs(), assignments, traffic)
+        self._note_blobs(self._workflow.stored(offered, self._blobs).refs(), assignments, traffic)
         contracts = {
             silo: self._workflow.contract(exchange.phase.step, assignment.settings)
             for silo, assignment in assignments.items()
         }
         traffic.up = max(traffic.up, *(contract.max_bytes() for contract in contracts.values()))
         updates = SyntheticUpdates(contracts, self._initial, exchange.round)
-        self._state = self._workflow.aggregate(self._state, exchange, updates).store(self._blobs)
+        after = self._workflow.aggregate(self._state, exchange, updates)
+        self._state = self._workflow.stored(after, self._blobs)
 
     def _note_blobs(
         self, refs: Mapping[str, BlobRef], assignments: Mapping[str, Assignment], traffic: PhaseTraffic

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,6 +120,10 @@ class Workflow:
         context = self._context
         kept = context.initial is not None or context.parts is not None
         return state.with_trees(**{INITIAL: context.initial_weights()}) if kept else state
+
+    def stored(self, state: State, blobs: Path) -> State:
+        """The state with all its trees in files, of which new ones are named by the job's hash."""
+        return state.store(blobs, self.spec.digest_algorithm)
 
     def round(self, exchange: Exchange) -> OpenRound:
         """Who takes part in an exchange, and how many answers count."""

@@ -290,6 +290,7 @@ class Method(ABC):
         """
         dimensions = self.dimensions(signature, settings)
         contract = encoded_contract(contract_of(self.step(step), signature, dimensions), self.spec.upload)
+        contract = replace(contract, algorithm=self.spec.digest_algorithm)
         if self.spec.data.class_names is None:
             return contract
         return replace(contract, schema=declared_schema(self.spec.data).digest())

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsilo.digests import SHA256
 from fedsilo.errors import MethodError
 from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
@@ -94,19 +95,23 @@ class State:
         """The same state with some values replaced."""
         return State(self.trees, {**self.values, **values})
 
-    def store(self, blobs: Path) -> State:
-        """Write every tree that is still in memory to `blobs`; returns the state that refers to the files."""
-        return State({name: self._stored(tree, blobs) for name, tree in self.trees.items()}, self.values)
+    def store(self, blobs: Path, algorithm: str = SHA256) -> State:
+        """Write every tree that is still in memory to `blobs`; returns the state that refers to the files.
+
+        :param algorithm: the hash that names new files.
+        """
+        trees = {name: self._stored(tree, blobs, algorithm) for name, tree in self.trees.items()}
+        return State(trees, self.values)
 
     @staticmethod
-    def _stored(tree: Tree | StoredTree, blobs: Path) -> StoredTree:
+    def _stored(tree: Tree | StoredTree, blobs: Path, algorithm: str) -> StoredTree:
         if (stored := stored_of(tree)) is not None:
             if not (blobs / stored.ref.digest).exists():  # a file of the person's own, kept as it is
                 copy_blob(stored.path, stored.ref, blobs)
                 return StoredTree(stored.ref, blobs / stored.ref.digest)
             return stored
         assert not isinstance(tree, StoredTree)
-        ref = write_blob(tree, blobs)
+        ref = write_blob(tree, blobs, algorithm)
         return StoredTree(ref, blobs / ref.digest)
 
     def in_memory(self) -> State:

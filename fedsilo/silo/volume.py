@@ -1,7 +1,7 @@
 """The directory that guard and trainer share, and who may write where.
 
 inbox/task.json            guard    the current task
-inbox/blobs/<sha256>       guard    its tensors
+inbox/blobs/<digest>       guard    its tensors
 drop/signature.json        trainer  what the model looks like, and what the data are called, before round 1
 drop/<task>/tensors        trainer  the reply's tensors (blob layout)
 drop/<task>/reply.json     trainer  samples, metrics, support, digests; written last, it completes the drop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedsilo.digests import SHA256, algorithm_of, file_digest, short
 from fedsilo.durable import readable
 from fedsilo.engine.provenance import (
     FIRST,
@@ -34,6 +34,7 @@ from fedsilo.wire import (
     open_chain,
     open_signed_part,
     open_task,
+    require_algorithm,
     stored_digest,
     task_digest,
 )
@@ -155,7 +156,7 @@ def _exchange(
         what = f"{where}: update of {silo}"
         data = decoded(what, update.signed)
         header = _checked(what, partial(open_signed_part, data, job.silos[silo]))
-        _check_header(what, header, tasks[silo], digests[silo], job.silos[silo])
+        _check_header(what, header, tasks[silo], digests[silo], job.silos[silo], job.spec.digest_algorithm)
     later = job.exchanges[job.exchanges.index(exchange) + 1 :]
     return VerifiedExchange(
         where, exchange, line, tasks, digests, not later or later[0].round > exchange.round
@@ -178,6 +179,9 @@ def _task(
             "specDigest": (task.spec_digest.hex(), job.spec_digest),
         },
     )
+    given = job.spec.model.initial_weights
+    stated = None if given is None else given.sha256
+    _checked(what, partial(require_algorithm, task, job.spec.digest_algorithm, stated))
     scored, encoded = exchange.phase.step == EVALUATE, job.spec.download.is_encoded
     for link in task.blobs:
         # A model that silos only score, or get in fewer bytes, is made from the state; `replay` makes it again.
@@ -189,7 +193,9 @@ def _task(
     return task
 
 
-def _check_header(what: str, header: UpdateHeader, task: Task, digest: bytes, key: VerifyKey) -> None:
+def _check_header(
+    what: str, header: UpdateHeader, task: Task, digest: bytes, key: VerifyKey, algorithm: str
+) -> None:
     _compare(
         what,
         {
@@ -200,6 +206,7 @@ def _check_header(what: str, header: UpdateHeader, task: Task, digest: bytes, ke
             "sender": (header.sender, task.silo),
             "contract": (header.contract.hex(), task.contract.hex()),
             "taskDigest": (header.task_digest.hex(), digest.hex()),
+            "digest": (header.algorithm, algorithm),
         },
     )
 
@@ -239,15 +246,18 @@ def _model(place: Place, texts: list[bytes], done: list[VerifiedExchange]) -> Mo
         raise ProvenanceInvalid(f"{where}: {len(texts) - exchanges - 2} lines after the job's last exchange")
     line = parsed(where, texts[-1], ModelLine)
     _check_link(where, line.previous, texts[-2])
-    best = done[-1].line.state.trees.get(BEST, line.model)
-    if line.model != best:
-        raise ProvenanceInvalid(
-            f"{where}: is {line.model[:12]}, but the best one of the state is {best[:12]}"
-        )
     _check_file(place.model, line.model, str(place.model))
+    _check_best(where, place.model, done[-1].line.state)
     _check_file(place.description, line.description, str(place.description))
     _check_description(place.description, line.model, done)
     return line
+
+
+def _check_best(where: str, model: Path, state: StateDigests) -> None:
+    """Whether the model is the best one of the state, where that keeps one: by the hash that names its blob."""
+    best = state.trees.get(BEST)
+    if best is not None and (found := _digest_of_file(model, algorithm_of(best))) != best:
+        raise ProvenanceInvalid(f"{where}: is {short(found)}, but the best one of the state is {short(best)}")
 
 
 def _check_description(path: Path, model: str, done: list[VerifiedExchange]) -> None:
@@ -283,12 +293,12 @@ def _check_seal(place: Place, job: VerifiedJob, texts: list[bytes], seal: bytes)
 
 
 def _check_file(path: Path, sha256: str, what: str) -> None:
-    _check_digest(path, sha256, what, partial(_digest_of_file, path))
+    _check_digest(path, sha256, what, partial(_digest_of_file, path, SHA256))
 
 
-def _digest_of_file(path: Path) -> str:
+def _digest_of_file(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(file, algorithm)
 
 
 def _check_digest(path: Path, sha256: str, what: str, read: Callable[[], str]) -> None:

@@ -45,7 +45,7 @@ def replay(place: Place, chain: VerifiedChain) -> None:
     workflow = Workflow(job.method, JobContext.of(job.method, tuple(job.silos), _initial(place, job)))
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
-        state = workflow.start().store(blobs)
+        state = workflow.stored(workflow.start(), blobs)
         _compare_state(f"{place.provenance}: job", digests_of(state), chain.start)
         for found in chain.exchanges:
             state = _Replayed(job, workflow, found, place.kept).fold(state, blobs)
@@ -82,7 +82,7 @@ class _Replayed:
         """State after the exchange."""
         found, exchange = self._found, self._found.exchange
         offered, assignments = self._workflow.assign(state, exchange, tuple(found.tasks))
-        trees = offered.store(blobs).refs()
+        trees = self._workflow.stored(offered, blobs).refs()
         for silo in found.tasks:
             self._check_task(silo, assignments[silo], trees)
         paths = {
@@ -91,7 +91,7 @@ class _Replayed:
         for silo, path in paths.items():
             self._check_update(silo, path, assignments[silo])
         after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), offered, assignments)
-        after = self._selected(after.store(blobs), blobs)
+        after = self._selected(self._workflow.stored(after, blobs), blobs)
         _compare_state(found.where, digests_of(after), found.line.state)
         return after
 
@@ -103,7 +103,8 @@ class _Replayed:
         """
         if self._workflow.spec.evaluation.best is None or not self._found.completes_round:
             return after
-        best = with_best(after, self._found.exchange.round, self._workflow.model(after)).store(blobs)
+        best = with_best(after, self._found.exchange.round, self._workflow.model(after))
+        best = self._workflow.stored(best, blobs)
         return best if digests_of(best) == self._found.line.state else after
 
     def _check_task(self, silo: str, assignment: Assignment, trees: Mapping[str, BlobRef]) -> None:

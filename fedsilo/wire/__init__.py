@@ -1,6 +1,7 @@
 """The wire format: signed messages, tensor blocks and the contract that they keep (docs/wire.md).
 
-Torch-free. The digest is SHA-256, msgpack carries no tensor through memory, and nothing is ever unpickled.
+Torch-free. Digests are SHA-256, those of large content BLAKE3 where a job says so; msgpack carries no tensor through
+memory, and nothing is ever unpickled.
 
 Certificates are imported on first use: X.509 takes longer to import than all else here, and few processes issue any.
 """
@@ -39,7 +40,16 @@ from fedsilo.wire.statement import (
     sign_statement,
     verify_statement,
 )
-from fedsilo.wire.task import FINISH, BlobLink, Scalar, Task, open_task, seal_task, task_digest
+from fedsilo.wire.task import (
+    FINISH,
+    BlobLink,
+    Scalar,
+    Task,
+    open_task,
+    require_algorithm,
+    seal_task,
+    task_digest,
+)
 from fedsilo.wire.tensors import DTYPES, MAX_TENSOR_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
 from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, stored_digest
 from fedsilo.wire.writer import UpdateWriter, lay_out, new_update
@@ -103,6 +113,7 @@ __all__ = [
     "open_task",
     "open_update",
     "problem_document",
+    "require_algorithm",
     "seal",
     "seal_agents",
     "seal_chain",

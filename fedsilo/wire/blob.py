@@ -1,6 +1,6 @@
 """Tensors in a file, in the safetensors layout (huggingface/safetensors, README, section Format).
 
-A blob is named by its SHA-256 and never changes. The same tree gives the same bytes, everywhere: the header
+A blob is named by its digest and never changes. The same tree gives the same bytes, everywhere: the header
 lists tensors in the tree's order; the data lie in descending order of item size, so that each is aligned to
 its items without the gaps that the format forbids; and the header is padded so that the data begin at a
 multiple of 64.
@@ -8,7 +8,6 @@ multiple of 64.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -24,6 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsilo.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
 from fedsilo.durable import EARLY_BYTES, EarlyWriting, publish, rename, sync, sync_directory, temporary_file
 from fedsilo.errors import Problem
 from fedsilo.wire.mapping import release
@@ -52,7 +52,7 @@ _CHUNK_BYTES = 1 << 20
 class BlobRef:
     """The name of a blob.
 
-    :param digest: SHA-256 of the file, in hexadecimal.
+    :param digest: of the file, as a text, which says by which hash (`fedsilo.digests`).
     :param length: of the file, in bytes.
     """
 
@@ -60,12 +60,13 @@ class BlobRef:
     length: int
 
 
-def write_blob(tree: Mapping[str, np.ndarray], directory: Path) -> BlobRef:
+def write_blob(tree: Mapping[str, np.ndarray], directory: Path, algorithm: str = SHA256) -> BlobRef:
     """Write a tree to `directory/<digest>`; one that is there already is kept.
 
+    :param algorithm: the hash that names it.
     :raises Problem: as `TensorSpec`.
     """
-    with temporary_file(directory) as (file, temporary), _writing(tree, file) as written:
+    with temporary_file(directory) as (file, temporary), _writing(tree, file, algorithm) as written:
         sync(file, temporary)
         ref = written()
         path = directory / ref.digest
@@ -81,33 +82,36 @@ def copy_blob(source: Path, ref: BlobRef, directory: Path) -> None:
     :raises Problem: `malformed`, when it is no longer what `ref` says.
     """
     with temporary_file(directory) as (file, temporary), source.open("rb") as given:
-        digest = hashlib.sha256()
+        algorithm = algorithm_of(ref.digest)
+        content = hasher(algorithm)
         while piece := given.read(_CHUNK_BYTES):
-            digest.update(piece)
+            content.update(piece)
             file.write(piece)
-        if digest.hexdigest() != ref.digest:
-            raise _refusal(source, f"its SHA-256 is {digest.hexdigest()[:12]}, not {ref.digest[:12]}")
+        if (found := digest_text(algorithm, content.digest())) != ref.digest:
+            raise _refusal(source, f"its {ALGORITHMS[algorithm]} is {short(found)}, not {short(ref.digest)}")
         publish(file, temporary, directory / ref.digest)
 
 
 def write_tensors(tree: Mapping[str, np.ndarray], path: Path) -> BlobRef:
-    """Write a tree to a path of the caller's choice, which it replaces in one step.
+    """Write a tree to a path of the caller's choice, which it replaces in one step; its digest is SHA-256.
 
     :raises Problem: as `TensorSpec`.
     """
-    with temporary_file(path.parent) as (file, temporary), _writing(tree, file) as written:
+    with temporary_file(path.parent) as (file, temporary), _writing(tree, file, SHA256) as written:
         publish(file, temporary, path)
         return written()
 
 
 @contextmanager
-def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callable[[], BlobRef]]:
+def _writing(
+    tree: Mapping[str, np.ndarray], file: BinaryIO, algorithm: str
+) -> Iterator[Callable[[], BlobRef]]:
     """Write a tree, and hash it in a thread meanwhile, and while the file is brought to the disk.
 
     :returns: what waits for the digest, in the `with` block.
     """
     header, order, length = _lay_out(tree)
-    digest = hashlib.sha256()
+    digest = hasher(algorithm)
     if length < _CHUNK_BYTES:
         digest.update(header)
         file.write(header)
@@ -115,7 +119,7 @@ def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callabl
             payload = raw_bytes(tree[name]).data
             digest.update(payload)
             file.write(payload)
-        yield lambda: BlobRef(digest.hexdigest(), length)
+        yield lambda: BlobRef(digest_text(algorithm, digest.digest()), length)
         return
     early = EarlyWriting(file.fileno(), 0)
     with ThreadPoolExecutor(1, "digest") as thread:
@@ -132,7 +136,7 @@ def _writing(tree: Mapping[str, np.ndarray], file: BinaryIO) -> Iterator[Callabl
 
         def written() -> BlobRef:
             hashed.result()  # the last of a queue
-            return BlobRef(digest.hexdigest(), length)
+            return BlobRef(digest_text(algorithm, digest.digest()), length)
 
         yield written
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedsilo.digests import SHA256
 from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
@@ -66,7 +67,7 @@ class UpdateChecker:
         self.digest: str | None = None
         self._received = 0
         self._signed = bytearray()  # header and signature, until both are complete
-        self._payloads = PayloadCheck(0, ())  # of the header, as soon as it is in
+        self._payloads = PayloadCheck(0)  # of the header, as soon as it is in
         self._refusal: tuple[str, str] | None = (
             None  # its code and detail: a kept error would keep what was fed
         )
@@ -130,7 +131,7 @@ class UpdateChecker:
         self._key.verify(UPDATE, data, signature)
         header = decode_header(data)
         self._check_header(header)
-        self._payloads = PayloadCheck(len(signed), header.blocks)
+        self._payloads = PayloadCheck(len(signed), header.blocks, header.algorithm)
         self.digest = update_digest(signed)
         self._signed.clear()
         self.header = header
@@ -145,6 +146,7 @@ class UpdateChecker:
             ("wrong-round", "round", header.round, expected.round),
             ("wrong-sender", "sender", header.sender, expected.sender),
             ("contract-mismatch", "contract", header.contract.hex(), contract),
+            ("contract-mismatch", "digest", header.algorithm, expected.contract.algorithm),
             ("task-mismatch", "taskDigest", header.task_digest.hex(), expected.task_digest.hex()),
         ):
             if found != wanted:
@@ -156,12 +158,13 @@ class PayloadCheck:
     """All that comes after an update's header and signature: the gaps, which are known to the byte, and the payloads.
 
     :param signed: bytes of header and signature, with their msgpack heads.
+    :param algorithm: the hash of the blocks' digests.
     """
 
-    def __init__(self, signed: int, blocks: Iterable[TensorEntry]) -> None:
+    def __init__(self, signed: int, blocks: Iterable[TensorEntry] = (), algorithm: str = SHA256) -> None:
         entries = tuple(blocks)
         found = zip(entries, described(entries), gaps(signed, entries), strict=True)
-        self._open = deque(_BlockCheck(entry, name, gap) for entry, name, gap in found)
+        self._open = deque(_BlockCheck(entry, name, gap, algorithm) for entry, name, gap in found)
 
     @property
     def missing(self) -> str | None:
@@ -188,13 +191,13 @@ class _BlockCheck:
     :param name: for errors.
     """
 
-    def __init__(self, entry: TensorEntry, name: str, gap: bytes) -> None:
+    def __init__(self, entry: TensorEntry, name: str, gap: bytes, algorithm: str) -> None:
         self.name = name
         self.complete = False
         self._entry = entry
         self._gap = gap
         self._missing = entry.length
-        self._content = BlockContent(name, entry.dtype)
+        self._content = BlockContent(name, entry.dtype, algorithm)
 
     def feed(self, view: memoryview) -> memoryview:
         """Take what belongs to this block and return the rest."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fedsilo.digests import SHA256
 from fedsilo.errors import MethodError, Problem
 from fedsilo.kinds import KINDS
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
@@ -119,6 +120,7 @@ class Contract:
         the digest: it says what a figure means, not which figures leave.
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
+    :param algorithm: the hash of every block's digest, one of `fedsilo.digests.ALGORITHMS`.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """
 
@@ -128,6 +130,7 @@ class Contract:
     schema: str | None = None
     encoding: Mapping[str, str | int | float | bool] | None = field(default=None, hash=False)
     encoded: tuple[EncodedTensor, ...] = ()
+    algorithm: str = SHA256
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
@@ -145,6 +148,7 @@ class Contract:
         ]
         more: dict[str, Any] = {} if self.schema is None else {"schema": bytes.fromhex(self.schema)}
         more |= {} if self.encoding is None else {"encoding": dict(self.encoding)}
+        more |= {} if self.algorithm == SHA256 else {"digest": self.algorithm}
         packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)} | more)
         return hashlib.sha256(packed).hexdigest()
 

@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fedsilo.digests import ALGORITHMS, SHA256
 from fedsilo.errors import Problem
 from fedsilo.kinds import KINDS
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, pack, unpack_map
@@ -30,7 +31,6 @@ MAX_HEADER_BYTES = 4 << 20
 SEGMENT_BYTES = 1 << 30
 """Of a tensor, in each block but the last: a multiple of `ALIGNMENT`, so that no number is cut through."""
 
-DIGEST = "sha256"
 ENCODING = "identity"
 
 _BLOCK_HEAD = 5  # msgpack bin 32: c6 and four bytes of length
@@ -61,7 +61,7 @@ class TensorEntry:
     :param shape: of the whole tensor.
     :param offset: of its payload, in bytes from `base`.
     :param length: of its payload, in bytes.
-    :param digest: SHA-256 of its payload, 32 bytes.
+    :param digest: of its payload, 32 bytes, by the header's hash.
     """
 
     name: str
@@ -83,6 +83,7 @@ class UpdateHeader:
     :param task_digest: SHA-256 of the sealed task that this answers, 32 bytes.
     :param samples: how many training samples stand behind it.
     :param blocks: in the file's order, with the segments of a tensor one after another.
+    :param algorithm: the hash of their digests, one of `fedsilo.digests.ALGORITHMS`.
     """
 
     job: str
@@ -95,6 +96,7 @@ class UpdateHeader:
     samples: int
     metrics: dict[str, float]
     blocks: tuple[TensorEntry, ...]
+    algorithm: str = SHA256
 
     @property
     def length(self) -> int:
@@ -135,7 +137,7 @@ def encode_header(header: UpdateHeader) -> bytes:
             "round": header.round,
             "sender": header.sender,
             "keyId": header.key_id,
-            "digest": DIGEST,
+            "digest": header.algorithm,
             "encoding": ENCODING,
             "contract": header.contract,
             "taskDigest": header.task_digest,
@@ -161,8 +163,8 @@ def decode_header(data: bytes) -> UpdateHeader:
     check_protocol(what, value)
     fields = FieldReader(what, value, _KEYS)
     fields.integer("protocol", PROTOCOL, PROTOCOL)
-    if fields.text("digest") != DIGEST:
-        raise fields.refuse("digest", DIGEST, "unsupported")
+    if fields.text("digest") not in ALGORITHMS:
+        raise fields.refuse("digest", f"one of {', '.join(ALGORITHMS)}", "unsupported")
     if fields.text("encoding") != ENCODING:
         raise fields.refuse("encoding", ENCODING, "unsupported")
     header = UpdateHeader(
@@ -176,6 +178,7 @@ def decode_header(data: bytes) -> UpdateHeader:
         samples=fields.integer("samples"),
         metrics=fields.scalars("metrics", (float,)),
         blocks=_read_blocks(fields.items("blocks")),
+        algorithm=fields.text("digest"),
     )
     _check_layout(header.blocks)
     fields.integer("length", header.length, header.length)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from fedsilo.digests import ALGORITHMS, BLAKE3, SHA256, algorithm_of, digest_bytes, digest_text, short
+from fedsilo.errors import Problem
 from fedsilo.wire.envelope import open_envelope, seal
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol
 from fedsilo.wire.keys import TASK, SigningKey, VerifyKey
@@ -26,6 +28,7 @@ _KEYS = (
     "settings",
 )
 _BLOB_KEYS = ("name", "digest", "length")
+_ALGORITHM = "algorithm"  # a key of a blob whose digest is no SHA-256
 
 Scalar = bool | int | float | str
 
@@ -34,7 +37,7 @@ Scalar = bool | int | float | str
 class BlobLink:
     """A blob to fetch, under the name by which the method knows it.
 
-    :param digest: SHA-256 of the blob, in hexadecimal.
+    :param digest: of the blob, as a text, which says by which hash (`fedsilo.digests`).
     :param length: in bytes.
     """
 
@@ -71,10 +74,6 @@ def seal_task(task: Task, key: SigningKey) -> bytes:
 
     :raises Problem: as `open_task`; what is sealed can be opened.
     """
-    blobs = [
-        {"name": link.name, "digest": bytes.fromhex(link.digest), "length": link.length}
-        for link in task.blobs
-    ]
     fields: dict[str, object] = {
         "protocol": PROTOCOL,
         "job": task.job,
@@ -85,7 +84,7 @@ def seal_task(task: Task, key: SigningKey) -> bytes:
         "step": task.step,
         "specDigest": task.spec_digest,
         "contract": task.contract,
-        "blobs": blobs,
+        "blobs": [_link_fields(link) for link in task.blobs],
         "settings": dict(sorted(task.settings.items())),
     }
     _read(fields)
@@ -98,6 +97,22 @@ def open_task(data: bytes, key: VerifyKey) -> Task:
     :raises Problem: `signature-invalid`, `unsupported`, `malformed`, `not-finite`, `truncated` or `too-long`.
     """
     return _read(open_envelope(TASK, data, key))
+
+
+def require_algorithm(task: Task, algorithm: str, given: str | None) -> None:
+    """Return if the digests of a task's blobs are of the job's kind.
+
+    :param algorithm: the hash that the job asks for.
+    :param given: the one digest that the job itself states, of its initial weights, if any.
+    :raises Problem: `task-mismatch`.
+    """
+    for link in task.blobs:
+        if link.digest != given and (found := algorithm_of(link.digest)) != algorithm:
+            raise Problem(
+                "task-mismatch",
+                f"task {task.task}: blob {link.name} has {ALGORITHMS[found]} {short(link.digest)}; "
+                f"the job asks for {ALGORITHMS[algorithm]}",
+            )
 
 
 def task_digest(data: bytes) -> bytes:
@@ -125,6 +140,16 @@ def _read(value: dict[str, object]) -> Task:
     return task
 
 
+def _link_fields(link: BlobLink) -> dict[str, object]:
+    algorithm = algorithm_of(link.digest)
+    more = {} if algorithm == SHA256 else {_ALGORITHM: algorithm}
+    return {"name": link.name, "digest": digest_bytes(link.digest), "length": link.length} | more
+
+
 def _read_link(index: int, value: object) -> BlobLink:
-    fields = FieldReader(f"task: blobs[{index}]", value, _BLOB_KEYS)
-    return BlobLink(fields.text("name"), fields.binary("digest", 32).hex(), fields.integer("length"))
+    named = isinstance(value, dict) and _ALGORITHM in value
+    fields = FieldReader(f"task: blobs[{index}]", value, (*_BLOB_KEYS, _ALGORITHM) if named else _BLOB_KEYS)
+    if named and fields.text(_ALGORITHM) != BLAKE3:
+        raise fields.refuse(_ALGORITHM, f"{BLAKE3}, or left out", "unsupported")
+    digest = digest_text(BLAKE3 if named else SHA256, fields.binary("digest", 32))
+    return BlobLink(fields.text("name"), digest, fields.integer("length"))

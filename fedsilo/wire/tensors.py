@@ -6,13 +6,13 @@ the trainer can build.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedsilo.digests import SHA256, hasher
 from fedsilo.errors import Problem
 from fedsilo.wire.fields import MAX_INTEGER, TOKEN, FieldReader
 
@@ -154,15 +154,16 @@ class BlockContent:
 
     Each byte is looked at once, so that a writer may take it from memory that others can still change.
 
+    :param algorithm: the hash.
     :ivar fault: the first value that the tensor may not hold, or None: NaN or infinity (`not-finite`), or a
         bool that is neither 0 nor 1 (`malformed`).
     """
 
-    def __init__(self, name: str, dtype: str) -> None:
+    def __init__(self, name: str, dtype: str, algorithm: str = SHA256) -> None:
         self.fault: Problem | None = None
         self._name = name
         self._dtype = DTYPES[dtype]
-        self._hash = hashlib.sha256()
+        self._hash = hasher(algorithm)
         self._part = b""  # the beginning of an item that the last piece cut through
 
     def update(self, piece: memoryview) -> None:
@@ -183,7 +184,7 @@ class BlockContent:
         self._part = bytes(piece[whole:])
 
     def digest(self) -> bytes:
-        """SHA-256 of all bytes so far."""
+        """The digest of all bytes so far, 32 bytes."""
         return self._hash.digest()
 
     def _inspect(self, piece: memoryview) -> None:

@@ -58,7 +58,8 @@ def stored_digest(path: Path) -> str:
     """
     with path.open("rb") as file:
         data = _read_signed(path, file)
-        payloads = PayloadCheck(len(data), decode_header(_cut(f"update {path}", data)[0]).blocks)
+        header = decode_header(_cut(f"update {path}", data)[0])
+        payloads = PayloadCheck(len(data), header.blocks, header.algorithm)
         buffer = memoryview(bytearray(_CHUNK_BYTES))
         while size := file.readinto(buffer):
             payloads.feed(buffer[:size])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.durable import rename, sync, temporary_file
+from fedsilo.errors import Problem
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
@@ -49,6 +50,10 @@ def new_update(
     :param header: with the blocks of `lay_out`.
     :raises Problem: what a receiver that holds the same contract would refuse of the header.
     """
+    if header.algorithm != contract.algorithm:
+        raise Problem(
+            "contract-mismatch", f"update: digest is {header.algorithm}; must be {contract.algorithm}"
+        )
     contract.check(header.tensors, header.metrics)
     with temporary_file(path.parent) as (file, temporary):
         yield UpdateWriter(file, temporary, path, header, key)
@@ -67,7 +72,10 @@ class UpdateWriter:
         self._header, self._key = header, key
         signed = len(_signed(header, key))
         self._base = base(signed)
-        self._tensors = {name: _OpenTensor(segments) for name, segments in by_tensor(header.blocks).items()}
+        self._tensors = {
+            name: _OpenTensor(segments, header.algorithm)
+            for name, segments in by_tensor(header.blocks).items()
+        }
         for entry, gap in zip(header.blocks, gaps(signed, header.blocks), strict=True):
             self._write_at(self._base + entry.offset - len(gap), memoryview(gap))
 
@@ -130,11 +138,11 @@ class _OpenTensor:
     :ivar written: bytes of the tensor so far.
     """
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: Segments, algorithm: str) -> None:
         first = segments[0]
         self.spec = TensorSpec(first.name, first.shape, first.dtype)
         self.segments = segments
-        self.contents = [BlockContent(first.name, first.dtype) for _ in segments]
+        self.contents = [BlockContent(first.name, first.dtype, algorithm) for _ in segments]
         self.written = 0
 
     def closed(self) -> Iterator[TensorEntry]:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from fedsilo.wire import (
     REQUEST,
     TASK,
     UPDATE,
+    BlobLink,
     ModelSignature,
     Task,
     TensorSpec,
@@ -242,6 +243,8 @@ def _audit_log() -> bytes:
 
 _ARRAYS: dict[str, np.ndarray] = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7, np.int64)}
 _TASK = Task("a", "silo-north/north", "task-1", 1, "train", "train", bytes(32), bytes(32))
+_BLAKE3 = replace(examples.CONTRACT, algorithm="blake3")
+_BLAKE3_TASK = replace(_TASK, blobs=(BlobLink("model", f"blake3-{'ab' * 32}", 8),))
 _SIGNATURE = ModelSignature(specs_of(_ARRAYS), classes=2, feature=3).to_dict()
 _VECTORS = ROOT / "tests" / "vectors"
 _ZSTD = Zstd(Int8(16))
@@ -271,7 +274,7 @@ def targets() -> dict[str, Target]:
             "signed update header",
             lambda data: _update(signed(UPDATE, data) + content),
             (Problem,),
-            (header,),
+            (header, _update_header(written(lambda path: examples.write(path, contract=_BLAKE3)))),
         ),
         Target("update in segments", _update_in_segments, (Problem,), in_segments),
         Target(
@@ -282,7 +285,7 @@ def targets() -> dict[str, Target]:
             "signed task",
             lambda data: open_task(signed(TASK, data), KEY.verify_key),
             (Problem,),
-            (header_of(TASK, task),),
+            (header_of(TASK, task), header_of(TASK, seal_task(_BLAKE3_TASK, KEY))),
         ),
         Target(
             "envelope",

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from fedsilo import durable
 from fedsilo.durable import AppendedFile, append_durably, require_content, temporary_file, write_durably
@@ -70,6 +71,21 @@ def test_a_file_is_what_its_digest_says_or_an_error(tmp_path: Path) -> None:
         FileDamaged, match=rf"blob: its SHA-256 is [0-9a-f]{{12}}, not {digest[:12]}; restore"
     ):
         require_content(path, digest)
+
+
+def test_the_digest_itself_says_by_which_hash_a_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "blob"
+    path.write_bytes(b"tensors")
+    digest = f"blake3-{blake3(b'tensors').hexdigest()}"
+    require_content(path, digest)
+    for other in (
+        digest.removeprefix("blake3-"),
+        f"blake3-{hashlib.sha256(b'tensors').hexdigest()}",
+        "blake3-",
+        "",
+    ):
+        with pytest.raises(FileDamaged, match=r"blob: its (SHA-256|BLAKE3) is [0-9a-f]{12}, not "):
+            require_content(path, other)
 
 
 def test_a_file_is_brought_to_the_disk_while_it_grows(

@@ -12,9 +12,9 @@ ISSUING = {"cryptography.x509", "cryptography.hazmat.primitives.serialization"}
 """Only what makes certificates or reads keys needs them."""
 
 UNNEEDED = {
-    "fedsilo.wire": COMPUTING | ISSUING | {"aiohttp", "yaml", "pydantic", "asyncio", "ssl"},
-    "fedsilo.validation": COMPUTING | ISSUING | {"aiohttp", "rich", "asyncio", "ssl", "zstandard"},
-    "fedsilo_operator.__main__": COMPUTING | {"rich", "zstandard"},
+    "fedsilo.wire": COMPUTING | ISSUING | {"aiohttp", "yaml", "pydantic", "asyncio", "ssl", "blake3"},
+    "fedsilo.validation": COMPUTING | ISSUING | {"aiohttp", "rich", "asyncio", "ssl", "zstandard", "blake3"},
+    "fedsilo_operator.__main__": COMPUTING | {"rich", "zstandard", "blake3"},
     "fedsilo.local.in_process": COMPUTING | ISSUING | {"aiohttp", "kubernetes_asyncio"},
     "fedsilo_agent.guard.__main__": COMPUTING | ISSUING | {"kubernetes_asyncio", "rich"},
     "fedsilo_agent.trainer.__main__": COMPUTING | ISSUING | {"aiohttp", "numpy"},

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3 as hashed
+
 from fedsilo.canonical import canonical_json
 from fedsilo.wire import (
     DECISION,
@@ -28,7 +30,7 @@ from fedsilo.wire import (
     write_tensors,
 )
 from tests.updates import digest_of
-from tests.vectors import encoded, segmented
+from tests.vectors import digests, encoded, segmented
 from tests.vectors.example import (
     AGGREGATOR,
     ARRAYS,
@@ -176,6 +178,37 @@ def segments(directory: Path) -> dict[str, Any]:
     }
 
 
+def blake3(directory: Path) -> dict[str, Any]:
+    """What is said of a job whose digests are BLAKE3: the blocks and metrics are those of the contract above."""
+    good = directory / "blake3-update.bin"
+    digests.write(good)
+    (directory / "blake3-task.bin").write_bytes(digests.TASK_BYTES)
+    refused = []
+    for name, code, data, reason in digests.refused(good):
+        file = f"blake3-refused-{name}.bin"
+        (directory / file).write_bytes(data)
+        refused.append({"file": file, "code": code, "reason": reason})
+    message = digests.TASK_MESSAGE
+    return {
+        "contract": {"digest": digests.CONTRACT.digest()},
+        "task": {
+            "file": "blake3-task.bin",
+            "digest": task_digest(digests.TASK_BYTES).hex(),
+            "means": dataclasses.asdict(message)
+            | {"spec_digest": message.spec_digest.hex(), "contract": message.contract.hex()},
+        },
+        "update": {
+            "file": good.name,
+            "digest": digest_of(good.read_bytes()),
+            "blocks": {
+                block.name: {"bytes": content.hex(), "digest": hashed(content).hexdigest()}
+                for block, content in zip(BLOCKS, CONTENTS, strict=True)
+            },
+        },
+        "refused": refused,
+    }
+
+
 def make(directory: Path) -> None:
     """Write `vectors.json` and the files it names."""
     files = {
@@ -240,6 +273,7 @@ def make(directory: Path) -> None:
             "values": encoded.VALUES.tobytes().hex(),
             "sent": encoded.encodings(),
         },
+        "blake3": blake3(directory),
     }
     (directory / "vectors.json").write_text(json.dumps(document, indent=1) + "\n")
 

@@ -105,6 +105,7 @@ def refused_updates(good: bytes) -> Iterator[tuple[str, str, bytes, str]]:
     yield "key-id", "signature-invalid", header(keyId="0" * 16), "keyId is not that of the key that signed"
     yield "protocol", "unsupported", header(protocol=2), "another protocol version"
     yield "digest", "unsupported", header(digest="sha512"), "another digest algorithm"
+    yield "algorithm", "contract-mismatch", header(digest="blake3"), "another digest than the contract's"
     yield "encoding", "unsupported", header(encoding="gzip"), "another transfer encoding"
     yield (
         "key-twice",
@@ -163,6 +164,11 @@ def refused_tasks() -> Iterator[tuple[str, str, bytes, str]]:
     yield "trailing", "too-long", TASK_BYTES + b"\xc0", "a byte after the signature"
     yield "truncated", "truncated", TASK_BYTES[:-1], "the last byte is missing"
     yield "protocol", "unsupported", seal(TASK, whole | {"protocol": 2}, key), "another protocol version"
+    (link,) = whole["blobs"]
+    for algorithm in ("sha256", "md5"):
+        blobs = [link | {"algorithm": algorithm}]
+        why = f"a blob whose digest is said to be {algorithm}: only blake3 is said"
+        yield f"blob-{algorithm}", "unsupported", seal(TASK, whole | {"blobs": blobs}, key), why
     yield (
         "nested",
         "malformed",

@@ -119,6 +119,7 @@ def sign_reply(
                 samples=reply.samples,
                 metrics=limits.metrics(reply.metrics),
                 blocks=lay_out((block.kind, tensors.specs[block.name]) for block in blocks),
+                algorithm=contract.algorithm,
             )
             with new_update(update, header, contract, key) as own:
                 for name, piece in tensors.pieces():

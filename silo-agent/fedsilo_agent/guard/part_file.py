@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from pathlib import Path
 
+from fedsilo.digests import algorithm_of, digest_text, hasher
 from fedsilo.durable import AppendedFile, rename, unlink
 
 READ_BYTES = 1 << 20
@@ -17,15 +17,15 @@ class PartFile:
 
     What an earlier process has left is read once for the digest, and so is all of it after a write that failed halfway.
 
-    :param path: the name that the blob gets when it is whole.
+    :param path: the name that the blob gets when it is whole: its digest, which says by which hash.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(f".{path.name}.part")
         self._target = path
         self._file = AppendedFile(self.path)
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self._algorithm = algorithm_of(path.name)
+        self._hash, self._size = hasher(self._algorithm), 0
 
     def __enter__(self) -> PartFile:
         return self
@@ -53,11 +53,11 @@ class PartFile:
         """Begin again with nothing."""
         self._file.close()
         unlink(self.path, missing_ok=True)
-        self._hash, self._size = hashlib.sha256(), 0
+        self._hash, self._size = hasher(self._algorithm), 0
 
     def digest(self) -> str:
-        """Hex sha256 of the bytes that are here."""
-        return self._hash.hexdigest()
+        """Of the bytes that are here, as a text."""
+        return digest_text(self._algorithm, self._hash.digest())
 
     def publish(self) -> None:
         """Give the blob its name; whether a power cut leaves it so is seen by its digest."""
@@ -67,7 +67,7 @@ class PartFile:
 
     def _read(self) -> None:
         self._file.close()
-        self._hash, self._size = hashlib.sha256(), 0
+        self._hash, self._size = hasher(self._algorithm), 0
         buffer = memoryview(bytearray(READ_BYTES))
         with contextlib.suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
             while count := file.readinto(buffer):

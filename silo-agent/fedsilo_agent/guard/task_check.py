@@ -24,7 +24,7 @@ from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
-from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task
+from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task, require_algorithm
 from fedsilo_agent.guard.exchanges import Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
 
@@ -125,6 +125,7 @@ class TaskCheck:
                 "task-mismatch",
                 f"the task hands out initial weights {found[:12]}, the job's are {given.sha256[:12]}",
             )
+        require_algorithm(task, job.spec.digest_algorithm, None if given is None else given.sha256)
         return task
 
     def contract(self, task: Task, signature: ModelSignature, schema: Schema | None = None) -> Contract:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.local.conftest import Launch
+from tests.integration.local.conftest import STEADY, Launch
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, FEDSILO, end, kill, pids, run, training, until
+from tests.integration.local.runs import ENVIRONMENT, FEDSILO, Ended, end, kill, pids, run, training, until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -26,15 +26,16 @@ def verify(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("method", "rounds", "config"),
+    ("method", "rounds", "config", "digest"),
     [
-        ("fedavg", 2, {}),
-        ("fedconcat", 2, {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}),
-        ("scaffold", 2, {}),
+        ("fedavg", 2, {}, "sha256"),
+        ("fedavg", 2, {}, "blake3"),
+        ("fedconcat", 2, {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}, "sha256"),
+        ("scaffold", 2, {}, "sha256"),
     ],
 )
 def test_a_run_is_verified_and_replayed(
-    tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
+    tmp_path: Path, method: str, rounds: int, config: dict[str, Any], digest: str
 ) -> None:
     manifest = write(
         tmp_path / "digits.yaml",
@@ -42,6 +43,7 @@ def test_a_run_is_verified_and_replayed(
         method={"name": method, "config": config},
         training={"rounds": rounds},
         aggregator=KEEPING,
+        communication={"digest": digest},
     )
     ended = run(manifest, tmp_path / "run")
     assert ended.code == 0, ended.err
@@ -76,6 +78,31 @@ def test_an_aggregator_that_was_killed_leaves_the_same_chain(
     assert said.returncode == 0, said.stderr
     assert "3 exchanges: 6 tasks signed by the job, 6 updates signed by 2 silos" in said.stdout
     assert "not replayed: no updates are kept here" in said.stdout
+
+
+def test_with_blake3_killed_processes_go_on_with_blobs_and_updates_that_they_find_whole(
+    tmp_path: Path, launch: Launch, undisturbed: Ended
+) -> None:
+    training_of_steady = STEADY | {"optimizer": {"learningRate": 0.05}}
+    manifest = write(
+        tmp_path / "digits.yaml",
+        silos("north", "east"),
+        training=training_of_steady,
+        aggregator=KEEPING,
+        communication={"digest": "blake3"},
+    )
+    workdir = tmp_path / "run"
+    process = launch(manifest, workdir)
+    until(lambda: training(workdir, "north", 2), "round 2")
+    kill(workdir, "north guard")
+    kill(workdir, "aggregator")
+    until(lambda: training(workdir, "east", 3), "round 3")
+    kill(workdir, "east trainer")
+    ended = end(process, workdir)
+    assert ended.code == 0, ended.err
+    assert ended.document["model"]["sha256"] == undisturbed.document["model"]["sha256"]
+    said = verify(workdir, "--replay")
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_a_run_that_goes_on_and_one_without_signatures_have_nothing_to_verify(

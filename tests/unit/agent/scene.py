@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedsilo.api.agent import SiloAgent
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
@@ -106,6 +108,13 @@ class Scene:
         }
         self.announce()
         self.drop(TASK)
+
+    def check_of(self, spec: FederatedJobSpec) -> TaskCheck:
+        """The check where the institution has approved a job with another specification."""
+        agent = self.check.agent
+        job = agent.spec.job.model_copy(update={"spec": spec})
+        frozen = agent.spec.model_copy(update={"job": job})
+        return replace(self.check, agent=agent.model_copy(update={"spec": frozen}))
 
     def announce(self) -> None:
         """What a trainer does first, whenever it starts."""

@@ -81,11 +81,10 @@ async def test_a_job_without_initial_weights_has_none_on_record(tmp_path: Path) 
 
 def test_a_task_that_hands_out_other_initial_weights_than_the_job_is_refused(scene: Scene) -> None:
     """The institution approved a job with this digest."""
-    agent, job = scene.check.agent, scene.check.agent.spec.job
+    job = scene.check.agent.spec.job
     given = InitialWeightsSpec(sha256="a" * 64, file="start.safetensors")
     spec = job.spec.model_copy(update={"model": job.spec.model.model_copy(update={"initial_weights": given})})
-    frozen = agent.spec.model_copy(update={"job": job.model_copy(update={"spec": spec})})
-    check = replace(scene.check, agent=agent.model_copy(update={"spec": frozen}))
+    check = scene.check_of(spec)
     honest = Task(**scene.honest | {"spec_digest": bytes.fromhex(spec_digest(spec))})
 
     def opened(digest: str) -> Task:

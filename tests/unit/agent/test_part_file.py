@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from fedsilo import durable
 from fedsilo.durable import DiskStep
@@ -41,6 +42,19 @@ def test_what_arrives_is_never_read_again(tmp_path: Path, reads: list[Path]) -> 
         part.publish()
     assert reads == []
     assert (tmp_path / "blob").read_bytes() == b"".join(PIECES)
+
+
+def test_the_hash_is_that_of_the_blobs_name(tmp_path: Path) -> None:
+    digest = f"blake3-{blake3(b''.join(PIECES)).hexdigest()}"
+    for piece in PIECES:  # each by a process of its own
+        with PartFile(tmp_path / digest) as part:
+            assert part.size() == PIECES.index(piece) * 1000
+            part.append(piece)
+    assert part.digest() == digest
+    with part:
+        part.clear()
+        part.append(b"other")
+    assert part.digest() == f"blake3-{blake3(b'other').hexdigest()}"
 
 
 def test_what_an_earlier_process_has_left_is_read_once(tmp_path: Path, reads: list[Path]) -> None:

@@ -27,6 +27,7 @@ from fedsilo.wire import (
     open_chain,
     open_envelope,
     open_task,
+    require_algorithm,
     seal,
     seal_chain,
     seal_task,
@@ -146,6 +147,55 @@ def test_a_task_returns_as_it_was() -> None:
     assert seal_task(EXAMPLE, KEY) == data
 
 
+BLOB = BlobLink("model", "blake3-" + "cd" * 32, 4096)
+
+
+def test_a_blob_with_blake3_returns_as_it_was_and_one_with_sha256_is_written_as_before() -> None:
+    task = dataclasses.replace(EXAMPLE, blobs=(*EXAMPLE.blobs, BLOB))
+    assert open_task(seal_task(task, KEY), KEY.verify_key) == task
+    plain, named = open_envelope(TASK, seal_task(task, KEY), KEY.verify_key)["blobs"]
+    assert plain == {"name": "global", "digest": bytes.fromhex("ab" * 32), "length": 4096}
+    assert named == {
+        "name": "model",
+        "digest": bytes.fromhex("cd" * 32),
+        "length": 4096,
+        "algorithm": "blake3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("unsupported", {"algorithm": "sha256"}),  # there is one way to say it
+        ("unsupported", {"algorithm": "md5"}),
+        ("malformed", {"algorithm": ""}),
+        ("malformed", {"algorithm": 1}),
+        ("malformed", {"digest": "cd" * 32}),
+        ("malformed", {"digest": bytes(31)}),
+        ("malformed", {"hash": "blake3"}),
+    ],
+)
+def test_a_blob_whose_hash_is_not_known_is_refused(code: str, changes: dict[str, Any]) -> None:
+    fields = open_envelope(TASK, seal_task(dataclasses.replace(EXAMPLE, blobs=(BLOB,)), KEY), KEY.verify_key)
+    (link,) = fields["blobs"]
+    with refusal(code):
+        open_task(seal(TASK, fields | {"blobs": [link | changes]}, KEY), KEY.verify_key)
+
+
+def test_every_blob_of_a_task_has_the_jobs_hash_but_the_one_that_the_job_names() -> None:
+    task = dataclasses.replace(EXAMPLE, blobs=(*EXAMPLE.blobs, BLOB))
+    require_algorithm(EXAMPLE, "sha256", None)
+    require_algorithm(task, "blake3", "ab" * 32)
+    with pytest.raises(
+        Problem, match=r"task-mismatch: .*blob global has SHA-256 abababababab; the job asks for BLAKE3"
+    ):
+        require_algorithm(task, "blake3", "cd" * 32)
+    with pytest.raises(
+        Problem, match=r"task-mismatch: .*blob model has BLAKE3 cdcdcdcdcdcd; the job asks for SHA-256"
+    ):
+        require_algorithm(task, "sha256", None)
+
+
 @pytest.mark.parametrize(
     ("code", "changes"),
     [
@@ -157,6 +207,7 @@ def test_a_task_returns_as_it_was() -> None:
         ("not-finite", {"settings": {"a": float("nan")}}),
         ("malformed", {"blobs": EXAMPLE.blobs * 2}),
         ("malformed", {"blobs": (BlobLink("a", "ab", 1),)}),
+        ("malformed", {"blobs": (BlobLink("a", "blake3-ab", 1),)}),
     ],
 )
 def test_a_task_that_could_not_be_opened_is_not_sealed(code: str, changes: dict[str, Any]) -> None:

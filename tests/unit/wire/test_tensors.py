@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import safetensors.numpy
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +21,13 @@ from fedsilo.errors import MethodError, Problem
 from fedsilo.wire import (
     DTYPES,
     BlobReader,
+    BlobRef,
     Contract,
     ExpectedBlock,
     ModelSignature,
     TensorSpec,
     Tree,
+    copy_blob,
     open_blob,
     specs_of,
     write_blob,
@@ -162,6 +166,23 @@ def test_a_blob_that_is_there_is_kept_and_a_chosen_path_is_replaced(tmp_path: Pa
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@settings(max_examples=30)
+@given(tree=trees(), size=st.sampled_from([0, 3 << 20]))
+def test_a_blob_is_named_by_the_hash_that_was_asked_for(
+    tree: Tree, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory, other = tmp_path_factory.mktemp("blobs"), tmp_path_factory.mktemp("copies")
+    tree = {"large": np.zeros(size, np.uint8)} | tree
+    plain, ref = write_blob(tree, directory), write_blob(tree, directory, "blake3")
+    content = (directory / ref.digest).read_bytes()
+    assert ref.digest == f"blake3-{blake3(content).hexdigest()}"
+    assert content == (directory / plain.digest).read_bytes()
+    copy_blob(directory / plain.digest, ref, other)
+    assert (other / ref.digest).read_bytes() == content
+    with pytest.raises(Problem, match=r"malformed: .*its BLAKE3 is [0-9a-f]{12}, not 000000000000"):
+        copy_blob(directory / ref.digest, BlobRef(f"blake3-{'0' * 64}", ref.length), other)
+
+
 def test_trees_that_cannot_travel_are_refused(tmp_path: Path) -> None:
     for code, tree in (
         ("wrong-dtype", {"w": np.ones(2, np.complex64)}),
@@ -257,6 +278,8 @@ def test_a_contract_is_named_by_its_content() -> None:
         Contract(BLOCKS[1:], CONTRACT.metrics),
     )
     assert len({CONTRACT.digest(), *(other.digest() for other in others)}) == 4
+    assert dataclasses.replace(CONTRACT, algorithm="sha256").digest() == CONTRACT.digest()
+    assert dataclasses.replace(CONTRACT, algorithm="blake3").digest() != CONTRACT.digest()
     unlabelled = ExpectedBlock("class_counts", "counts/0", (1,), "int64")
     optional = ExpectedBlock("class_counts", "counts/0", (1,), "int64", 0)
     assert Contract((unlabelled,)).digest() != Contract((optional,)).digest()

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.errors import Problem
-from fedsilo.wire import Contract, SigningKey, UpdateChecker, open_update
+from fedsilo.wire import Contract, SigningKey, UpdateChecker, new_update, open_update, stored_digest
 from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import encode_header
 from fedsilo.wire.keys import UPDATE
@@ -58,6 +59,42 @@ def test_any_chunking_gives_the_same_verdict(data: bytes, cuts: list[int]) -> No
     assert outcome(data, *cuts) == digest_of(data)
     assert outcome(bytes(flipped), *cuts) == "digest-mismatch"
     assert outcome(data + b"\xc0", *cuts) == "too-long"
+
+
+@settings(max_examples=60)
+@given(cuts=st.lists(st.integers(0, 400), max_size=12), position=st.integers(0, 2000))
+def test_the_same_holds_with_blake3(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], position: int
+) -> None:
+    expected = dataclasses.replace(
+        EXPECTED, contract=dataclasses.replace(EXPECTED.contract, algorithm="blake3")
+    )
+    path = tmp_path_factory.mktemp("update") / "update"
+    data = write(path, contract=expected.contract)
+    accepted = check(data, *cuts, expected=expected)
+    assert accepted.digest == digest_of(data) == stored_digest(path)
+    contents = contents_of(data, accepted.header)
+    assert [blake3(content).digest() for content in contents] == [b.digest for b in accepted.header.blocks]
+    damaged = bytearray(data)
+    damaged[position % len(data)] ^= 1
+    with pytest.raises(Problem):
+        check(bytes(damaged), *cuts, expected=expected)
+    assert outcome(data, *cuts) == "contract-mismatch"
+
+
+def test_digests_of_one_hash_under_the_name_of_another_are_refused(data: bytes) -> None:
+    contract = dataclasses.replace(EXPECTED.contract, algorithm="blake3")
+    header = changed(check(data).header, algorithm="blake3", contract=bytes.fromhex(contract.digest()))
+    with refusal("digest-mismatch"):
+        expected = dataclasses.replace(EXPECTED, contract=contract)
+        check(forge(header, contents_of(data, header)), expected=expected)
+
+
+def test_an_update_with_another_hash_than_the_contracts_is_not_written(tmp_path: Path, data: bytes) -> None:
+    header = changed(check(data).header, algorithm="blake3")
+    with refusal("contract-mismatch"), new_update(tmp_path / "update", header, EXPECTED.contract, KEY):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_byte_by_byte_is_accepted(data: bytes) -> None:
@@ -117,6 +154,7 @@ def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
         ("wrong-round", {"round": 2}),
         ("wrong-sender", {"sender": "silo-south/south"}),
         ("contract-mismatch", {"contract": bytes(32)}),
+        ("contract-mismatch", {"algorithm": "blake3"}),
         ("task-mismatch", {"task_digest": bytes(32)}),
         ("signature-invalid", {"key_id": "0" * 16}),
         ("unexpected-metric", {"metrics": {"age": 1.0}}),
@@ -134,7 +172,7 @@ def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, chang
     ("code", "field", "value"),
     [
         ("unsupported", "protocol", 2),
-        ("unsupported", "digest", "blake3"),
+        ("unsupported", "digest", "blake2"),
         ("unsupported", "encoding", "gzip"),
         ("malformed", "protocol", True),
         ("malformed", "samples", -1),

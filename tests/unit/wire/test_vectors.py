@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings import encoding_of
@@ -21,6 +22,7 @@ from fedsilo.wire import (
     Contract,
     Expected,
     ExpectedBlock,
+    Task,
     TensorSpec,
     UpdateChecker,
     VerifyKey,
@@ -51,6 +53,7 @@ def contract_of(document: dict[str, Any]) -> Contract:
 
 CONTRACT = contract_of(DOCUMENT["contract"])
 SEGMENTS = DOCUMENT["segments"]
+BLAKE3 = DOCUMENT["blake3"]
 EXPECTED = Expected(
     TASK.job, TASK.task, TASK.round, TASK.silo, CONTRACT, bytes.fromhex(DOCUMENT["task"]["digest"])
 )
@@ -69,11 +72,14 @@ def in_segments() -> Iterator[Expected]:
         yield dataclasses.replace(EXPECTED, contract=contract_of(SEGMENTS["contract"]))
 
 
+def meaning_of(task: Task) -> Any:
+    found = dataclasses.asdict(task)
+    found |= {"spec_digest": task.spec_digest.hex(), "contract": task.contract.hex()}
+    return json.loads(json.dumps(found))
+
+
 def test_the_task_means_what_it_should() -> None:
-    means = DOCUMENT["task"]["means"]
-    found = dataclasses.asdict(TASK)
-    found |= {"spec_digest": TASK.spec_digest.hex(), "contract": TASK.contract.hex()}
-    assert json.loads(json.dumps(found)) == means
+    assert meaning_of(TASK) == DOCUMENT["task"]["means"]
     assert task_digest((VECTORS / "task.bin").read_bytes()).hex() == DOCUMENT["task"]["digest"]
     assert CONTRACT.digest() == DOCUMENT["contract"]["digest"] == TASK.contract.hex()
     assert {name: key.key_id for name, key in KEYS.items()} == {
@@ -100,6 +106,41 @@ def test_tensors_in_segments_are_accepted_and_mean_what_they_should(in_segments:
     with open_update(path) as update:
         assert {name: update.tensor(name).tobytes().hex() for name in vector["blocks"]} == vector["blocks"]
         assert [entry.name for entry in update.header.tensors] == list(vector["blocks"])
+
+
+@pytest.fixture
+def with_blake3() -> Expected:
+    """What the receiver expects where the job's digests are BLAKE3."""
+    contract = dataclasses.replace(CONTRACT, algorithm="blake3")
+    return dataclasses.replace(
+        EXPECTED, contract=contract, task_digest=bytes.fromhex(BLAKE3["task"]["digest"])
+    )
+
+
+def test_a_task_and_an_update_with_blake3_mean_what_they_should(with_blake3: Expected) -> None:
+    data = (VECTORS / BLAKE3["task"]["file"]).read_bytes()
+    assert task_digest(data) == with_blake3.task_digest
+    assert meaning_of(open_task(data, KEYS["aggregator"])) == BLAKE3["task"]["means"]
+    path, vector = VECTORS / BLAKE3["update"]["file"], BLAKE3["update"]
+    assert with_blake3.contract.digest() == BLAKE3["contract"]["digest"]
+    assert check(path.read_bytes(), with_blake3) == stored_digest(path) == vector["digest"]
+    with open_update(path) as update:
+        assert update.header.algorithm == "blake3"
+        found = {
+            block.name: {"bytes": update.tensor(block.name).tobytes().hex(), "digest": block.digest.hex()}
+            for block in update.header.blocks
+        }
+    assert found == vector["blocks"]
+    for block in found.values():
+        assert blake3(bytes.fromhex(block["bytes"])).hexdigest() == block["digest"]
+
+
+@pytest.mark.parametrize("vector", BLAKE3["refused"], ids=lambda vector: vector["file"])
+def test_updates_with_other_digests_than_blake3_are_refused(
+    vector: dict[str, Any], with_blake3: Expected
+) -> None:
+    with refusal(vector["code"]):
+        check((VECTORS / vector["file"]).read_bytes(), with_blake3)
 
 
 @pytest.mark.parametrize("vector", SEGMENTS["refused"], ids=lambda vector: vector["file"])
@@ -164,6 +205,7 @@ def test_there_are_enough_refusals_and_no_file_is_left_over() -> None:
     assert len(DOCUMENT["refused"]) > 40
     named = {entry["file"] for entry in (*DOCUMENT["refused"], *DOCUMENT["updates"])}
     named |= {entry["file"] for entry in (*SEGMENTS["refused"], SEGMENTS["update"])}
+    named |= {entry["file"] for entry in (*BLAKE3["refused"], BLAKE3["update"], BLAKE3["task"])}
     assert {path.name for path in VECTORS.glob("*.bin")} == named | {"task.bin", "provenance-seal.bin"}
 
 
