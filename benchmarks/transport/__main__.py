@@ -2,6 +2,7 @@
 
     python -m benchmarks.transport --silos 8 --megabytes 100
     python -m benchmarks.transport --silos 128 --megabytes 10 --rounds 20 --processes 4 --pairs 1
+    python -m benchmarks.transport --silos 8 --megabytes 100 --digest blake3
     python -m benchmarks.transport --silos 8 --megabytes 100 --waterfall    # the steps of one round
     python -m benchmarks.transport --scaling                                # all that was measured, as a picture
 
@@ -9,8 +10,8 @@ A run of each of three systems makes a pair, one after another, the next pair in
 and guards over HTTPS with files, trainers that answer at once), and the floors of `benchmarks/transport/floors.py`.
 Every process is one of its own unless --processes says otherwise. A round is the time between two lines of the
 aggregator's history; the first and the last one of a run do not count. What was measured is added to
-INTO/<silos>x<megabytes>.jsonl, and drawn beside it. Files are written below TMPDIR: of a memory file system, memory
-grows by them. Run it on Linux.
+INTO/<silos>x<megabytes>.jsonl, or with BLAKE3 to INTO/<silos>x<megabytes>-blake3.jsonl, and drawn beside it. Files are
+written below TMPDIR: of a memory file system, memory grows by them. Run it on Linux.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.steps import WATERFALL
 from benchmarks.transport.tables import Pair, page
 from benchmarks.transport.waterfall import steps_of_round, steps_table
+from fedsilo.digests import ALGORITHMS, SHA256
 from fedsilo.process import TERMINATED
 
 
@@ -43,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
         draw_scaling(found, args.into / "scaling.png")
         return
     model = SentModel.of(args.megabytes, args.layers)
-    load = Load(model, args.silos, args.rounds, min(args.processes or args.silos, args.silos))
+    load = Load(model, args.silos, args.rounds, min(args.processes or args.silos, args.silos), args.digest)
     place = args.into / results.name_of(load)
     if args.waterfall:
         with tempfile.TemporaryDirectory(prefix="fedsilo-transport-") as folder:
@@ -91,6 +93,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, help="that all guards share, and all trainers (default: one for each)"
     )
+    parser.add_argument("--digest", choices=ALGORITHMS, default=SHA256, help="hash of what is large")
     parser.add_argument(
         "--into", type=Path, default=Path("runs/transport"), help="folder of what was measured"
     )

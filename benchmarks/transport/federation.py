@@ -32,6 +32,7 @@ from benchmarks.transport.processes import (
 )
 from benchmarks.transport.steps import ACKNOWLEDGEMENTS, RECEIPT, UPLOAD, Recorded, read_records
 from fedsilo.api.loading import load as load_job
+from fedsilo.digests import SHA256
 from fedsilo.engine.record import receipts
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods.interface import EVALUATE
@@ -49,12 +50,14 @@ class Load:
 
     :param rounds: that count; the first of a run and the last one do not.
     :param processes: that the silos share, for each of their roles.
+    :param digest: the hash of what is large, in the checked floor too.
     """
 
     model: SentModel
     silos: int
     rounds: int
     processes: int
+    digest: str = SHA256
 
     @property
     def names(self) -> list[str]:
@@ -111,7 +114,7 @@ class Measured:
 
 def run_floor(system: str, load: Load, directory: Path) -> Measured:
     """Run one of the floors."""
-    kind, port = {TLS: "tls", CHECKED: "checked"}[system], free_port()
+    kind, port = {TLS: "tls", CHECKED: load.digest}[system], free_port()
     authority = make_authority()
     certificate, key = issue_server(authority, ["127.0.0.1"])
     for name, content in (("server.crt", certificate), ("server.key", key), ("ca.crt", authority.cert_pem)):
@@ -137,7 +140,7 @@ def run_fedsilo(
     """Run the job; what was measured, and the steps that were recorded in the rounds that count."""
     workdir, port, records = Workdir(directory / "run"), free_port(), directory / "records"
     (directory / "job.yaml").write_text(
-        yaml.safe_dump_all(documents(load.model, load.silos, load.rounds + 2))
+        yaml.safe_dump_all(documents(load.model, load.silos, load.rounds + 2, load.digest))
     )
     for folder in (records, workdir.root):
         folder.mkdir()

@@ -7,14 +7,14 @@ The server has a thread per connection. A round: every silo gets the model and s
 is synced to the disk before it is acknowledged, and the round is over when all are.
 
 `tls`: nothing else; a silo keeps nothing of what it receives, and sends what lies in its buffer.
-`checked`: what the promises of this project cost: a silo writes the model to a file, hashing it, then looks at each
-number of what it sends and hashes it again; the server hashes what it receives, looks at each number, compares the
-digest, keeps the file, and at the end of the round it sums all of them and writes the next model, synced.
+`sha256`, `blake3`: what the promises of this project cost, with that hash: a silo writes the model to a file, hashing
+it, then looks at each number of what it sends and hashes it again; the server hashes what it receives, looks at each
+number, compares the digest, keeps the file, and at the end of the round it sums all of them and writes the next model,
+synced.
 """
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import socket
@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.transport.processes import START, fork_each, shared_out
+from fedsilo.digests import hasher
 
 CHUNK_BYTES = 1 << 20
 SUM_NUMBERS = 1 << 20
@@ -47,17 +48,17 @@ ROUNDS = "rounds"
 def main(arguments: list[str]) -> int:
     """Entry point of both programs; returns the exit code."""
     role, directory, kind, *rest = arguments
-    checked = kind == "checked"
+    digest = None if kind == "tls" else kind
     if role == "server":
         silos, rounds, size, port = map(int, rest)
-        server = FloorServer(Path(directory), checked, silos, rounds, size)
+        server = FloorServer(Path(directory), digest, silos, rounds, size)
         return fork_each([[role]], lambda _: server.serve(port))
     rounds, size, port, processes = map(int, rest[:4])
     names = rest[4:]
 
     def work(group: list[str]) -> None:
         (name,) = group
-        take_part(Path(directory), name, checked, rounds, size, port)
+        take_part(Path(directory), name, digest, rounds, size, port)
 
     return fork_each(shared_out(names, processes), work)
 
@@ -65,11 +66,12 @@ def main(arguments: list[str]) -> int:
 class FloorServer:
     """The server of one run.
 
+    :param digest: the hash of what is checked; None where nothing is.
     :param size: bytes of the model.
     """
 
-    def __init__(self, directory: Path, checked: bool, silos: int, rounds: int, size: int) -> None:
-        self._directory, self._checked = directory, checked
+    def __init__(self, directory: Path, digest: str | None, silos: int, rounds: int, size: int) -> None:
+        self._directory, self._algorithm = directory, digest
         self._silos, self._rounds, self._size = silos, rounds, size
         self._model = directory / "model"
         self._all_sent = threading.Barrier(silos, self._close_round)
@@ -111,17 +113,19 @@ class FloorServer:
             os._exit(1)
 
     def _receive(self, silo: ssl.SSLSocket, path: Path) -> None:
-        buffer, digest = memoryview(bytearray(CHUNK_BYTES)), hashlib.sha256()
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        digest = None if self._algorithm is None else hasher(self._algorithm)
         with path.open("wb") as file:
             for piece in portions(buffer, self._size):
                 fill(silo, piece)
-                if self._checked:
+                if digest is not None:
                     digest.update(piece)
                     require_finite(piece)
                 file.write(piece)
-            if self._checked:
-                fill(silo, buffer[: digest.digest_size])
-                if bytes(buffer[: digest.digest_size]) != digest.digest():
+            if digest is not None:
+                found = digest.digest()
+                fill(silo, buffer[: len(found)])
+                if bytes(buffer[: len(found)]) != found:
                     raise ValueError(f"{path}: is not what the silo sent")
             file.flush()
             os.fsync(file.fileno())
@@ -130,7 +134,7 @@ class FloorServer:
         return self._directory / f"update-{number}"
 
     def _close_round(self) -> None:
-        if self._checked:
+        if self._algorithm is not None:
             self._sum()
         with (self._directory / ROUNDS).open("a") as lines:
             lines.write("\n")
@@ -160,11 +164,12 @@ class FloorServer:
         following.replace(self._model)
 
 
-def take_part(directory: Path, name: str, checked: bool, rounds: int, size: int, port: int) -> None:
+def take_part(directory: Path, name: str, digest: str | None, rounds: int, size: int, port: int) -> None:
     """Be one silo, to the last round."""
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    answer = partial(_answer_checked, path=directory / f"silo-{name}") if checked else _answer
+    path = directory / f"silo-{name}"
+    answer = _answer if digest is None else partial(_answer_checked, path=path, digest=digest)
     buffer = memoryview(bytearray(CHUNK_BYTES))
     with _connected(port) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -189,8 +194,8 @@ def _answer(server: ssl.SSLSocket, buffer: memoryview, size: int) -> None:
         server.sendall(piece)
 
 
-def _answer_checked(server: ssl.SSLSocket, buffer: memoryview, size: int, path: Path) -> None:
-    received, sent = hashlib.sha256(), hashlib.sha256()
+def _answer_checked(server: ssl.SSLSocket, buffer: memoryview, size: int, path: Path, digest: str) -> None:
+    received, sent = hasher(digest), hasher(digest)
     with path.open("wb") as file:
         for piece in portions(buffer, size):
             fill(server, piece)

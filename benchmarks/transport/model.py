@@ -39,8 +39,11 @@ class SentModel:
         return self.numbers * BYTES_OF_A_NUMBER
 
 
-def documents(model: SentModel, silos: int, rounds: int) -> list[dict[str, Any]]:
-    """Job and silos. The silos score the model after the last round: nothing is evaluated at the aggregator."""
+def documents(model: SentModel, silos: int, rounds: int, digest: str) -> list[dict[str, Any]]:
+    """Job and silos. The silos score the model after the last round: nothing is evaluated at the aggregator.
+
+    :param digest: the hash of what is large.
+    """
     api = "fedsilo.io/v1alpha1"
     members = [
         {
@@ -59,6 +62,7 @@ def documents(model: SentModel, silos: int, rounds: int) -> list[dict[str, Any]]
         "silos": {"refs": [member["metadata"] for member in members]},
         "participation": {"roundDeadline": "2h"},
         "evaluation": {"every": rounds},
+        "communication": {"digest": digest},
     }
     metadata = {"name": "transport", "namespace": "federation"}
     return [*members, {"apiVersion": api, "kind": "FederatedJob", "metadata": metadata, "spec": spec}]

@@ -11,14 +11,16 @@ from typing import Any
 
 from benchmarks.transport.federation import Load, Measured, RoleUsage
 from benchmarks.transport.model import SentModel
+from fedsilo.digests import SHA256
 
 FIELDS = tuple(field.name for field in fields(Measured))
 
 
 def name_of(load: Load) -> str:
-    """Name of the load's files, such as `8x100`."""
+    """Name of the load's files, such as `8x100` or `8x100-blake3`."""
     megabytes = load.model.size / 1e6
-    return f"{load.silos}x{megabytes:.0f}" if megabytes >= 10 else f"{load.silos}x{megabytes:.2g}"
+    size = f"{megabytes:.0f}" if megabytes >= 10 else f"{megabytes:.2g}"
+    return f"{load.silos}x{size}{'' if load.digest == SHA256 else f'-{load.digest}'}"
 
 
 def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str, Any]) -> None:

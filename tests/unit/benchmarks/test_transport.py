@@ -110,7 +110,7 @@ def test_the_model_has_the_weights_that_it_says_and_a_job_can_have_it(
 ) -> None:
     model = SentModel.of(megabytes, layers)
     assert model.size == pytest.approx(megabytes * 1e6, rel=0.02)
-    (tmp_path / "job.yaml").write_text("\n---\n".join(map(json.dumps, documents(model, 3, 4))))
+    (tmp_path / "job.yaml").write_text("\n---\n".join(map(json.dumps, documents(model, 3, 4, "blake3"))))
     manifest = load(tmp_path / "job.yaml")
     assert len(manifest.silos) == 3
     spec = manifest.job.spec
@@ -284,19 +284,19 @@ def test_the_waterfall_is_of_the_round_of_median_length_and_cut_at_its_beginning
     assert (tmp_path / "steps.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("checked", [False, True])
-def test_a_floor_sends_the_model_down_and_up(tmp_path: Path, checked: bool) -> None:
+@pytest.mark.parametrize("digest", [None, "sha256", "blake3"])
+def test_a_floor_sends_the_model_down_and_up(tmp_path: Path, digest: str | None) -> None:
     authority, size, port = make_authority(), 3_000_000, free_port()
     certificate, key = issue_server(authority, ["127.0.0.1"])
     for name, content in (("server.crt", certificate), ("server.key", key), ("ca.crt", authority.cert_pem)):
         (tmp_path / name).write_bytes(content)
-    server = FloorServer(tmp_path, checked, silos=2, rounds=2, size=size)
+    server = FloorServer(tmp_path, digest, silos=2, rounds=2, size=size)
     model = np.arange(size // 4, dtype=np.float32)
     (tmp_path / "model").write_bytes(model.tobytes())
     (tmp_path / START).touch()
     threads = [threading.Thread(target=server.serve, args=(port,))]
     for name in ("s0", "s1"):
-        threads.append(threading.Thread(target=take_part, args=(tmp_path, name, checked, 2, size, port)))
+        threads.append(threading.Thread(target=take_part, args=(tmp_path, name, digest, 2, size, port)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -306,8 +306,8 @@ def test_a_floor_sends_the_model_down_and_up(tmp_path: Path, checked: bool) -> N
     for name in ("update-0", "update-1"):
         update = (tmp_path / name).read_bytes()
         assert len(update) == size
-        assert (update == model.tobytes()) is checked
-    assert (tmp_path / "silo-s1").exists() is checked
+        assert (update == model.tobytes()) is (digest is not None)
+    assert (tmp_path / "silo-s1").exists() is (digest is not None)
 
 
 def test_the_checked_floor_looks_at_every_number() -> None:
