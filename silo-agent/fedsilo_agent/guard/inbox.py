@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Inbox:
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
                 remove(path)
         self._handed_over = digests
-        missing = [link for link in task.blobs if not await self._has(link)]
+        missing = await asyncio.to_thread(self._missing, task)
         self._require_space(task, sum(link.length for link in missing))
         for link in missing:
             await self._client.download(link, self._path(link))
@@ -83,22 +83,26 @@ class Inbox:
         except FileDamaged:
             return None
 
-    def take_back_damaged(self) -> None:
-        """Withdraw a task that an earlier process gave, if what it handed out is not here whole.
+    def take_back(self, is_answered: Callable[[str], bool]) -> None:
+        """Withdraw a task that an earlier process gave, if its answer is here, or what it handed out is not whole.
 
-        The aggregator may be away for long after a power cut; a trainer that starts meanwhile would report the damage.
+        The aggregator may be away for long after a power cut. A trainer that starts meanwhile, and whose drop is lost,
+        would do all of a task again whose update only has to be sent, or would report the damage.
+
+        :param is_answered: whether the guard has the signed update of a task.
         """
-        last = self.last() or {}
-        if not all(self._is_whole(digest) for digest in last.get("trees", {}).values()):
+        last = self.last()
+        if last is None:
+            return
+        whole = all(self._is_whole(digest) for digest in last.get("trees", {}).values())
+        if not whole or is_answered(last["task"]):
             unlink(self._volume.task)
 
     def _path(self, link: BlobLink) -> Path:
         return self._volume.blobs / link.digest
 
-    async def _has(self, link: BlobLink) -> bool:
-        if link.digest in self._checked or not self._path(link).exists():
-            return self._is_whole(link.digest)
-        return await asyncio.to_thread(self._is_whole, link.digest)
+    def _missing(self, task: Task) -> list[BlobLink]:
+        return [link for link in task.blobs if not self._is_whole(link.digest)]
 
     def _is_whole(self, digest: str) -> bool:
         """Whether a blob is here; a damaged one is removed."""

@@ -92,7 +92,7 @@ class Guard:
     async def run(self) -> None:
         """Answer tasks until the job ends."""
         self._outbox.clear_unfinished()
-        await asyncio.to_thread(self._inbox.take_back_damaged)
+        await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
         last = self._inbox.last()
         if last is not None and last["step"] == FINISH:
             # An earlier process was told so, and the aggregator may have gone since.

@@ -88,6 +88,24 @@ async def test_a_task_whose_blobs_do_not_hold_is_taken_back_by_a_guard_that_star
     assert [killed.volume.task.exists(), killed.blob.exists()] == [kept, kept]
 
 
+@pytest.mark.parametrize("holds", [True, False])
+async def test_a_task_whose_update_waits_to_be_sent_is_taken_back_by_a_guard_that_starts(
+    holds: bool, killed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may have taken the drop: a trainer that starts would do all of it again."""
+    if not holds:
+        flip(killed.update, -1)
+
+    async def away(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(killed.aggregator, "upload", away)
+    monkeypatch.setattr(killed.aggregator, "task", away)
+    with pytest.raises(ZeroDivisionError):
+        await killed.run()
+    assert [killed.volume.task.exists(), killed.update.exists()] == [not holds, holds]
+
+
 async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
     killed.update.unlink()
     await killed.run()
