@@ -223,14 +223,15 @@ class Workflow:
     def _handed_out(
         self, state: State, exchange: Exchange, offered: State, assignments: Mapping[str, Assignment]
     ) -> HandedOut:
-        """What the silos of the round had before them, where that differs or is differed from."""
+        """The trees that the silos of the round were given, as they decoded them.
+
+        None where the state's own trees will do: none is lossy on its way to the silos, and no update is encoded.
+        """
         lossy = self.spec.download.is_lossy
         if not self.spec.upload.is_encoded and not lossy:
             return HandedOut({}, {})
         encoding = encoding_of(self.spec.download) if lossy else None
-        if (
-            not lossy
-        ):  # what is only compressed on its way is what silos see, so it need not be compressed for that
+        if not lossy:  # silos see what is only compressed on its way as it was before
             offered, assignments = self._assign(state, exchange, self.round(exchange).silos)
         whole: dict[str, Tree] = {}
         tasks: dict[str, AnsweredTask] = {}
