@@ -31,6 +31,9 @@ from fedsilo.wire import blob_parts
 REPLY, TENSORS = "reply.json", "tensors"
 """The files of a drop."""
 
+_BEGINNING = b'{"metrics": '
+"""Of every reply as a trainer writes it, whose keys are sorted."""
+
 OpenFile = Callable[[Path], AbstractContextManager[BufferedReader]]
 """How a process opens a file of the trainer's."""
 
@@ -72,7 +75,7 @@ def damaged_file(drop: Path, open_file: OpenFile, max_bytes: int) -> Path | None
     reply = _object(content)
     if not holds_digest(content):
         # What a disk leaves of a reply begins or ends as one, or is zeros; all else a trainer has written like that.
-        torn = reply is None and len(content) != 1 and b'{"metrics": '.startswith(content[:12])
+        torn = reply is None and len(content) != 1 and _BEGINNING.startswith(content[: len(_BEGINNING)])
         named = b'"tensors": ' in content or b'"sha256": ' in content or b"\0" in content
         return drop / REPLY if torn or named else None
     if reply is None or TENSORS not in reply:

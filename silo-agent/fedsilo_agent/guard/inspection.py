@@ -18,7 +18,7 @@ from typing import Any
 from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import holds_digest
-from fedsilo.silo.drop import damaged_file
+from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
 from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import (
@@ -102,11 +102,11 @@ def sign_reply(
     :param limits: of what the silo releases.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    reply = ReplyMetadata.parse(read_object(drop / "reply.json"))
+    reply = ReplyMetadata.parse(read_object(drop / REPLY))
     try:
-        with plain_file(drop / "tensors") as file:
+        with plain_file(drop / TENSORS) as file:
             _require_small(file, contract)
-            tensors = BlobReader(drop / "tensors", file)
+            tensors = BlobReader(drop / TENSORS, file)
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
             header = UpdateHeader(
                 job=task.job,

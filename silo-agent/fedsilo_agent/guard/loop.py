@@ -19,6 +19,7 @@ from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
 from fedsilo.pieces import uninterrupted
 from fedsilo.silo.announcement import Schema, announced_schema
+from fedsilo.silo.drop import REPLY
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
@@ -146,7 +147,7 @@ class Guard:
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
                 self._require_permitted(verified, contract)
-                found = os.path.lexists(self._volume.drop / task.task / "reply.json")
+                found = os.path.lexists(self._volume.drop / task.task / REPLY)
                 await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
                 drop = await self._wait_for_drop(task, contract, found)
                 await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
@@ -239,7 +240,7 @@ class Guard:
         if found:
             await self._check_found(drop, contract)
         waiting = self._changes.waiting(self._volume.drop, drop)
-        while not os.path.lexists(drop / "reply.json"):
+        while not os.path.lexists(drop / REPLY):
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
             await waiting.change()
@@ -248,14 +249,14 @@ class Guard:
     async def _check_found(self, drop: Path, contract: Contract) -> None:
         """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
         waiting, repair = self._changes.waiting(self._volume.drop, drop), _Repair()
-        while os.path.lexists(drop / "reply.json"):
+        while os.path.lexists(drop / REPLY):
             try:
                 await asyncio.to_thread(require_undamaged, drop, contract)
                 return
             except FileDamaged as damage:
                 repair.await_or_raise(damage)
             except PolicyRefused:
-                if os.path.lexists(drop / "reply.json"):
+                if os.path.lexists(drop / REPLY):
                     raise
             await waiting.change()
 
