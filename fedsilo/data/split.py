@@ -15,6 +15,8 @@ def split_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np
     :param fraction: share of samples for validation, at least 0 and below 1
     :param seed: the same seed gives the same split on every machine
     """
+    if fraction == 0:
+        return np.arange(len(labels)), np.arange(0)
     # RandomState and not default_rng: NumPy promises that its streams never change. It takes 32 bits of seed.
     rng = np.random.RandomState(seed % 2**32)
     held_out = np.zeros(len(labels), dtype=bool)
