@@ -31,9 +31,8 @@ import numpy as np
 import yaml
 
 from benchmarks.hand_written import Clients, hand_written
-from fedsilo.api.job import FederatedJob
-from fedsilo.api.loading import JobManifest
-from fedsilo.api.silo import Silo
+from fedsilo.api.documents import documents_of
+from fedsilo.api.loading import JobManifest, understood
 from fedsilo.simulation.execution import Execution
 
 WAYS = (
@@ -98,17 +97,13 @@ def documents(job: Job) -> list[dict[str, Any]]:
     else:
         config = {"samples": job.silos * job.images, "classes": 10}
         source = {"loader": _synthetic(job), "config": config}
-    parts = {"scheme": "labels", "silos": job.silos, "config": {"labelsPerSilo": 2}}
-    names = [f"s{index}" for index in range(job.silos)]
-    silos = [
-        {
-            "apiVersion": "fedsilo.io/v1alpha1",
-            "kind": "Silo",
-            "metadata": {"namespace": "silos", "name": name},
-            "spec": {"datasets": [{"name": "images", **source, "partition": parts | {"index": index}}]},
-        }
-        for index, name in enumerate(names)
-    ]
+    parts = {"scheme": "labels", "config": {"labelsPerSilo": 2}}
+    silos = {
+        "apiVersion": "fedsilo.io/v1alpha1",
+        "kind": "SiloTemplate",
+        "metadata": {"namespace": "silos", "name": "s", "labels": {"member": "yes"}},
+        "spec": {"count": job.silos, "datasets": [{"name": "images", **source, "partition": parts}]},
+    }
     spec = {
         "method": {"name": "fedavg"},
         "model": {"name": f"python:benchmarks.networks:{'perceptron' if job.tabular else 'lenet5'}"},
@@ -124,14 +119,14 @@ def documents(job: Job) -> list[dict[str, Any]]:
             "batchSize": 10 if job.tabular else 32,
             "optimizer": {"learningRate": 0.02, "momentum": 0.9, "weightDecay": 0.0},
         },
-        "silos": {"refs": [{"namespace": "silos", "name": name} for name in names]},
+        "silos": {"selector": {"matchLabels": {"member": "yes"}}},
         "participation": {"fraction": job.sampled / job.silos, "roundDeadline": "10m"},
         "evaluation": {"every": job.rounds, "testDataset": "test"},
         "aggregator": {"datasets": [{"name": "test", **_test(job)}]},
     }
     metadata = {"namespace": "federation", "name": "images"}
     return [
-        *silos,
+        silos,
         {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", "metadata": metadata, "spec": spec},
     ]
 
@@ -147,9 +142,10 @@ def _synthetic(job: Job) -> str:
 
 def manifest_of(job: Job) -> JobManifest:
     """The job as a manifest's file would give it."""
-    *silos, last = documents(job)
-    members = tuple(Silo.model_validate(silo) for silo in silos)
-    return JobManifest("simulation.yaml", FederatedJob.model_validate(last), members)
+    manifest, faults = understood("simulation.yaml", documents_of(documents(job)))
+    if manifest is None or faults:
+        raise SystemExit("\n".join(map(str, faults)))
+    return manifest
 
 
 def measure(way: str, job: Job, directory: Path) -> list[float]:
