@@ -40,6 +40,13 @@ def content_of(path: Path) -> bytes:
         raise AuditBroken(str(damage)) from damage
 
 
+def whole_lines(content: bytes) -> bytes:
+    """All but a torn last line: its end is missing, or a power cut left zeros in it, which no line is written with."""
+    end = content.rfind(b"\n") + 1
+    last = content.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    return content[: last if b"\0" in content[last:end] else end]
+
+
 def verified(
     path: Path, content: bytes, lines_before: int = 0, previous: str = GENESIS
 ) -> Iterator[tuple[dict[str, Any], str]]:

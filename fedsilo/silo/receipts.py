@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsilo.api.receipts import MAX_LATEST
 from fedsilo.errors import ManifestInvalid
-from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified
+from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified, whole_lines
 from fedsilo.silo.volume import Volume
 
 SILOS = "silos"
@@ -175,15 +175,15 @@ class GrowingReceipts:
 
 def _take_all(found: Receipts, path: Path, content: bytes) -> int:
     """Take the whole lines that follow upon those taken; their length."""
-    length = content.rfind(b"\n") + 1
-    for line, digest in verified(path, content[:length], found.lines, found.hash):
+    whole = whole_lines(content)
+    for line, digest in verified(path, whole, found.lines, found.hash):
         try:
             found.take(line, digest)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise AuditBroken(
                 f"{path}: line {found.lines} is not as a guard writes it; find out who did"
             ) from None
-    return length
+    return len(whole)
 
 
 def _log(volume: Path) -> Path:

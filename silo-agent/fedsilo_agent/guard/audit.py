@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
-from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified
+from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified, whole_lines
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.text import bounded
@@ -151,13 +151,13 @@ class AuditLog:
         self.allowance = Allowance()
         self._report = report
         content = content_of(self.path)
-        whole = content[: content.rfind(b"\n") + 1]
+        whole = whole_lines(content)
         self._sequence, self._previous = 0, GENESIS
         for line, digest in verified(self.path, whole):
             self._take(line, digest)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = len(whole)
-        # A torn last line: a crash cut it off before anything that it covers left.
+        # A torn last line: a crash came before anything that it covers left.
         _cut(self.path, self._size)
         # An earlier guard may have died between the first line and this: a power cut would take the whole log.
         sync_directory(directory)

@@ -95,6 +95,37 @@ def test_the_log_tells_a_restarted_guard_what_was(log: AuditLog) -> None:
     assert found.departures == {"r1": "r1" * 32, "r2": "r2" * 32}
 
 
+@pytest.mark.parametrize("lines", [0, 2])
+@pytest.mark.parametrize("zeros", [slice(0, 60), slice(20, 70), slice(-40, -1), slice(-40, None)])
+def test_a_last_line_in_which_a_power_cut_left_zeros_is_cut_off(
+    lines: int, zeros: slice, log: AuditLog
+) -> None:
+    for number in range(lines):
+        log.write("departure", task=f"r{number}", digest="1" * 64)
+    before = log.path.read_bytes() if lines else b""
+    log.write("departure", task="torn", digest="2" * 64)
+    torn = bytearray(log.path.read_bytes()[len(before) :])
+    torn[zeros] = bytes(len(torn[zeros]))
+    log.path.write_bytes(before + torn)
+    found = AuditLog(log.path.parent)
+    assert log.path.read_bytes() == before
+    assert "torn" not in found.record.departures
+    found.write("acknowledged", task="r1", digest="1" * 64)
+    assert verify(log.path)[0] == lines + 1
+
+
+def test_zeros_in_a_line_before_the_last_are_no_power_cut(log: AuditLog) -> None:
+    """They were on the disk before the next line was written."""
+    for task in ("r1", "r2"):
+        log.write("departure", task=task, digest="1" * 64)
+    content = bytearray(log.path.read_bytes())
+    content[10:30] = bytes(20)
+    log.path.write_bytes(content)
+    with pytest.raises(AuditBroken, match="line 1 does not follow"):
+        AuditLog(log.path.parent)
+    assert log.path.read_bytes() == content
+
+
 def test_a_log_that_is_broken_keeps_its_torn_line(log: AuditLog) -> None:
     log.write("signature", digest="a")
     content = log.path.read_bytes().replace(b"signature", b"departure") + b'{"torn'
