@@ -24,7 +24,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fedsilo.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
-from fedsilo.durable import EARLY_BYTES, EarlyWriting, publish, rename, sync, sync_directory, temporary_file
+from fedsilo.durable import publish, rename, sync, sync_directory, temporary_file
+from fedsilo.early_writing import EARLY_BYTES, EarlyWriting
 from fedsilo.errors import Problem
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from fedsilo import durable
+from fedsilo import early_writing
 from fedsilo.durable import AppendedFile, append_durably, require_content, temporary_file, write_durably
 from fedsilo.errors import FileDamaged
 from fedsilo.json_files import read_json, write_json
@@ -97,8 +97,8 @@ def test_a_file_is_brought_to_the_disk_while_it_grows(
         begun.append((start, size))
         return 0
 
-    monkeypatch.setattr(durable, "EARLY_BYTES", 10)
-    monkeypatch.setattr(durable, "_sync_file_range", lambda: note)
+    monkeypatch.setattr(early_writing, "EARLY_BYTES", 10)
+    monkeypatch.setattr(early_writing, "_sync_file_range", lambda: note)
     path = tmp_path / "file"
     for _ in range(2):
         with AppendedFile(path) as file:
@@ -109,8 +109,8 @@ def test_a_file_is_brought_to_the_disk_while_it_grows(
 
 
 def test_the_system_can_be_asked_to_begin_early(tmp_path: Path) -> None:
-    begin = durable._sync_file_range()
+    begin = early_writing._sync_file_range()
     assert begin is not None, "Linux has it"
     with (tmp_path / "file").open("wb", buffering=0) as file:
         file.write(bytes(100))
-        assert begin(file.fileno(), 0, 100, durable.SYNC_FILE_RANGE_WRITE) == 0
+        assert begin(file.fileno(), 0, 100, early_writing.SYNC_FILE_RANGE_WRITE) == 0
