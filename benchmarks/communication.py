@@ -115,33 +115,8 @@ def cells() -> Iterator[Cell]:
 def manifest(cell: Cell, folder: Path) -> JobManifest:
     """The cell's job."""
     scale, known = SCALES[cell.dataset], DATASETS[cell.dataset]
-    source = {"dataset": cell.dataset, "folder": str(folder), "normalised": True}
-    loader = "python:benchmarks.tables.datasets:load"
-    parts = {"scheme": "dirichlet", "silos": SILOS, "seed": cell.seed, "config": {"beta": 0.5}}
-    names = [f"s{index}" for index in range(SILOS)]
-    silos = [
-        {
-            "metadata": {"namespace": "silos", "name": name},
-            "spec": {
-                "datasets": [
-                    {
-                        "name": "images",
-                        "loader": loader,
-                        "config": source | {"split": "train", "samples": scale.samples},
-                        "partition": parts | {"index": index},
-                    }
-                ]
-            },
-        }
-        for index, name in enumerate(names)
-    ]
-    config = METHODS[cell.method]
-    if cell.method == "fedconcat":
-        encoders = scale.rounds // 2
-        config = config | {"encoderRounds": encoders, "classifierRounds": scale.rounds - encoders}
-    test = {"name": "test", "loader": loader, "config": source | {"split": "test", "samples": scale.test}}
     spec = {
-        "method": {"name": cell.method, "config": config},
+        "method": {"name": cell.method, "config": configuration(cell)},
         "model": {"name": "lenet"},
         "data": {
             "dataset": "images",
@@ -156,16 +131,45 @@ def manifest(cell: Cell, folder: Path) -> JobManifest:
             "seed": cell.seed,
             "optimizer": {"learningRate": 0.05, "momentum": 0.0, "weightDecay": 0.0},
         },
-        "silos": {"refs": [{"namespace": "silos", "name": name} for name in names]},
+        "silos": {"refs": [{"namespace": "silos", "name": f"s{index}"} for index in range(SILOS)]},
         "participation": {"roundDeadline": "10m"},
         "communication": ENCODINGS[cell.encoding] or None,
         "evaluation": {"every": scale.rounds, "testDataset": "test"},
-        "aggregator": {"datasets": [test]},
+        "aggregator": {"datasets": [images("test", "test", scale.test, cell, folder)]},
     }
     job = {"metadata": {"namespace": "federation", "name": "images"}, "spec": spec}
-    return JobManifest(
-        "communication", FederatedJob.model_validate(job), tuple(map(Silo.model_validate, silos))
+    silos = tuple(silo(index, cell, folder) for index in range(SILOS))
+    return JobManifest("communication", FederatedJob.model_validate(job), silos)
+
+
+def configuration(cell: Cell) -> dict[str, Any]:
+    """The method's own, with half of the rounds for FedConcat's encoders."""
+    if cell.method != "fedconcat":
+        return dict(METHODS[cell.method])
+    rounds = SCALES[cell.dataset].rounds
+    return {**METHODS[cell.method], "encoderRounds": rounds // 2, "classifierRounds": rounds - rounds // 2}
+
+
+def silo(index: int, cell: Cell, folder: Path) -> Silo:
+    """One that has its part of the training images."""
+    partition = {"scheme": "dirichlet", "silos": SILOS, "seed": cell.seed, "config": {"beta": 0.5}}
+    part = images("images", "train", SCALES[cell.dataset].samples, cell, folder)
+    return Silo.model_validate(
+        {
+            "metadata": {"namespace": "silos", "name": f"s{index}"},
+            "spec": {"datasets": [part | {"partition": partition | {"index": index}}]},
+        }
     )
+
+
+def images(name: str, split: str, samples: int, cell: Cell, folder: Path) -> dict[str, Any]:
+    """A dataset of the cell's images."""
+    config = {"dataset": cell.dataset, "folder": str(folder), "normalised": True}
+    return {
+        "name": name,
+        "loader": "python:benchmarks.tables.datasets:load",
+        "config": config | {"split": split, "samples": samples},
+    }
 
 
 @dataclass
