@@ -15,7 +15,7 @@ from types import ModuleType
 
 import threadpoolctl
 
-from fedsilo.process import THREAD_VARIABLES
+from fedsilo.process import THREAD_VARIABLES, collector_paused
 
 TORCH = "torch"
 
@@ -73,5 +73,6 @@ class _PreparingLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
+        with collector_paused():
+            self._loader.exec_module(module)
         _prepare_torch(self._threads)
