@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import aiohttp
 import numpy as np
+from aiohttp.base_protocol import BaseProtocol
 
 LARGE_BYTES = 256 << 10
 """What has not arrived of a body with its head pays for two buffers from this length on."""
@@ -202,16 +203,45 @@ def buffer_bytes(bodies: int) -> int:
     return max(MIN_BUFFER_BYTES, min(MAX_BUFFER_BYTES, ALL_BUFFERS_BYTES // (2 * bodies)))
 
 
-def is_large(content: aiohttp.StreamReader, length: int | None, headers: Mapping[str, str]) -> bool:
-    """Whether so much of a body has not arrived with its head that a `LargeBody` pays.
+async def body_pieces(
+    content: aiohttp.StreamReader,
+    owner: BaseProtocol | None,
+    length: int | None,
+    headers: Mapping[str, str],
+    *,
+    ended: Callable[[], None] = lambda: None,
+    silence: float | None = None,
+) -> AsyncGenerator[bytes | memoryview]:
+    """A body as it arrives, large or not; see `LargeBody` on the rest, and on how long a piece may be used.
 
+    To be closed. Whoever makes one for a request or an answer returns it and wraps it in none of their own: closing
+    that would leave this one open.
+
+    :param owner: aiohttp's protocol of the connection; None when that has ended.
     :param length: what its head says of it.
+    :raises Exception: when it breaks off, as aiohttp has it.
     """
-    plain = length is not None and "Transfer-Encoding" not in headers
-    return plain and (length or 0) - content.total_bytes >= LARGE_BYTES
+    missing = 0 if length is None or "Transfer-Encoding" in headers else length - content.total_bytes
+    if owner is None or owner.transport is None or missing < LARGE_BYTES:
+        async for piece in content.iter_any():
+            yield piece
+        return
+    begun = _arrived(content)
+    # To take what had arrived lets aiohttp read on, and it may have received the rest by now.
+    if missing := (length or 0) - content.total_bytes:
+        if silence is not None:
+            owner.pause_reading()  # aiohttp's own timer of silence stops with it
+        with LargeBody(owner.transport, owner, content, missing, ended=ended, silence=silence) as rest:
+            for piece in begun:
+                yield piece
+            async for large in rest:
+                yield large
+    else:
+        for piece in begun:
+            yield piece
 
 
-def arrived(content: aiohttp.StreamReader) -> list[bytes]:
+def _arrived(content: aiohttp.StreamReader) -> list[bytes]:
     """What aiohttp has received of a body, which it has no more then."""
     pieces = []
     while piece := content.read_nowait():

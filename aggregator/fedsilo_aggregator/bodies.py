@@ -10,30 +10,17 @@ from io import FileIO
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from fedsilo.large_body import LargeBody, arrived, file_pieces, is_large
+from fedsilo.large_body import body_pieces, file_pieces
 
 
-async def request_pieces(request: web.Request) -> AsyncGenerator[bytes | memoryview]:
-    """A request's body as it arrives; see `LargeBody` on how long a piece may be used. To be closed.
+def request_pieces(request: web.Request) -> AsyncGenerator[bytes | memoryview]:
+    """A request's body as it arrives: see `body_pieces`.
 
     :raises OSError: when it breaks off; also `web.RequestPayloadError`, when it cannot be read.
     """
-    content, length, connection = request.content, request.content_length, request.protocol
-    if request.transport is None or not is_large(content, length, request.headers):
-        async for piece in content.iter_any():
-            yield piece
-        return
-    begun = arrived(content)
-    if missing := (length or 0) - content.total_bytes:
-        renew = partial(_renew_parser, connection)
-        with LargeBody(request.transport, connection, content, missing, ended=renew) as rest:
-            for piece in begun:
-                yield piece
-            async for large in rest:
-                yield large
-    else:
-        for piece in begun:
-            yield piece
+    connection = request.protocol
+    renew = partial(_renew_parser, connection)
+    return body_pieces(request.content, connection, request.content_length, request.headers, ended=renew)
 
 
 def _renew_parser(connection: web.RequestHandler) -> None:
