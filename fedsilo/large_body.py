@@ -78,9 +78,8 @@ class LargeBody(asyncio.BufferedProtocol):
     def __enter__(self) -> LargeBody:
         """Take the connection."""
         LargeBody.open_now += 1
-        size = min(buffer_bytes(LargeBody.open_now), self._missing)
-        self._free.extend(np.empty(size, np.uint8).data for _ in range(2))
-        self._filling = self._free.popleft()
+        self._filling = self._buffer()
+        self._free.append(memoryview(b""))  # made when it is needed
         # Only a transport that begins to read looks at how its protocol takes bytes.
         self._transport.pause_reading()
         self._transport.set_protocol(self)
@@ -97,7 +96,7 @@ class LargeBody(asyncio.BufferedProtocol):
         if self._missing and not self._lost:
             self._dropping, self._filled = True, 0
             # Not into a piece that was handed out: whoever is cancelled may have a thread that still reads it.
-            self._free.append(np.empty(MIN_BUFFER_BYTES, np.uint8).data)
+            self._free.appendleft(np.empty(MIN_BUFFER_BYTES, np.uint8).data)
             self._fill()
 
     def __aiter__(self) -> LargeBody:
@@ -175,8 +174,13 @@ class LargeBody(asyncio.BufferedProtocol):
         if self._filling is not None or not self._free or not self._missing or self._lost:
             return
         self._filling = self._free.popleft()
+        if not self._filling:
+            self._filling = self._buffer()
         self._heard = self._loop.time()
         self._transport.resume_reading()
+
+    def _buffer(self) -> memoryview:
+        return np.empty(min(buffer_bytes(LargeBody.open_now), self._missing), np.uint8).data
 
     def _give_back(self) -> None:
         self._transport.pause_reading()

@@ -43,6 +43,9 @@ SWEEP_SECONDS = 1.0
 NOTICE_SECONDS = 60.0
 """Shortest interval of lines in the log about closed connections: whoever opens them must not fill it."""
 
+TLS_BYTES = 64 << 10
+"""What TLS keeps of what nobody has asked for or the peer has not taken, before it waits: such buffers never shrink."""
+
 FULL_SECONDS = 0.1
 """Pause when the process has no files left for connections."""
 
@@ -219,6 +222,9 @@ class Listener(web.BaseSite):
                 ssl=self._ssl_context,
                 ssl_handshake_timeout=None if self._ssl_context is None else UNPROVEN_SECONDS,
             )
+            if self._ssl_context is not None:
+                transport.set_write_buffer_limits(TLS_BYTES)
+                transport.set_read_buffer_limits(TLS_BYTES)  # type: ignore[attr-defined]  # of transports of TLS only
             transports.append(transport)
 
         def forget_failed(_: asyncio.Task[None]) -> None:

@@ -217,6 +217,15 @@ async def test_a_piece_that_was_handed_out_is_not_written_to_when_the_rest_is_dr
     assert owner.wire.protocol is owner
 
 
+async def test_a_body_that_keeps_up_has_one_buffer() -> None:
+    owner = Owner()
+    with taken(owner, 100) as large:
+        owner.wire.arrive(b"a" * 7)
+        assert [len(buffer) for buffer in large._free] == [0]
+        owner.wire.arrive(b"a")
+        assert list(large._free) == []
+
+
 async def test_a_request_that_aiohttp_gives_up_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_body, "LOOK_SECONDS", 0.001)
     owner = Owner()

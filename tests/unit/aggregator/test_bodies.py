@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -19,7 +20,7 @@ from fedsilo.hub.answer_body import answer_pieces
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.https import HttpsClient
 from fedsilo.large_body import LARGE_BYTES, LargeBody, file_pieces
-from fedsilo.listener import Connections, Listener
+from fedsilo.listener import TLS_BYTES, Connections, Listener
 from fedsilo.pieces import take_in_thread
 from fedsilo.refusals import RefusingRunner, problem_response
 from fedsilo.wire import issue_server, make_authority
@@ -176,6 +177,21 @@ def test_a_request_that_follows_in_the_same_bytes_is_answered(place: Run) -> Non
                     pass
             assert place.digests == [DIGEST] * 3
             writer.close()
+
+    place(work)
+
+
+def test_tls_keeps_little_for_a_connection(place: Run) -> None:
+    async def limits(request: web.Request) -> web.Response:
+        transport: Any = request.transport
+        assert max(transport.get_write_buffer_limits()) == TLS_BYTES
+        assert max(transport.get_read_buffer_limits()) == TLS_BYTES
+        return web.Response(status=204)
+
+    async def work(place: Place) -> None:
+        place.answer = limits
+        async with place.served() as client, client.request("GET", "/", {}) as response:
+            assert response.status == 204
 
     place(work)
 
