@@ -250,9 +250,10 @@ class OpenExchange:
         self._failures = failures
 
     def _apply_failure(self, silo: str, reason: str, message: str) -> None:
-        self.round = self.round.fail(silo, f"{reason}: {message}")
+        # The failure first: a round that is closed without this silo, and looked at now, must not be folded.
         if silo not in self.round.answered:
             self.failure = fatal_failure(silo, reason, message) or self.failure
+        self.round = self.round.fail(silo, f"{reason}: {message}")
 
 
 def check_update(path: Path, expected: Expected, key: VerifyKey) -> AcceptedUpdate:

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from fedsilo.engine import exchange
+from fedsilo.engine.round import fatal_failure
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
 from fedsilo.json_files import read_with_digest, write_with_digest
@@ -95,6 +96,30 @@ def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Pa
     with pytest.raises(SiloFailed, match="silo silos/s1: item 3 holds NaN") as caught:
         federate(tmp_path, SPEC, synthetic_runners(SPEC) | {"silos/s1": Wrong("silos/s1")})
     assert (caught.value.reason, caught.value.exit_code) == ("DataInvalid", 4)
+
+
+def test_a_fatal_failure_is_known_before_its_round_is_over(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, silos = opening
+    *others, last = engine.identity.silos
+    for silo, member in zip(others, silos, strict=False):
+        task = engine.task(silo)
+        assert task is not None
+        member.send(engine, task.id, member.sign(engine, task.contract, task.sealed))
+    open_then = []
+
+    def judged(silo: str, reason: str, message: str) -> SiloFailed | None:
+        open_then.append(engine.awaits_answers)
+        return fatal_failure(silo, reason, message)
+
+    # Failures are put down in a thread, and the loop may look at the round between any two steps of it.
+    monkeypatch.setattr("fedsilo.engine.exchange.fatal_failure", judged)
+    task = engine.task(last)
+    assert task is not None
+    engine.fail(last, task.id, "DataInvalid", "item 3 holds NaN")
+    assert open_then == [True]
+    assert isinstance(engine.failure, SiloFailed)
 
 
 def test_an_answer_counts_although_its_silo_had_failed_before(opening: Opening) -> None:
