@@ -111,7 +111,7 @@ async def _operate(args: argparse.Namespace) -> None:
     from fedsilo_operator.runtime.controller import Reconciler
     from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
-    from fedsilo_operator.runtime.store import Store, WriteThrough
+    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThrough
     from fedsilo_operator.settings import Settings
     from fedsilo_operator.silo.controller import SiloController
 
@@ -128,7 +128,7 @@ async def _operate(args: argparse.Namespace) -> None:
             gateway=args.gateway,
         )
         store = Store()
-        cluster = WriteThrough(server, store)
+        cluster = WriteThrough(server, store, MAX_REQUESTS)
         controllers: list[Reconciler] = [
             JobController(cluster, store, settings),
             SiloController(cluster, store, settings),

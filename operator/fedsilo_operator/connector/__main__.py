@@ -107,7 +107,7 @@ async def _connect(args: argparse.Namespace) -> None:
     from fedsilo_operator.objects import Ref
     from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
-    from fedsilo_operator.runtime.store import Store, WriteThrough
+    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThrough
     from fedsilo_operator.settings import SiloSettings
     from fedsilo_operator.silo.controller import SiloController
 
@@ -142,7 +142,7 @@ async def _connect(args: argparse.Namespace) -> None:
 
     async with api_server() as server:
         store = Store()
-        cluster = WriteThrough(OneNamespace(server, namespace), store)
+        cluster = WriteThrough(OneNamespace(server, namespace), store, MAX_REQUESTS)
         connector = Connector(cluster, store, subscription, open_hub)
         election = Election(server, Ref(namespace, LEASE_NAME), new_holder(args.identity))
         operator = Operator(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 from fedsilo.api.observed import Object, uid_of
@@ -123,21 +124,25 @@ class Store:
 
 
 MAX_REQUESTS = 32
-"""Requests that a `WriteThrough` has under way at once. More make a busy API server no faster, and what does not go
-this way, such as the renewal of the lease, would wait among them."""
+"""Requests that controllers have under way at once. More make a busy API server no faster, and what does not go this
+way, such as the renewal of the lease, would wait among them."""
 
 
 class WriteThrough:
-    """A cluster whose applies are seen in the store at once, and that is asked for so much at once and no more.
+    """A cluster whose applies are seen in the store at once.
 
     A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
     record an event twice, or take back an end that was reached.
+
+    :param requests: most requests under way at once; None where others limit them.
     """
 
-    def __init__(self, cluster: Cluster, store: Store) -> None:
+    def __init__(self, cluster: Cluster, store: Store, requests: int | None = None) -> None:
         self._cluster = cluster
         self._store = store
-        self._turn = asyncio.Semaphore(MAX_REQUESTS)
+        self._turn: AbstractAsyncContextManager[object] = (
+            nullcontext() if requests is None else asyncio.Semaphore(requests)
+        )
 
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""

@@ -103,7 +103,7 @@ class SiloController:
 
     def _patience(self, before: Object | None, after: Object | None) -> float:
         """A Job that is done waits until the agent's other one is: a part is finished with both."""
-        if after is None or not holds(after, JobCondition.COMPLETE):
+        if after is None or is_deleted(after) or not holds(after, JobCondition.COMPLETE):
             return patience(before, after)
         labels = {name: labels_of(after).get(name, "") for name in (JOB_UID, AGENT)}
         jobs = self._cache.select(JOB, namespace=ref_of(after).namespace, labels=labels)

@@ -288,7 +288,7 @@ def test_the_api_server_is_asked_for_so_much_at_once_and_no_more() -> None:
     server.put(config_map("n"))
 
     async def seconds(requests: int) -> float:
-        cluster, began = WriteThrough(server, Store()), asyncio.get_running_loop().time()
+        cluster, began = WriteThrough(server, Store(), MAX_REQUESTS), asyncio.get_running_loop().time()
         await asyncio.gather(*(cluster.get(CONFIG_MAP, Ref("n", "a")) for _ in range(requests)))
         return asyncio.get_running_loop().time() - began
 
