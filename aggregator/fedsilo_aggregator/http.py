@@ -231,7 +231,7 @@ class AggregatorService:
         except FileNotFoundError:
             file = None
         if file is None:
-            raise Problem("unknown-blob", f"no open task refers to blob {digest[:64]}")
+            raise Problem("unknown-blob", f"no open task refers to blob {digest[:71]}")
         size = os.fstat(file.fileno()).st_size
         try:
             part = asked_part(request, size)

@@ -188,7 +188,7 @@ def _task(
         made = scored or (encoded and link.name not in (INITIAL, PREPROCESSING))
         if not made and link.digest not in before.trees.values():
             raise ProvenanceInvalid(
-                f"{what}: blob {link.name} is {link.digest[:12]}, which the state before does not have"
+                f"{what}: blob {link.name} is {short(link.digest)}, which the state before does not have"
             )
     return task
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedsilo.digests import short
 from fedsilo.durable import require_content
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
@@ -154,7 +155,8 @@ def _compare_state(where: str, found: StateDigests, said: StateDigests) -> None:
         ours, theirs = found.trees.get(name, "none"), said.trees.get(name, "none")
         if ours != theirs:
             raise ProvenanceInvalid(
-                f"{where}: state: tree {shown(name)} is {theirs[:12]}, but folding gives {ours[:12]}; {OTHER_MACHINE}"
+                f"{where}: state: tree {shown(name)} is {short(theirs)}, but folding gives {short(ours)}; "
+                f"{OTHER_MACHINE}"
             )
     if found.values != said.values:
         raise ProvenanceInvalid(f"{where}: state: its values are not those that folding gives")

@@ -157,7 +157,11 @@ class AuditLog:
             self._take(line, digest)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = len(whole)
-        # A torn last line: a crash came before anything that it covers left.
+        if torn := len(content) - len(whole):
+            # A crash came before anything that it covers left.
+            log.warning(
+                "%s: %d bytes of a torn last line after line %d are removed", self.path, torn, self._sequence
+            )
         _cut(self.path, self._size)
         # An earlier guard may have died between the first line and this: a power cut would take the whole log.
         sync_directory(directory)

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import aiohttp
 
+from fedsilo.digests import short
 from fedsilo.errors import Problem
 from fedsilo.hub.answer_body import answer_pieces
 from fedsilo.hub.failures import Unreachable
@@ -110,7 +111,7 @@ class AggregatorClient:
         with PartFile(path) as part:
             resumed = await asyncio.to_thread(part.size) > 0
             while True:
-                await self._retry(f"blob {link.digest[:12]}", lambda: self._download_rest(link, part))
+                await self._retry(f"blob {short(link.digest)}", lambda: self._download_rest(link, part))
                 digest = await asyncio.to_thread(part.digest)
                 if digest == link.digest:
                     break

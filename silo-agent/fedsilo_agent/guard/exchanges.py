@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fedsilo.digests import short
 from fedsilo.errors import PolicyRefused
 from fedsilo.methods.interface import INITIAL, Exchange
 from fedsilo.silo.policy import Sent
@@ -122,7 +123,7 @@ def require_same_initial_weights(task: Task, first: str | None) -> None:
     """
     given = initial_weights_of(task)
     if first is not None and given != first:
-        found = "no initial weights" if given is None else f"initial weights {given[:12]}"
+        found = "no initial weights" if given is None else f"initial weights {short(given)}"
         raise PolicyRefused(
-            f"task {task.task} hands out {found}, those of this silo's first update are {first[:12]}; nothing is sent"
+            f"task {task.task} hands out {found}, those of this silo's first update are {short(first)}; nothing is sent"
         )

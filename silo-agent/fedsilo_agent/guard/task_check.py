@@ -16,6 +16,7 @@ from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
+from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
@@ -123,7 +124,7 @@ class TaskCheck:
         if given is not None and found is not None and found != given.sha256:
             raise Problem(
                 "task-mismatch",
-                f"the task hands out initial weights {found[:12]}, the job's are {given.sha256[:12]}",
+                f"the task hands out initial weights {short(found)}, the job's are {given.sha256[:12]}",
             )
         require_algorithm(task, job.spec.digest_algorithm, None if given is None else given.sha256)
         return task
