@@ -21,7 +21,7 @@ import numpy as np
 from aiohttp.base_protocol import BaseProtocol
 
 LARGE_BYTES = 256 << 10
-"""What has not arrived of a body with its head pays for two buffers from this length on."""
+"""From this length on, what has not arrived of a body with its head pays for buffers of its own."""
 
 MIN_BUFFER_BYTES, MAX_BUFFER_BYTES = 128 << 10, 512 << 10
 """Of a connection's two buffers. A thread's start costs 20 µs, of which a second SHA-256 has 35 KB."""
@@ -223,7 +223,7 @@ async def body_pieces(
 
     :param owner: aiohttp's protocol of the connection; None when that has ended.
     :param length: what its head says of it.
-    :raises Exception: when it breaks off, as aiohttp has it.
+    :raises aiohttp.ClientError: or `OSError`, as aiohttp's stream raises it, when it breaks off.
     """
     missing = 0 if length is None or "Transfer-Encoding" in headers else length - content.total_bytes
     if owner is None or owner.transport is None or missing < LARGE_BYTES:

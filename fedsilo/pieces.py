@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _THREADS = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "pieces")
-"""As many as there are cores: more of them only compete for the interpreter's lock, at 6 % of a round's CPU time."""
+"""As many as there are cores: more of them compete for the interpreter's lock (docs/performance.md)."""
 
 
 async def take_in_thread(pieces: AsyncIterable[T], take: Callable[[T], None]) -> None:

@@ -225,7 +225,7 @@ class Workflow:
     ) -> HandedOut:
         """The trees that the silos of the round were given, as they decoded them.
 
-        None where the state's own trees will do: none is lossy on its way to the silos, and no update is encoded.
+        Without any where the state's own trees will do: nothing is lossy on its way to the silos, no update encoded.
         """
         lossy = self.spec.download.is_lossy
         if not self.spec.upload.is_encoded and not lossy:

@@ -217,7 +217,7 @@ async def test_a_piece_that_was_handed_out_is_not_written_to_when_the_rest_is_dr
     assert owner.wire.protocol is owner
 
 
-async def test_a_body_that_keeps_up_has_one_buffer() -> None:
+async def test_the_second_buffer_is_made_when_the_first_is_full() -> None:
     owner = Owner()
     with taken(owner, 100) as large:
         owner.wire.arrive(b"a" * 7)

@@ -15,19 +15,19 @@ from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import Scene
 
-SHA256, BLAKE3 = "ab" * 32, f"blake3-{'cd' * 32}"
+WITH_SHA256, WITH_BLAKE3 = "ab" * 32, f"blake3-{'cd' * 32}"
 
 
 @pytest.mark.parametrize(
     ("asked", "digests", "refused"),
     [
-        (None, [SHA256], None),
-        ("sha256", [SHA256], None),
-        ("blake3", [BLAKE3], None),
-        (None, [BLAKE3], "BLAKE3 cdcdcdcdcdcd; the job asks for SHA-256"),
-        ("sha256", [BLAKE3], "BLAKE3 cdcdcdcdcdcd; the job asks for SHA-256"),
-        ("blake3", [SHA256], "SHA-256 abababababab; the job asks for BLAKE3"),
-        ("blake3", [BLAKE3, SHA256], "SHA-256 abababababab; the job asks for BLAKE3"),
+        (None, [WITH_SHA256], None),
+        ("sha256", [WITH_SHA256], None),
+        ("blake3", [WITH_BLAKE3], None),
+        (None, [WITH_BLAKE3], "BLAKE3 cdcdcdcdcdcd; the job asks for SHA-256"),
+        ("sha256", [WITH_BLAKE3], "BLAKE3 cdcdcdcdcdcd; the job asks for SHA-256"),
+        ("blake3", [WITH_SHA256], "SHA-256 abababababab; the job asks for BLAKE3"),
+        ("blake3", [WITH_BLAKE3, WITH_SHA256], "SHA-256 abababababab; the job asks for BLAKE3"),
     ],
 )
 def test_a_task_with_digests_of_another_hash_is_refused(

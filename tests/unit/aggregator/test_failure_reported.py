@@ -1,4 +1,4 @@
-"""A failure that a silo reports is put down while others are served."""
+"""A failure that a silo reports is recorded while others are served."""
 
 from __future__ import annotations
 

@@ -313,10 +313,11 @@ async def test_nobody_takes_up_again_what_another_is_taking_up(
 ) -> None:
     """Who asks for the offset may go away while a thread reads what an earlier process has received."""
     exchange.partial_path(TASK).write_bytes(update[:-20])
-    reading, may_read = threading.Event(), threading.Event()
+    reading, may_read, readers = threading.Event(), threading.Event(), list[int]()
     feed = UpdateChecker.feed
 
     def slowly(checker: UpdateChecker, piece: bytes | memoryview) -> None:
+        readers.append(threading.get_ident())
         reading.set()
         assert may_read.wait(30)
         feed(checker, piece)
@@ -327,8 +328,8 @@ async def test_nobody_takes_up_again_what_another_is_taking_up(
     assert await asyncio.to_thread(reading.wait, 30)
     asking.cancel()
     again = asyncio.create_task(uploads.offset(TASK, SENDER))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await asyncio.wait([again], timeout=0.05)
+    assert len(readers) == 1
     may_read.set()
     assert await again == len(update) - 20
     assert await send(uploads, update, len(update) - 20)

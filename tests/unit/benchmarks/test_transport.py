@@ -114,6 +114,7 @@ def test_the_model_has_the_weights_that_it_says_and_a_job_can_have_it(
     manifest = load(tmp_path / "job.yaml")
     assert len(manifest.silos) == 3
     spec = manifest.job.spec
+    assert spec.digest_algorithm == "blake3"
     module = build_module(spec.model, spec.data, 0, spec.task)
     assert sum(tensor.numel() for tensor in module.state_dict().values()) == model.numbers
 

@@ -99,7 +99,7 @@ def test_blobs_tasks_headers_and_states_name_what_is_large_by_it(finished: Path)
     assert re.fullmatch(r"[0-9a-f]{64}", chain.model)
 
 
-def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, finished: Path) -> None:
+def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path) -> None:
     directory, copies = tmp_path / "aggregator", list[Path]()
 
     def copy() -> None:

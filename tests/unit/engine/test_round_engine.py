@@ -113,7 +113,7 @@ def test_a_fatal_failure_is_known_before_its_round_is_over(
         open_then.append(engine.awaits_answers)
         return fatal_failure(silo, reason, message)
 
-    # Failures are put down in a thread, and the loop may look at the round between any two steps of it.
+    # Failures are recorded in a thread, and the loop may look at the round between any two steps of it.
     monkeypatch.setattr("fedsilo.engine.exchange.fatal_failure", judged)
     task = engine.task(last)
     assert task is not None
@@ -143,26 +143,24 @@ def test_a_failure_after_the_answer_does_not_count(opening: Opening) -> None:
     assert engine.failure is None
 
 
-def test_silos_that_fail_at_the_same_time_are_all_put_down(
+def test_silos_that_fail_at_the_same_time_are_all_recorded(
     opening: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each from its own thread; what comes when the round is over by that writes nothing more."""
     engine, _ = opening
-    first, release = threading.Event(), threading.Event()
+    together, found = threading.Barrier(3), RoundEngine._exchange_of
 
-    def slowly(path: Path, document: Any) -> None:
-        first.set()
-        assert release.wait(30)
-        write_with_digest(path, document)
+    def at_once(engine: RoundEngine, task: str) -> exchange.OpenExchange:
+        current = found(engine, task)
+        together.wait(30)
+        return current
 
-    monkeypatch.setattr(exchange, "write_with_digest", slowly)
+    monkeypatch.setattr(RoundEngine, "_exchange_of", at_once)
     with ThreadPoolExecutor() as threads:
         failing = [
             threads.submit(engine.fail, silo, f"r00001-train-{silo[-2:]}", "TrainerLost", "crashed")
             for silo in ("silos/s0", "silos/s1", "silos/s2")
         ]
-        assert first.wait(30)
-        release.set()
         outcomes = [done.exception() or done.result() for done in failing]
     assert outcomes.count(True) == 2
     (late,) = [found for found in outcomes if isinstance(found, Problem)]
