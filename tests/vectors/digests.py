@@ -11,9 +11,8 @@ from blake3 import blake3
 from fedsilo.digests import BLAKE3, digest_text
 from fedsilo.wire import BlobLink, seal_task, task_digest
 from fedsilo.wire.fields import pack, unpack_map
-from tests.updates import write_update
 from tests.vectors import example
-from tests.vectors.example import AGGREGATOR, ARRAYS, BLOCKS, CONTENTS, HEADER, SILO
+from tests.vectors.example import AGGREGATOR, ARRAYS, BLOCKS, CONTENTS, HEADER
 from tests.vectors.refused import entries, signed
 
 CONTRACT = dataclasses.replace(example.CONTRACT, algorithm=BLAKE3)
@@ -27,19 +26,8 @@ TASK_BYTES = seal_task(TASK_MESSAGE, AGGREGATOR)
 
 def write(path: Path) -> None:
     """The whole update, as the package writes it."""
-    write_update(
-        path,
-        job=HEADER.job,
-        task=HEADER.task,
-        round=HEADER.round,
-        sender=HEADER.sender,
-        contract=CONTRACT,
-        task_digest=task_digest(TASK_BYTES),
-        samples=HEADER.samples,
-        metrics=HEADER.metrics,
-        blocks=list(zip(BLOCKS, ARRAYS, strict=True)),
-        key=SILO,
-    )
+    blocks = zip(BLOCKS, ARRAYS, strict=True)
+    example.write_example(path, CONTRACT, list(blocks), HEADER.metrics, task_digest(TASK_BYTES))
 
 
 def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:

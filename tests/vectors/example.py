@@ -123,8 +123,12 @@ def write_example(
     contract: Contract,
     blocks: Iterable[tuple[ExpectedBlock, np.ndarray]],
     metrics: Mapping[str, float],
+    answered: bytes = HEADER.task_digest,
 ) -> None:
-    """The update with these blocks, as the package writes it."""
+    """The update with these blocks, as the package writes it.
+
+    :param answered: digest of the sealed task that it answers.
+    """
     write_update(
         path,
         job=HEADER.job,
@@ -132,7 +136,7 @@ def write_example(
         round=HEADER.round,
         sender=HEADER.sender,
         contract=contract,
-        task_digest=HEADER.task_digest,
+        task_digest=answered,
         samples=HEADER.samples,
         metrics=metrics,
         blocks=blocks,
