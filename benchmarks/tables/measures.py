@@ -35,9 +35,9 @@ COSTS = {
     "up": Unit("kB that a silo sends in a round", 1e-3),
     "down": Unit("kB that a silo fetches in a round", 1e-3),
     "moved": Unit("MB that a silo sends and fetches in all rounds", 1e-6, 2),
-    "seconds": Unit("seconds of a round", digits=2),
+    "seconds": Unit("CPU seconds of a round", digits=2),
 }
-"""Measures of what a run has cost: bytes of tensors, means over silos and rounds, and time with all in one process."""
+"""Measures of what a run has cost: bytes of tensors, means over silos and rounds; CPU time with all in one process."""
 
 
 def unit(measure: str) -> Unit:

@@ -171,16 +171,17 @@ def _play(cell: Cell, place: Place, progress: Progress) -> Played:
         closing(open_simulation(manifest, Path.cwd(), Path(directory), execution)) as simulation,
     ):
         traffic, models = Traffic.of(simulation), reference.LastModels.of(simulation)
-        told, began = 0, time.perf_counter()
+        told, began = 0, time.process_time()
         for _ in simulation.run():
             if len(simulation.history()) > told:
                 told = len(simulation.history())
                 progress.round(cell, told, simulation.rounds)
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         if simulation.failure is not None:
             raise simulation.failure
         history, by_class = reference.scored(cell.settings, manifest, simulation)
-        costs = {"seconds": round(seconds / told, 4)}
+        # CPU time, since a machine may do other things meanwhile; that of workers is not this process's.
+        costs = {} if place.workers else {"seconds": round(seconds / told, 4)}
         # Images in one place are not moved in rounds.
         costs |= {} if cell.settings.get("pooled") else _moved(traffic)
         return Played(history, by_class, models.accuracy(manifest), costs)
