@@ -36,11 +36,12 @@ class FedOptConfig(MethodConfig):
         default="paper",
         description="paper: v begins at tau^2. released: at 0 [paper, Algorithm 2; FL-bench's code].",
     )
-    server_learning_rate: float = Field(
-        default=0.1,
+    server_learning_rate: float | None = Field(
+        default=None,
         gt=0,
         le=100,
-        description="Step eta of the server [FL-bench; paper: tuned for each dataset].",
+        description="Step eta of the server; when null 1 with sgd, and 0.01 with the others, whose first steps are as "
+        "long as eta in every weight [paper: tuned for each dataset; FL-bench: 0.1].",
     )
     beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the first moment [paper, Section 5].")
     beta2: float = Field(
@@ -55,6 +56,13 @@ class FedOptConfig(MethodConfig):
         le=1,
         description="Adaptivity, of all but sgd: small adapts more [paper, Section 5].",
     )
+
+    @property
+    def rate(self) -> float:
+        """eta."""
+        if self.server_learning_rate is not None:
+            return self.server_learning_rate
+        return 1.0 if self.optimizer == "sgd" else 0.01
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class FedOptServer(FedAvgServer):
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """Moments of Delta, and w stepped along them."""
         w, mean, config = state.tree("model"), job.mean(updates, "model"), self.config
-        delta, rate = change(w, mean), config.server_learning_rate
+        delta, rate = change(w, mean), config.rate
         if config.optimizer == "sgd":
             first = moment(state.tree("first"), delta, config.beta1)
             return state.with_trees(model=stepped(w, mean, first, rate), first=first)
