@@ -88,6 +88,18 @@ _SHAPE: Final = "self.data.inputShape"
 
 _FINISHED: Final = "['Complete', 'Failed']"
 
+
+def _without_steps(field: str) -> Rule:
+    """The rule of a field that has no meaning beside `localSteps`; by default it is 1, which an API server fills in."""
+    return Rule(
+        f"!has(self.localSteps) || self.{field} == 1",
+        f"'%d: has no meaning with localSteps, which says the number of steps (%d); remove {field} or localSteps'"
+        f".format([self.{field}, self.localSteps])",
+        f".{field}",
+        computed=True,
+    )
+
+
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
     "VolumeSpec": one_of(
@@ -117,6 +129,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
     ),
+    "TrainingSpec": (_without_steps("localEpochs"), _without_steps("minSteps")),
     "SiloPolicy": (
         Rule(
             "!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter",

@@ -125,6 +125,7 @@ GOOD = {
             + "      - {name: digits-test,",
         )
     ),
+    "steps in place of passes": edited(("localEpochs: 2", "localSteps: 50")),
     "whole amount": edited(("size: 10Gi", "size: 1000")),
     "quoted decimal amount": edited(("size: 10Gi", 'size: "1.5"')),
     "no evaluation but on the test set": edited(("validationFraction: 0.1", "validationFraction: 0")),

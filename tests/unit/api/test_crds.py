@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fedsilo.api.crds import RESOURCES, Resource, definition, files, main
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.rules import RULES, SAMPLED, choice
 from fedsilo.api.structural import structural
+from fedsilo.api.training import TrainingSpec
 from tests.paths import ROOT
 from tests.unit.api.manifests import DIGITS
 
@@ -226,6 +230,27 @@ def test_the_sample_is_the_same_in_cel(ten_thousandths: int, silos: int) -> None
     )
     computed = eval(python, {"fraction": fraction, "silos": silos, "double": float, "int": int})
     assert computed == ParticipationSpec(fraction=fraction).sampled(silos)
+
+
+@pytest.mark.parametrize(("schema", "path"), [(JOB, ".spec.training"), (AGENT, ".spec.job.spec.training")])
+@pytest.mark.parametrize("steps", [None, 50])
+def test_passes_and_steps_are_refused_by_an_api_server_where_the_model_refuses_them(
+    schema: Schema, path: str, steps: int | None
+) -> None:
+    """The two defaults of 1, which it fills in before, are as if nothing were written."""
+    training = find(schema, path)
+    rules = [rule["rule"] for rule in training["x-kubernetes-validations"]]
+    for passes, least in product((1, 2), repeat=2):
+        written = {"localEpochs": passes, "minSteps": least}
+        assert all(training["properties"][field]["default"] == 1 for field in written)
+        as_python = [rule.replace("!has(self.localSteps) ||", "self.localSteps is None or") for rule in rules]
+        taken = all(eval(rule, {"self": SimpleNamespace(localSteps=steps, **written)}) for rule in as_python)
+        try:
+            TrainingSpec.model_validate({"rounds": 1, "localSteps": steps, **written})
+        except ValidationError:
+            assert not taken
+        else:
+            assert taken
 
 
 def test_digits_has_no_field_that_is_not_there() -> None:
