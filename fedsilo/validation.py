@@ -11,11 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.api.messages import closest_or
 from fedsilo.data.catalogue import check_dataset
+from fedsilo.data.same_examples import share_examples
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
@@ -181,6 +183,7 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
         for path, value, problem, remedy in check_dataset(dataset):
             where = f"spec.aggregator.datasets[{position}].{path}"
             yield federation.fault(job, where, value, problem, remedy)
+    yield from _public_faults(federation)
     seen: set[str] = set()
     for silo in federation.silos:
         for position, dataset in enumerate(silo.spec.datasets):
@@ -191,3 +194,16 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
                 if fault.line() not in seen:
                     yield fault
                 seen.add(fault.line())
+
+
+def _public_faults(federation: JobManifest) -> Iterator[Fault]:
+    """Public examples that are those of the test set under another name; of the same name is a contradiction."""
+    spec = federation.job.spec
+    held = {dataset.name: dataset for dataset in spec.aggregator.datasets}
+    test, public = spec.evaluation.test_dataset, spec.aggregation.public_dataset
+    if test == public or test not in held or public not in held:
+        return
+    # Relative paths start where the file lies; on a cluster, where there is no file, all from the same place.
+    if share_examples(held[test], held[public], root=Path(federation.file).resolve().parent):
+        remedy = "name other examples; of one source, two parts of one iid partition have none in common"
+        yield federation.fault(federation.job, PUBLIC_DATASET, public, TEST_EXAMPLES, remedy)

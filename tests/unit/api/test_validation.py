@@ -131,6 +131,27 @@ def test_test_images_are_no_public_data_under_another_name() -> None:
     )
 
 
+def test_nor_are_they_in_part_or_by_another_path() -> None:
+    Path("tests").mkdir()
+    config = "config: {path: %s}, partition: {scheme: iid, silos: 2, index: %d}}\n"
+    test = '- {name: digits-test, loader: "npz", ' + config % ("tests/x.npz", 0)
+
+    def public(path: str, index: int) -> str:
+        return test + '      - {name: crowd, loader: "npz", ' + config % (path, index)
+
+    written = '- {name: digits-test, loader: "sklearn:digits", ' + HELD
+    named = (WEIGHTS, "{publicDataset: crowd}")
+    for path in ("./tests/../tests/x.npz", Path("tests/x.npz").resolve()):
+        (line,) = lines(NEEDS, (written, public(str(path), 0)), named)
+        assert line == (
+            f'{JOB}spec.aggregation.publicDataset: "crowd": has the examples of spec.evaluation.testDataset, on which '
+            "nothing may be learned; name other examples; of one source, two parts of one iid partition have none in "
+            "common"
+        )
+    Path("good.yaml").write_text(edited(NEEDS, (written, public("./tests/x.npz", 1)), named))
+    assert validate(Path("good.yaml")) == []
+
+
 def test_calibration_after_a_method_needs_what_that_needs() -> None:
     (line,) = lines(("name: fedavg, config: {}", "name: ccvr, config: {after: {name: ratio-loss}}"))
     assert "method ratio-loss learns at the aggregator from public labelled examples; " in line

@@ -1,0 +1,115 @@
+"""Whether two datasets of one holder are read from the same examples, as far as their descriptions say.
+
+No file is touched: a copy, or a link with another name, is not found. What only changes how examples are read (sizes,
+columns, memory) makes no other examples of them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from fedsilo.data.catalogue import (
+    CsvConfig,
+    DigitsConfig,
+    ImageFolderConfig,
+    LoaderConfig,
+    MaskFolderConfig,
+    NpyConfig,
+    NpzConfig,
+    ParquetConfig,
+    PythonConfig,
+    TorchvisionLoaderConfig,
+    check_dataset,
+    loader_config,
+)
+
+if TYPE_CHECKING:
+    from fedsilo.api.datasets import DatasetSpec
+
+Place = tuple[str, ...]
+"""What a file or folder lies on, a volume or the holder's own files, and the names on the way to it."""
+
+
+def share_examples(one: DatasetSpec, other: DatasetSpec, *, root: Path) -> bool:
+    """Whether an example may be in both; not where either has faults of its own.
+
+    Two parts of one iid partition have none in common. Of other partitions that is not certain: they go by the labels,
+    which not every reader of a dataset reads.
+
+    :param root: folder that relative paths start from.
+    """
+    if one.loader != other.loader or check_dataset(one) or check_dataset(other):
+        return False
+    if _normal(one.config) == _normal(other.config) and _are_different_parts(one, other):
+        return False
+    configs = loader_config(one), loader_config(other)
+    volumes = {dataset.name: repr(dataset.volume) for dataset in (one, other) if dataset.volume is not None}
+    files = [[_place(path, root, volumes) for path in _paths(config)] for config in configs]
+    same_files = not any(files) or any(_overlap(a, b) for a in files[0] for b in files[1])
+    return same_files and _may_choose_the_same(*configs)
+
+
+def _are_different_parts(one: DatasetSpec, other: DatasetSpec) -> bool:
+    first, second = one.partition, other.partition
+    if first is None or second is None or first.scheme != "iid" or first.index == second.index:
+        return False
+    return first == second.model_copy(update={"index": first.index})
+
+
+def _paths(config: LoaderConfig) -> Sequence[str]:
+    """Where the examples' inputs are; nothing of a loader that says it otherwise."""
+    match config:
+        case NpzConfig() | ImageFolderConfig() | MaskFolderConfig() | TorchvisionLoaderConfig():
+            return (config.path,)
+        case CsvConfig() | ParquetConfig():
+            return (config.path,) if isinstance(config.path, str) else config.path
+        case NpyConfig():
+            return (config.features,)
+        case DigitsConfig() | PythonConfig():
+            return ()
+        case _:
+            assert_never(config)
+
+
+def _may_choose_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
+    """Whether the same examples may be chosen of the same files."""
+    match one, other:
+        case DigitsConfig(), DigitsConfig():
+            alike = (one.seed, one.test_fraction) == (other.seed, other.test_fraction)
+            return not (alike and {one.split, other.split} == {"train", "test"})
+        case NpzConfig(), NpzConfig():
+            return one.features == other.features
+        case TorchvisionLoaderConfig(), TorchvisionLoaderConfig():
+            return one.split == other.split
+        case PythonConfig(), PythonConfig():
+            return _normal(one.model_extra) == _normal(other.model_extra)
+    return True
+
+
+def _place(path: str, root: Path, volumes: Mapping[str, str]) -> Place:
+    """Where a path leads. On a cluster a dataset's volume is mounted under its name, where relative paths start."""
+    whole = posixpath.normpath(posixpath.join(str(root), path))
+    below = posixpath.relpath(whole, str(root)).split("/")
+    if below[0] in volumes:
+        return (volumes[below[0]], *below[1:])
+    return ("", *whole.split("/"))
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    """Whether they are the same, or one is in the other."""
+    return all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _normal(value: Any) -> Any:
+    """A configuration with each text as if it were a path: of a function's arguments nobody knows which are."""
+    match value:
+        case str():
+            return posixpath.normpath(value)
+        case Mapping():
+            return {key: _normal(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_normal(item) for item in value]
+    return value
