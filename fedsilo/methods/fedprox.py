@@ -80,12 +80,8 @@ class FedProx(FedAvg):
     tasks = EVERY_TASK
     needs_features = False
     Config = FedProxConfig
+    uniform_variants = frozenset(("released",))
     config: FedProxConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "samples" if self.config.variant == "paper" else "uniform"
 
     def check(self) -> list[Finding]:
         """Stragglers of a round that is of one piece."""

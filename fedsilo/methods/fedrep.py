@@ -56,12 +56,8 @@ class FedRep(FedAvg):
     tasks_reason = "a silo's own head is a linear layer on the one feature of each example"
     needs_features = True
     Config = FedRepConfig
+    uniform_variants = frozenset(("map",))
     config: FedRepConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "uniform" if self.config.variant == "map" else "samples"
 
     def silo(self) -> Mapping[str, SiloStep]:
         """h_k from w and its own last value, then w_k from w and h_k."""

@@ -56,14 +56,10 @@ class FedROD(FedAvg):
     )
     in_silo = "its private head and its own model"
     Config = FedRODConfig
+    uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is the whole model with another classifier"
     config: FedRODConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "uniform" if self.config.variant == "map" else "samples"
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k and the private head from w and the head's last value, by the sum of both losses."""

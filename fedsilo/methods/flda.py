@@ -41,14 +41,10 @@ class FLDA(FedAvg):
     )
     in_silo = "its mixture: the common model as it trained it, its private model, and the gate"
     Config = FLDAConfig
+    uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's private model is a whole one"
     config: FLDAConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "samples" if self.config.variant == "paper" else "uniform"
 
     @property
     def personal_architecture(self) -> ModelSpec:

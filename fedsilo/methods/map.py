@@ -34,6 +34,7 @@ class MAP(FedAvg):
     citation = CITATION
     in_silo = "its private model and how many rounds it took part in"
     Config = TwoStageConfig
+    uniform_variants = frozenset(("paper", "complete"))
     personalises = True
     whole_model = "a silo inherits its private model from the whole model"
     config: TwoStageConfig
@@ -42,11 +43,6 @@ class MAP(FedAvg):
     def silos_need_initial(self) -> bool:
         """In the released code the initial model is the first teacher."""
         return self.config.released
-
-    @property
-    def default_averaging(self) -> str:
-        """Uniform as printed, by samples in the released code."""
-        return "samples" if self.config.released else "uniform"
 
     @property
     def data_parallel(self) -> bool:

@@ -52,6 +52,7 @@ class Method(ABC):
 
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
+    :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
     :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
     :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
         those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
@@ -69,6 +70,7 @@ class Method(ABC):
     citation: ClassVar[str]
     at_aggregator: ClassVar[str]
     in_silo: ClassVar[str]
+    uniform_variants: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
     whole_model: ClassVar[str | None] = "its halves read and write the whole model"
     parameters: ClassVar[ParametersSpec | None] = None
@@ -108,8 +110,8 @@ class Method(ABC):
 
     @property
     def default_averaging(self) -> str:
-        """Rule of averaging where the job names none: `samples` or `uniform`."""
-        return "samples"
+        """Rule of averaging where the job names none: `samples`, or `uniform` in `uniform_variants`."""
+        return "uniform" if getattr(self.config, "variant", None) in self.uniform_variants else "samples"
 
     @property
     def single_updates(self) -> Mapping[str, str]:

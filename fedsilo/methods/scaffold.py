@@ -72,12 +72,8 @@ class Scaffold(FedAvg):
     tasks = EVERY_TASK
     needs_features = False
     Config = ScaffoldConfig
+    uniform_variants = frozenset(("paper", "released", "feddyn"))
     config: ScaffoldConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples in NIID-Bench's code, uniform in the others."""
-        return "samples" if self.config.variant == "niid-bench" else "uniform"
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""

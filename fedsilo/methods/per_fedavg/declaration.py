@@ -34,14 +34,10 @@ class PerFedAvg(FedAvg):
     optimizers = frozenset(("sgd",))
     needs_features = False
     Config = PerFedAvgConfig
+    uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is a step from the whole model"
     config: PerFedAvgConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "samples" if self.config.variant == "paper" else "uniform"
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""

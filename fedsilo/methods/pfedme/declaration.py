@@ -43,15 +43,11 @@ class PFedMe(FedAvg):
     optimizers = frozenset(("sgd",))
     needs_features = False
     Config = PFedMeConfig
+    uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is drawn to the whole model"
     data_parallel = False
     config: PFedMeConfig
-
-    @property
-    def default_averaging(self) -> str:
-        """By samples as printed, uniform in MAP's code."""
-        return "samples" if self.config.variant == "paper" else "uniform"
 
     def server(self) -> PFedMeServer:
         """The averaging half, with beta."""
