@@ -15,13 +15,13 @@ from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
-from fedsilo.api.messages import closest_or
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_job
 from fedsilo.methods.method import Method
 from fedsilo.methods.selection import check_selection
 from fedsilo.tasks.interface import OWN
@@ -90,11 +90,6 @@ def _checked(source: Source) -> tuple[JobManifest | None, list[Fault]]:
 
 def _method_faults(federation: JobManifest) -> Iterator[Fault]:
     job = federation.job
-    name = job.spec.method.name
-    if name not in registry.names():
-        remedy = closest_or(name, registry.names(), "`fedsilo methods` describes them")
-        yield federation.fault(job, "spec.method.name", name, "is not a known method", remedy)
-        return
     try:
         method = registry.bind(job.spec)
     except ManifestFaults as error:
@@ -103,11 +98,11 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         return
     except FedsiloError as error:
         remedy = "reinstall or remove the package that offers it"
-        yield federation.fault(job, "spec.method.name", name, f"cannot be used ({error})", remedy)
+        problem = f"cannot be used ({error})"
+        yield federation.fault(job, "spec.method.name", job.spec.method.name, problem, remedy)
         return
-    checks = [method.check_task(), method.check_training(), method.check_public_data()]
-    checks += [list(_parameter_findings(method)), method.check(), list(check_selection(method))]
-    for fault in chain.from_iterable(checks):
+    found = check_job(method), _parameter_findings(method), method.check(), check_selection(method)
+    for fault in chain.from_iterable(found):
         yield federation.fault(job, *fault)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
 from fedsilo.methods.state import State
@@ -81,11 +80,8 @@ class FedAwS(FedAvg):
     tasks_reason = "it spreads the weights of classes"
     needs_features = True
     Config = FedAwSConfig
+    learns_by_task = True
     config: FedAwSConfig
-
-    def _check_weights(self) -> list[Finding]:
-        """None: silos train by the learning task's loss, with its class weights."""
-        return []
 
     def server(self) -> FedAwSServer:
         """The average, spread."""

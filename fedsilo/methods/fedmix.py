@@ -57,16 +57,8 @@ class FedMix(FedAvg):
     needs_features = True
     Config = FedMixConfig
     config: FedMixConfig
+    refuses_float16 = "whose loss has a gradient in it, which float16 would lose"
     data_parallel = False  # means are drawn for whole batches
-
-    def check_training(self) -> list[tuple[str, object, str, str]]:
-        """Further, that nothing scales the loss: its gradient by the inputs is part of the loss."""
-        precision = self.spec.training.precision
-        if precision != "float16":
-            return super().check_training()
-        problem = f"has no meaning in {self.name}, whose loss has a gradient in it, which float16 would lose"
-        fault = ("spec.training.precision", precision, problem, "use bfloat16 or float32")
-        return [*super().check_training(), fault]
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the loss of examples and means."""

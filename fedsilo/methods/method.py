@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.parameters import ParametersSpec
-from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
@@ -39,8 +38,7 @@ from fedsilo.methods.pieces.preprocessing import preparation_step
 from fedsilo.methods.pieces.score_sums import sums_payloads
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.state import Scalar
-from fedsilo.tasks.interface import OWN
-from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, metrics_of
+from fedsilo.tasks.registry import DEFAULT, metrics_of
 from fedsilo.wire import Contract, ModelSignature
 
 PublicData = Literal["examples", "labelled examples"]
@@ -54,6 +52,8 @@ class Method(ABC):
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
     :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
+    :cvar refuses_float16: why its silos cannot train with `spec.training.precision: float16`, which scales the loss, a
+        clause after the method's name; None where they can.
     :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
         those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
     :cvar parameters: `spec.model.parameters` of a job that names none; None shares the whole model.
@@ -72,6 +72,7 @@ class Method(ABC):
     in_silo: ClassVar[str]
     uniform_variants: ClassVar[frozenset[str]] = frozenset()
     optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
+    refuses_float16: ClassVar[str | None] = None
     whole_model: ClassVar[str | None] = "its halves read and write the whole model"
     parameters: ClassVar[ParametersSpec | None] = None
     Config: ClassVar[type[BaseModel]]
@@ -195,8 +196,18 @@ class Method(ABC):
         return {}
 
     def check(self) -> list[Finding]:
-        """Faults of the job that concern the method, as (path, value, problem, remedy)."""
+        """Faults of the job that the method alone can find; `checks` has those that follow from what it declares."""
         return []
+
+    @property
+    def trained_by(self) -> Method:
+        """The method that trains the model: this one, unless it comes after another."""
+        return self
+
+    @property
+    def of_existing(self) -> bool:
+        """Whether the job trains nothing, so that its initial weights are the model."""
+        return False
 
     @property
     def accepts_trainer(self) -> bool:
@@ -212,91 +223,22 @@ class Method(ABC):
         """
         return True
 
-    def check_public_data(self) -> list[Finding]:
-        """The fault of a job that names no public dataset where the method learns from one, or names it for nothing."""
-        field, named = "spec.aggregation.publicDataset", self.spec.aggregation.public_dataset
-        if self.public_data is not None and named is None:
-            problem = (
-                f"is not set, and method {self.name} learns at the aggregator from public {self.public_data}"
-            )
-            return [(field, ABSENT, problem, "name one of spec.aggregator.datasets that is not the test set")]
-        if self.public_data is None and named is not None:
-            problem = f"has no meaning for method {self.name}, which reads no data at the aggregator"
-            return [(field, named, problem, "remove it, or use another method, such as feddf")]
-        return []
-
-    def check_training(self) -> list[tuple[str, object, str, str]]:
-        """Faults of the job's training that follow from what the method declares, in the form of `check`."""
-        return [*self._check_rounds(), *self._check_trainer(), *self._check_optimizer()]
-
-    def _check_rounds(self) -> list[tuple[str, object, str, str]]:
-        if self.spec.training.rounds:
-            return []
-        problem = f"is too small: {self.name} has nothing to do without training"
-        return [("spec.training.rounds", 0, problem, "use 1 or more")]
-
-    def _check_trainer(self) -> list[tuple[str, object, str, str]]:
-        trainer, field = self.spec.training.trainer, "spec.training.trainer"
-        if trainer is None:
-            return []
-        if not trainer.startswith(PYTHON) or python_reference(trainer) is None:
-            remedy = "write python:package.module:function, for example python:hospital.training:train"
-            return [(field, trainer, "does not name a Python function", remedy)]
-        if self.accepts_trainer:
-            return []
-        problem = f"has no meaning in {self.name}, whose silos train with a loss or steps of its own"
-        return [(field, trainer, problem, "remove it, or use a method such as fedavg")]
-
-    def _check_optimizer(self) -> list[tuple[str, object, str, str]]:
-        name = self.spec.training.optimizer.name
-        if name in self.optimizers:
-            return []
-        problem = f"has no meaning in {self.name}, which reckons with steps along the gradient"
-        remedy = f"use {' or '.join(sorted(self.optimizers))}"
-        return [("spec.training.optimizer.name", name, problem, remedy)]
-
     @property
     def averaging(self) -> str:
         """The job's rule of averaging: the one that it names, or else the method's own."""
         return self.spec.aggregation.weights or self.default_averaging
-
-    def check_task(self) -> list[Finding]:
-        """The fault of a job whose learning task the method has no meaning for."""
-        task = self.spec.task or DEFAULT
-        kind = kind_of(task)
-        if kind in self.tasks:
-            return self._check_weights()
-        if kind != OWN and kind not in TASKS:
-            return []  # which has its own fault
-        able = [name for name in TASKS if name in self.tasks]
-        problem = f"has no meaning for method {self.name}, because {self.tasks_reason}"
-        return [
-            (
-                "spec.task.name",
-                task.name,
-                problem,
-                f"use {' or '.join(able)}, or another method such as fedavg",
-            )
-        ]
 
     @property
     def weighs_classes(self) -> bool:
         """Whether the job has the learning task's loss weigh classes; of an own task that is its own business."""
         return (self.spec.task or DEFAULT).config.get("classWeights") is not None
 
-    def _check_weights(self) -> list[Finding]:
-        """The fault of a job that weighs classes in a method with another loss than the learning task's."""
-        if not self.weighs_classes or len(self.tasks) > 1:
-            return []
-        problem = f"has no meaning for method {self.name}, which has a loss of its own"
-        return [
-            (
-                "spec.task.config.classWeights",
-                "balanced",
-                problem,
-                "remove it, or use another method such as fedavg",
-            )
-        ]
+    @property
+    def learns_by_task(self) -> bool:
+        """Whether silos train by the learning task's loss, so that it may weigh classes: what is made for several tasks
+        takes theirs.
+        """
+        return len(self.tasks) > 1
 
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""

@@ -12,9 +12,9 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
-from fedsilo.api.faults import ManifestFaults
+from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.messages import faults_of
+from fedsilo.api.messages import closest_or, faults_of
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.methods.method import Method
 
@@ -58,11 +58,15 @@ def get(name: str) -> type[Method]:
 def bind(spec: FederatedJobSpec) -> Method:
     """The method of a job, with its configuration parsed.
 
-    :raises ManifestInvalid: when no installed package offers it.
-    :raises ManifestFaults: with one line for each field that does not fit the method's `Config`.
+    :raises ManifestFaults: when no installed package offers it, or with one line for each field that does not fit the
+        method's `Config`.
     :raises MethodError: when a third party's entry point does not load or is not a declaration.
     """
-    declaration = get(spec.method.name)
+    name = spec.method.name
+    if name not in names():
+        remedy = closest_or(name, names(), "`fedsilo methods` describes them")
+        raise ManifestFaults([Fault("", "", "spec.method.name", name, "is not a known method", remedy)])
+    declaration = get(name)
     try:
         config = declaration.Config.model_validate(dict(spec.method.config))
     except ValidationError as error:

@@ -11,6 +11,7 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
+from fedsilo.methods.checks import check_training
 from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -43,7 +44,7 @@ class TaskRunner:
     """
 
     def __init__(self, method: Method, context: LocalContext) -> None:
-        for path, value, problem, remedy in method.check_training():
+        for path, value, problem, remedy in check_training(method):
             raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
         if method.spec.training.trainer is not None:
             import_trainer(method.spec.training.trainer)

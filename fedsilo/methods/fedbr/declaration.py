@@ -27,16 +27,8 @@ class FedBR(FedAvg):
     Config = FedBRConfig
     default_averaging = "uniform"
     config: FedBRConfig
+    refuses_float16 = "whose adversary takes steps without the scale of the loss"
     data_parallel = False  # its loss takes a step of its own, on an adversary that no other process has
-
-    def check_training(self) -> list[tuple[str, object, str, str]]:
-        """Further, that nothing scales the loss: the adversary's gradients are taken without the scale."""
-        precision = self.spec.training.precision
-        if precision != "float16":
-            return super().check_training()
-        problem = f"has no meaning in {self.name}, whose adversary takes steps without the scale of the loss"
-        fault = ("spec.training.precision", precision, problem, "use bfloat16 or float32")
-        return [*super().check_training(), fault]
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""

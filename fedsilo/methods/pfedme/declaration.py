@@ -12,6 +12,9 @@ from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.pieces.buffers import is_statistic
 from fedsilo.methods.state import State
 
+SEVERAL_STEPS = "whose silos take several steps on each batch"
+"""Why a batch is neither one of several nor its loss scaled."""
+
 
 @dataclass(frozen=True)
 class PFedMeServer(FedAvgServer):
@@ -46,6 +49,7 @@ class PFedMe(FedAvg):
     uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is drawn to the whole model"
+    refuses_float16 = SEVERAL_STEPS
     data_parallel = False
     config: PFedMeConfig
 
@@ -60,14 +64,9 @@ class PFedMe(FedAvg):
         return {"train": partial(train, config=self.config)}
 
     def check(self) -> list[tuple[str, object, str, str]]:
-        """Batches are whole, and gradients are not scaled: theta takes steps of its own on each."""
-        training = self.spec.training
-        faults: list[tuple[str, object, str, str]] = []
-        problem = "has no meaning in pfedme, whose silos take several steps on each batch"
-        if (training.gradient_accumulation or 1) > 1:
-            where = "spec.training.gradientAccumulation"
-            faults.append((where, training.gradient_accumulation, problem, "remove it"))
-        if training.precision == "float16":
-            remedy = "use float32 or bfloat16"
-            faults.append(("spec.training.precision", training.precision, problem, remedy))
-        return faults
+        """Batches are whole: theta takes steps of its own on each."""
+        accumulated = self.spec.training.gradient_accumulation
+        if (accumulated or 1) == 1:
+            return []
+        problem = f"has no meaning in pfedme, {SEVERAL_STEPS}"
+        return [("spec.training.gradientAccumulation", accumulated, problem, "remove it")]

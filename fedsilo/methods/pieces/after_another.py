@@ -6,14 +6,13 @@ more. Everything that the method before declares holds of the whole job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pydantic import Field
 
-from fedsilo.api.faults import Finding
-from fedsilo.api.job import MethodSpec, ModelSpec
-from fedsilo.errors import ManifestInvalid
+from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
+from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import Method, PublicData
@@ -38,22 +37,49 @@ class AfterConfig(MethodConfig):
 
 
 class AfterAnother(Method):
-    """Base of such methods; a subclass adds its own steps and phases to those of the method before."""
+    """Base of such methods; a subclass adds its own steps and phases to those of the method before.
+
+    :ivar before: the method that trains the model, bound to this job with the settings that `after` gives it.
+    """
 
     config: AfterConfig
+
+    def __init__(self, spec: FederatedJobSpec, config: AfterConfig) -> None:
+        """Bind the method before, too.
+
+        :raises ManifestFaults: when there is none of the name, it does not take the settings, or nothing may follow it.
+        """
+        super().__init__(spec, config)
+        try:
+            self.before = registry.bind(self.spec.model_copy(update={"method": config.after}))
+        except ManifestFaults as error:
+            raise ManifestFaults(
+                replace(fault, path=_under_after(fault.path)) for fault in error.faults
+            ) from error
+        if (wrong := self._unfit()) is not None:
+            raise ManifestFaults(
+                [Fault("", f"method {self.name}", f"{AFTER}.name", config.after.name, *wrong)]
+            )
+
+    def _unfit(self) -> tuple[str, str] | None:
+        """Why the method before cannot stand there, and the remedy."""
+        before = self.before
+        builds_another = type(before).architecture is not Method.architecture
+        if builds_another or not before.yields_model or before.parameters is not None:
+            return "does not yield one model", "use fedavg or a method like it"
+        if self.name in names_of(before):
+            return f"would come after {self.name} itself", f"name {self.name} once"
+        return None
 
     @property
     def of_existing(self) -> bool:
         """Whether nothing comes before: no round of training, so that the job's initial weights are the model."""
         return self.spec.training.rounds == 0 and not isinstance(self.before, AfterAnother)
 
-    @cached_property
-    def before(self) -> Method:
-        """The method that trains the model, bound to this job with the settings that `after` gives it.
-
-        :raises ManifestInvalid: when there is none of the name, or it does not take the settings.
-        """
-        return registry.bind(self.spec.model_copy(update={"method": self.config.after}))
+    @property
+    def trained_by(self) -> Method:
+        """As the method before, where there is one."""
+        return self if self.of_existing else self.before.trained_by
 
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before."""
@@ -76,13 +102,6 @@ class AfterAnother(Method):
     def public_data(self) -> PublicData | None:
         """As the method before."""
         return None if self.of_existing else self.before.public_data
-
-    def check_public_data(self) -> list[Finding]:
-        """As the method before, where there is one."""
-        try:
-            return super().check_public_data() if self.of_existing else self.before.check_public_data()
-        except ManifestInvalid:
-            return []  # which `check` reports
 
     @property
     def personalises(self) -> bool:
@@ -113,46 +132,30 @@ class AfterAnother(Method):
         """Those of the method before."""
         return self.before.dimensions(signature, settings)
 
-    def check_training(self) -> list[Finding]:
-        """As the method before, where there is one; without a round of training there must be a model already."""
-        try:
-            before = self.before
-        except ManifestInvalid:
-            return []  # which `check` reports
-        return self._check_existing() if self.of_existing else before.check_training()
+    def check(self) -> list[Finding]:
+        """Faults of the method before, which averages as the job does; without a round of training there is a model."""
+        faults = [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check()]
+        if self.of_existing:
+            faults += self._check_existing()
+        rule = self.before.default_averaging
+        if rule != self.default_averaging and self.spec.aggregation.weights is None:
+            problem = f"is not set, and {self.before.name} averages by the rule {rule}"
+            faults.append(("spec.aggregation.weights", ABSENT, problem, f"write {rule} here"))
+        return faults
 
-    def _check_existing(self) -> list[Finding]:
-        faults: list[Finding] = []
+    def _check_existing(self) -> Iterator[Finding]:
         if self.spec.model.initial_weights is None:
             problem = f"leaves {self.name} a model that nobody has trained"
             remedy = "name a model in spec.model.initialWeights, or use 1 or more"
-            faults.append(("spec.training.rounds", 0, problem, remedy))
+            yield "spec.training.rounds", 0, problem, remedy
         if self.config.after != BEFORE:
             problem = "has nothing to do in 0 rounds of training"
-            faults.append(
-                (f"{AFTER}.name", self.config.after.name, problem, "remove after, or use 1 or more")
-            )
-        return faults
+            yield f"{AFTER}.name", self.config.after.name, problem, "remove after, or use 1 or more"
 
-    def check(self) -> list[Finding]:
-        """The method before exists, takes its settings, yields one model of the job's, and averages as the job does."""
-        try:
-            before = self.before
-        except ManifestInvalid as error:
-            return [(AFTER, self.config.after.name, str(error), "name a method and settings that it knows")]
-        faults = [(fault[0].replace("spec.method", AFTER), *fault[1:]) for fault in before.check()]
-        builds_another = type(before).architecture is not Method.architecture
-        if builds_another or not before.yields_model or before.parameters is not None:
-            remedy = "use fedavg or a method like it"
-            faults.append((f"{AFTER}.name", before.name, "does not yield one model", remedy))
-        if self.name in names_of(before):
-            problem = f"would come after {self.name} itself"
-            faults.append((f"{AFTER}.name", before.name, problem, f"name {self.name} once"))
-        rule = before.default_averaging
-        if rule != self.default_averaging and self.spec.aggregation.weights is None:
-            problem = f"is not set, and {before.name} averages by the rule {rule}"
-            faults.append(("spec.aggregation.weights", None, problem, f"write {rule} here"))
-        return faults
+
+def _under_after(path: str) -> str:
+    """Where the job has that field of the method before."""
+    return path.replace("spec.method", AFTER, 1)
 
 
 def names_of(method: Method) -> tuple[str, ...]:

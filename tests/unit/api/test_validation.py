@@ -157,6 +157,42 @@ def test_calibration_after_a_method_needs_what_that_needs() -> None:
     assert "method ratio-loss learns at the aggregator from public labelled examples; " in line
 
 
+UNKNOWN = "is not a known method; did you mean fedavg? `fedsilo methods` describes them"
+
+
+@pytest.mark.parametrize(
+    ("after", "fault"),
+    [
+        (
+            "{name: fedavgg}",
+            f'name: "fedavgg": {UNKNOWN}',
+        ),
+        (
+            "{name: fedprox, config: {straggler: 1}}",
+            "config.straggler: 1: is not a known field; did you mean stragglers?",
+        ),
+        ("{name: fedconcat}", 'name: "fedconcat": does not yield one model; use fedavg or a method like it'),
+        (
+            "{name: tau-norm, config: {after: {name: fedavgg}}}",
+            f'config.after.name: "fedavgg": {UNKNOWN}',
+        ),
+    ],
+)
+def test_a_method_before_that_cannot_be_there_is_one_fault_beside_all_others(after: str, fault: str) -> None:
+    found = lines(
+        ("name: fedavg, config: {}", f"name: ccvr, config: {{after: {after}}}"),
+        ("name: lenet", "name: lenett"),
+        ("testDataset: digits-test", "testDataset: digits-test, metrics: [recal]"),
+        ("config: {beta: 0.5}", "config: {beta: -0.5}"),
+    )
+    assert found[0] == f"{JOB}spec.method.config.after.{fault}"
+    assert [line.split(": ")[2] for line in found[1:]] == [
+        "spec.model.name",
+        "spec.evaluation.metrics[0]",
+        "spec.datasets[0].partition.config.beta",
+    ]
+
+
 def test_an_unknown_task_is_one_fault() -> None:
     (line,) = lines(("  training:\n", "  task: {name: clasification}\n  training:\n"))
     assert line == (

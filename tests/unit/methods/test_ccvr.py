@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsilo.api.faults import ManifestFaults
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
 from fedsilo.methods.ccvr import server as ccvr_server
@@ -191,14 +193,18 @@ def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) 
     )
     assert [line["phase"] for line in engine.history()] == ["train", "train", "calibration"]
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"after": {"name": "fedconcat"}}, "spec.method.config.after.name"),
-        ({"after": {"name": "ccvr"}}, "spec.method.config.after.name"),
-        ({"after": {"name": "nothing"}}, "spec.method.config.after"),
-        ({"after": {"name": "fedavg", "config": {"unknown": 1}}}, "spec.method.config.after"),
-        ({"tukeyBeta": 0.5}, "spec.method.config.tukeyBeta"),
+        ({"name": "fedconcat"}, "name"),
+        ({"name": "ccvr"}, "name"),
+        ({"name": "nothing"}, "name"),
+        ({"name": "fedavg", "config": {"unknown": 1}}, "config.unknown"),
     ]
-    for config, path in wrong:
-        assert path in [fault[0] for fault in bound("ccvr", config=config).check()]
+    for after, path in wrong:
+        with pytest.raises(ManifestFaults) as caught:
+            bound("ccvr", config={"after": after})
+        assert [fault.path for fault in caught.value.faults] == [f"spec.method.config.after.{path}"]
+    assert [fault[0] for fault in bound("ccvr", config={"tukeyBeta": 0.5}).check()] == [
+        "spec.method.config.tukeyBeta"
+    ]
     assert bound("ccvr").check() == []
 
 
@@ -250,8 +256,8 @@ class Wide(FedAvg):
 
 
 def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = registry.get
-    monkeypatch.setattr(registry, "get", lambda name: Wide if name == "wide" else known(name))
+    found = {**registry._entry_points(), "wide": EntryPoint("wide", f"{__name__}:Wide", registry.GROUP)}
+    monkeypatch.setattr(registry, "_entry_points", lambda: found)
     config = {"after": {"name": "wide"}}
     method = bound("ccvr", config=config)
     contract = method.contract("train", ModelSignature((), classes=3, feature=5), {})

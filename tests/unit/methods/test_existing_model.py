@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_training
 from fedsilo.methods.state import Tree
 from tests.federate import bound, drive, job_spec, local_silos, model_of, open_engine, runners, skewed
 
@@ -51,7 +52,7 @@ def test_a_calibration_by_itself_gives_what_it_gives_at_the_end_of_the_training(
 ) -> None:
     _, first = trained(tmp_path)
     spec = calibration(tmp_path, model_of(first), method, **config)
-    assert registry.bind(spec).check() == registry.bind(spec).check_training() == []
+    assert registry.bind(spec).check() == check_training(registry.bind(spec)) == []
     engine = run(tmp_path, "calibration", spec)
     assert [(line["round"], line["phase"]) for line in engine.history()] == [(1, "calibration")]
     whole = run(tmp_path, "whole", job_spec(method, list(CLASSES_OF), 2, method={"config": config}))
@@ -76,19 +77,20 @@ def test_tau_norm_alone_asks_for_the_number_of_examples_and_nothing_else(tmp_pat
 def test_training_and_calibration_need_a_model_and_one_that_trains_a_round() -> None:
     given = {"initialWeights": {"sha256": "0" * 64, "file": "given.safetensors"}}
     for method in ("ccvr", "tau-norm"):
-        (fault,) = bound(method, training=NOTHING).check_training()
+        (fault,) = bound(method, training=NOTHING).check()
         assert fault[:2] == ("spec.training.rounds", 0)
         assert fault[3] == "name a model in spec.model.initialWeights, or use 1 or more"
         config = {"after": {"name": "fedprox"}}
-        (fault,) = bound(method, config=config, training=NOTHING, model=given).check_training()
+        (fault,) = bound(method, config=config, training=NOTHING, model=given).check()
         assert fault[:2] == ("spec.method.config.after.name", "fedprox")
-        assert bound(method, training=NOTHING, model=given).check_training() == []
+        existing = bound(method, training=NOTHING, model=given)
+        assert existing.check() == check_training(existing) == []
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.names()) - {"ccvr", "tau-norm"}))
 def test_no_other_method_does_without_training(name: str) -> None:
-    faults = [fault for fault in bound(name, training=NOTHING).check_training() if fault[1] == 0]
-    assert faults[0] == (
+    fault, *_ = check_training(bound(name, training=NOTHING))
+    assert fault == (
         "spec.training.rounds",
         0,
         f"is too small: {name} has nothing to do without training",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedsilo.methods.checks import check_task
 from fedsilo.methods.fedaws import spreadout
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
@@ -65,7 +66,7 @@ def test_classes_without_weights_and_of_the_same_weights_give_numbers() -> None:
 
 def test_silos_train_by_the_tasks_loss_with_its_class_weights() -> None:
     task = {"name": "classification", "config": {"classWeights": "balanced"}}
-    assert bound("fedaws", task=task).check_task() == []
+    assert check_task(bound("fedaws", task=task)) == []
 
 
 def test_silos_of_one_class_each_end_with_classes_further_apart(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.methods import fedmix
+from fedsilo.methods.checks import check_training
 from fedsilo.methods.fedmix import FedMixConfig, means_of, mixed_with_means
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.pieces.mixing import mixup_loss
@@ -149,6 +150,6 @@ def test_without_means_fedmix_is_fedavg(tmp_path: Path) -> None:
 
 
 def test_fedmix_has_no_float16() -> None:
-    (fault,) = bound("fedmix", training={"rounds": 1, "precision": "float16"}).check_training()
+    (fault,) = check_training(bound("fedmix", training={"rounds": 1, "precision": "float16"}))
     assert fault[:2] == ("spec.training.precision", "float16") and fault[3] == "use bfloat16 or float32"
-    assert bound("mixup", training={"rounds": 1, "precision": "float16"}).check_training() == []
+    assert check_training(bound("mixup", training={"rounds": 1, "precision": "float16"})) == []

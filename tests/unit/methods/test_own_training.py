@@ -14,6 +14,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import initial_model, to_tree
 from fedsilo.local.baseline import train_locally
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_training
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import ModelSignature
@@ -147,15 +148,14 @@ def test_a_function_that_diverges_ends_the_job_and_sends_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("name", sorted(registry.names()))
 def test_methods_with_a_loss_of_their_own_refuse_it(name: str) -> None:
-    faults = bound(name, training={"rounds": 1, "trainer": f"{TRAINERS}counting"}).check_training()
+    faults = check_training(bound(name, training={"rounds": 1, "trainer": f"{TRAINERS}counting"}))
     assert [fault[0] for fault in faults] == ([] if name in PLAIN else ["spec.training.trainer"])
 
 
 def test_the_form_of_its_name_is_checked() -> None:
     for wrong in ("tests.trainers:train", "python:train", "python:tests.trainers:2nd"):
-        [(field, value, problem, _)] = bound(
-            "fedavg", training={"rounds": 1, "trainer": wrong}
-        ).check_training()
+        method = bound("fedavg", training={"rounds": 1, "trainer": wrong})
+        [(field, value, problem, _)] = check_training(method)
         assert (field, value, problem) == (
             "spec.training.trainer",
             wrong,

@@ -21,6 +21,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_model, initial_model, load_tree
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import LOCAL, PERSONAL, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import LocalContext
@@ -310,8 +311,8 @@ def test_fedrep_keeps_what_a_job_says_of_its_model_if_the_classifier_is_local() 
 
 
 def test_nothing_is_calibrated_after_a_method_without_a_common_classifier() -> None:
-    (fault,) = bound("ccvr", config={"after": {"name": "fedrep"}}).check()
-    assert fault[2] == "does not yield one model"
+    with pytest.raises(ManifestFaults, match=r'after\.name: "fedrep": does not yield one model; '):
+        bound("ccvr", config={"after": {"name": "fedrep"}})
 
 
 @pytest.mark.parametrize(("epochs", "batch", "head", "encoder"), [(1, 12, 1, 1), (1, 6, 2, 2), (3, 6, 8, 4)])
@@ -381,5 +382,6 @@ def test_a_setting_out_of_range_is_refused(method: str, field: str, value: objec
 
 @pytest.mark.parametrize("section", [{"gradientAccumulation": 2}, {"precision": "float16"}])
 def test_pfedme_takes_its_steps_on_whole_batches_in_full_range(section: dict[str, Any]) -> None:
-    (fault,) = bound("pfedme", training={"rounds": 1, **section}).check()
+    method = bound("pfedme", training={"rounds": 1, **section})
+    (fault,) = [*check_training(method), *method.check()]
     assert fault[0] == f"spec.training.{next(iter(section))}"

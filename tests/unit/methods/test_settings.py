@@ -12,6 +12,7 @@ import pytest
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_training
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
 
 WRONG: list[tuple[str, str, Any]] = [
@@ -66,19 +67,19 @@ def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str
 def test_what_reckons_with_steps_is_of_sgd(method: str) -> None:
     config = {"after": {"name": "scaffold"}} if method == "ccvr" else {}
     training = {"rounds": 1, "optimizer": {"name": "adamw"}}
-    (fault,) = bound(method, config=config, training=training).check_training()
+    (fault,) = check_training(bound(method, config=config, training=training))
     assert fault[:2] == ("spec.training.optimizer.name", "adamw") and fault[3] == "use sgd"
-    assert bound(method, config=config).check_training() == []
-    assert bound("fedavg", training=training).check_training() == []
+    assert check_training(bound(method, config=config)) == []
+    assert check_training(bound("fedavg", training=training)) == []
 
 
 def test_float16_is_none_of_a_loss_with_an_adversary() -> None:
-    (fault,) = bound("fedbr", training={"rounds": 1, "precision": "float16"}).check_training()
+    (fault,) = check_training(bound("fedbr", training={"rounds": 1, "precision": "float16"}))
     assert fault[:2] == ("spec.training.precision", "float16") and fault[3] == "use bfloat16 or float32"
     after = bound("ccvr", config={"after": {"name": "fedbr"}}, training={"rounds": 1, "precision": "float16"})
-    assert after.check_training() == [fault]
-    assert bound("fedbr", training={"rounds": 1, "precision": "bfloat16"}).check_training() == []
-    assert bound("scaffold", training={"rounds": 1, "precision": "float16"}).check_training() == []
+    assert check_training(after) == [fault]
+    assert check_training(bound("fedbr", training={"rounds": 1, "precision": "bfloat16"})) == []
+    assert check_training(bound("scaffold", training={"rounds": 1, "precision": "float16"})) == []
 
 
 def numbers() -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -1,0 +1,96 @@
+"""Whether a job is one that its method is made for: faults that follow from what the method declares."""
+
+from __future__ import annotations
+
+from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.methods.method import Method
+from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
+
+
+def check_job(method: Method) -> list[Finding]:
+    """Faults of learning task, training and public data."""
+    return [*check_task(method), *check_training(method), *check_public_data(method)]
+
+
+def check_task(method: Method) -> list[Finding]:
+    """The fault of a learning task that the method has no meaning for, or of class weights that no loss would have."""
+    task = method.spec.task or DEFAULT
+    kind = kind_of(task)
+    if kind in method.tasks:
+        return _check_class_weights(method)
+    if kind != OWN and kind not in TASKS:
+        return []  # which has its own fault
+    able = [name for name in TASKS if name in method.tasks]
+    problem = f"has no meaning for method {method.name}, because {method.tasks_reason}"
+    remedy = f"use {' or '.join(able)}, or another method such as fedavg"
+    return [("spec.task.name", task.name, problem, remedy)]
+
+
+def _check_class_weights(method: Method) -> list[Finding]:
+    if not method.weighs_classes or method.learns_by_task:
+        return []
+    problem = f"has no meaning for method {method.name}, which has a loss of its own"
+    remedy = "remove it, or use another method such as fedavg"
+    return [("spec.task.config.classWeights", "balanced", problem, remedy)]
+
+
+def check_training(method: Method) -> list[Finding]:
+    """Faults of the job's training, of which the method is asked that trains the model."""
+    trained_by = method.trained_by
+    return [
+        *_check_rounds(trained_by),
+        *_check_trainer(trained_by),
+        *_check_optimizer(trained_by),
+        *_check_precision(trained_by),
+    ]
+
+
+def _check_rounds(method: Method) -> list[Finding]:
+    if method.spec.training.rounds or method.of_existing:
+        return []
+    problem = f"is too small: {method.name} has nothing to do without training"
+    return [("spec.training.rounds", 0, problem, "use 1 or more")]
+
+
+def _check_trainer(method: Method) -> list[Finding]:
+    trainer, field = method.spec.training.trainer, "spec.training.trainer"
+    if trainer is None:
+        return []
+    if not trainer.startswith(PYTHON) or python_reference(trainer) is None:
+        remedy = "write python:package.module:function, for example python:hospital.training:train"
+        return [(field, trainer, "does not name a Python function", remedy)]
+    if method.accepts_trainer:
+        return []
+    problem = f"has no meaning in {method.name}, whose silos train with a loss or steps of its own"
+    return [(field, trainer, problem, "remove it, or use a method such as fedavg")]
+
+
+def _check_optimizer(method: Method) -> list[Finding]:
+    name = method.spec.training.optimizer.name
+    if name in method.optimizers:
+        return []
+    problem = f"has no meaning in {method.name}, which reckons with steps along the gradient"
+    return [("spec.training.optimizer.name", name, problem, f"use {' or '.join(sorted(method.optimizers))}")]
+
+
+def _check_precision(method: Method) -> list[Finding]:
+    precision = method.spec.training.precision
+    if precision != "float16" or method.refuses_float16 is None:
+        return []
+    problem = f"has no meaning in {method.name}, {method.refuses_float16}"
+    return [("spec.training.precision", precision, problem, "use bfloat16 or float32")]
+
+
+def check_public_data(method: Method) -> list[Finding]:
+    """The fault of a job that names no public dataset where the method learns from one, or names it for nothing."""
+    named, field = method.spec.aggregation.public_dataset, "spec.aggregation.publicDataset"
+    learns, name = method.public_data, method.trained_by.name
+    if learns is not None and named is None:
+        problem = f"is not set, and method {name} learns at the aggregator from public {learns}"
+        return [(field, ABSENT, problem, "name one of spec.aggregator.datasets that is not the test set")]
+    if learns is None and named is not None:
+        problem = f"has no meaning for method {name}, which reads no data at the aggregator"
+        return [(field, named, problem, "remove it, or use another method, such as feddf")]
+    return []
