@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.common import Metadata
+from fedsilo.api.job import FederatedJob, FederatedJobSpec
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import job_spec, runners, silo_holding
@@ -135,6 +138,9 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 KNOWN = {method for method, _ in FORMS.values()}
 FORMS |= {name: (name, {}) for name in registry.names() if name not in KNOWN}
 
+COUNTING = {"statistics"}
+"""Forms of one exchange in which nothing is drawn."""
+
 
 def form_spec(form: str, silos: list[str], **sections: Any) -> FederatedJobSpec:
     """The job of a form."""
@@ -142,14 +148,28 @@ def form_spec(form: str, silos: list[str], **sections: Any) -> FederatedJobSpec:
     return job_spec(method, silos, ROUNDS, method={"config": config}, **sections)
 
 
+def form_manifest(
+    directory: Path, form: str, labels_of: dict[str, np.ndarray], spread: float = 0.3, **sections: Any
+) -> JobManifest:
+    """The job of a form with silos as in `holding`, for a simulation."""
+    spec = form_spec(form, list(labels_of), **sections)
+    job = FederatedJob(metadata=Metadata(name="job", namespace="jobs"), spec=spec)
+    return JobManifest("job.yaml", job, tuple(silos_holding(directory, labels_of, spread)))
+
+
 def holding(
-    directory: Path, spec: FederatedJobSpec, labels_of: dict[str, np.ndarray], spread: float = 0.3
+    directory: Path, spec: FederatedJobSpec, labels_of: dict[str, np.ndarray]
 ) -> dict[str, TaskRunner]:
-    """The runners of silos with these labels; a class's vectors lie `spread` around a unit vector."""
+    """The runners of silos with these labels."""
+    return runners(spec, silos_holding(directory, labels_of), directory)
+
+
+def silos_holding(directory: Path, labels_of: dict[str, np.ndarray], spread: float = 0.3) -> list[Silo]:
+    """Silos with these labels; a class's vectors lie `spread` around a unit vector."""
     rng = np.random.default_rng(0)
     silos = []
     for name, labels in labels_of.items():
         noise = rng.normal(0, spread, (len(labels), 6)) if spread else 0
         features = (noise + np.eye(6)[labels % 6]).astype(np.float32)
         silos.append(silo_holding(directory, name, features, labels.astype(np.int64)))
-    return runners(spec, silos, directory)
+    return silos

@@ -13,9 +13,10 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
-from tests.federate import federate, job_spec
+from fedsilo.simulation.simulate import simulate
+from tests.federate import job_spec
 from tests.unit.engine.synthetic import Diary
-from tests.unit.methods.forms import FORMS, form_spec, holding
+from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
 
@@ -57,8 +58,8 @@ def singly_read(
     directory: Path, form: str, monkeypatch: pytest.MonkeyPatch, single: Mapping[str, str]
 ) -> set[str]:
     """The kinds that the server half of the form's job has read silo by silo."""
-    spec, read = form_spec(form, list(LABELS)), set[str]()
-    declaration = type(registry.bind(spec))
+    manifest, read = form_manifest(directory, form, LABELS), set[str]()
+    declaration = type(registry.bind(manifest.job.spec))
     made = declaration.server
 
     def watched(method: Method) -> ServerHalf:
@@ -72,9 +73,7 @@ def singly_read(
         return half
 
     monkeypatch.setattr(declaration, "server", watched)
-    engine = federate(directory, spec, holding(directory, spec, LABELS))
-    if engine.failure is not None:
-        raise engine.failure
+    simulate(manifest, directory, directory / "job")
     return read
 
 

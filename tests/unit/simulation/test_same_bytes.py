@@ -1,4 +1,4 @@
-"""In one process a job gives the very bytes that it gives through signed updates, whatever the method."""
+"""In one process a job gives the very bytes that it gives through signed updates, whatever the method and the seed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
+from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import write_tensors
 from tests.federate import drive, local_silos, open_engine, runners
-from tests.unit.methods.forms import FORMS, ROUNDS
+from tests.unit.methods.forms import COUNTING, FORMS, ROUNDS
 from tests.unit.simulation.digits import manifest_of, sharing
 
 
-def both(tmp_path: Path, count: int, **spec: Any) -> None:
+def small(count: int, **spec: Any) -> JobManifest:
+    """A job of so many silos, each with a fourth of an even share of the digits."""
+    return manifest_of(sharing(4 * count)[:count], **({"training": {"rounds": ROUNDS}} | spec))
+
+
+def both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
     """Run a job both ways and compare models, histories, and what the silos keep."""
-    manifest = manifest_of(sharing(count), **({"training": {"rounds": ROUNDS}} | spec))
+    manifest = small(count, **spec)
     job = manifest.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
     engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation, root=tmp_path)
@@ -38,6 +45,7 @@ def both(tmp_path: Path, count: int, **spec: Any) -> None:
     assert {silo.reference: content(silo.private) for silo in silos if silo.private != State()} == {
         silo: content(private) for silo, private in simulation.private.items()
     }
+    return simulation
 
 
 def content(state: State) -> tuple[Any, Any]:
@@ -54,9 +62,16 @@ def test_every_method_has_a_form() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_method_in_every_form_gives_the_bytes_of_signed_updates(tmp_path: Path, form: str) -> None:
-    method, config = FORMS[form]
-    both(tmp_path, 3, method={"name": method, "config": config})
+def test_every_form_gives_the_bytes_of_signed_updates_and_with_another_seed_others(
+    tmp_path: Path, form: str
+) -> None:
+    name, config = FORMS[form]
+    method = {"name": name, "config": config}
+    found = both(tmp_path, 3, method=method).result
+    reseeded = small(3, method=method, training={"rounds": ROUNDS, "seed": 8})
+    others = simulate(reseeded, tmp_path, tmp_path / "reseeded").result
+    assert found is not None and others is not None
+    assert (found.sha256 == others.sha256) is (form in COUNTING)
 
 
 def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) -> None:
