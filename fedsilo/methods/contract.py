@@ -17,7 +17,14 @@ def contract_of(step: Step, signature: ModelSignature, dimensions: Mapping[str, 
     :param dimensions: value of each symbolic dimension.
     """
     blocks = tuple(block for payload in step.payloads for block in _blocks(payload, signature, dimensions))
-    return Contract(blocks, step.metrics, {name: step.range_of(name) for name in step.metrics})
+    return Contract(
+        blocks,
+        step.metrics,
+        {name: step.range_of(name) for name in step.metrics},
+        required=frozenset(step.required),
+        limits=step.limits,
+        samples=step.samples,
+    )
 
 
 def _blocks(

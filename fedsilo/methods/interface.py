@@ -24,7 +24,7 @@ from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire import ModelSignature
-from fedsilo.wire.contract import METRIC_RANGE
+from fedsilo.wire.contract import ANY_SAMPLES, METRIC_RANGE, Limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,11 +92,17 @@ class Step:
     :param metrics: names of scalars.
     :param ranges: name -> smallest and largest value of such a scalar. Of the others, an accuracy is from 0 to 1, and a
         loss or count any number of `fedsilo.wire.contract.METRIC_RANGE`. A figure outside is refused.
+    :param required: metrics without which the server half cannot go on; an update that leaves one out is refused.
+    :param limits: ranges that follow from the samples and metrics of the update itself, in place of those above.
+    :param samples: smallest and largest number of samples.
     """
 
     payloads: tuple[Payload, ...] = ()
     metrics: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    required: tuple[str, ...] = ()
+    limits: Limits | None = field(default=None, compare=False)
+    samples: tuple[int, int] = ANY_SAMPLES
 
     def range_of(self, metric: str) -> tuple[float, float]:
         """Smallest and largest value of a metric."""

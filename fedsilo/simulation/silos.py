@@ -183,7 +183,7 @@ class SimulatedSilo:
                 blocks, tensors.__getitem__, limits.min_samples_per_class, limits.min_samples_per_feature
             )
             metrics = self._limits.metrics(metadata.metrics)
-            contract.check(blocks, metrics)
+            contract.check(blocks, metrics, metadata.samples)
             require_finite({block.name: tensors[block.name] for block in blocks})
             require_decodable(
                 contract,

@@ -151,7 +151,7 @@ class UpdateChecker:
         ):
             if found != wanted:
                 raise Problem(code, f"update: {field} is {found}; must be {wanted}")
-        expected.contract.check(header.tensors, header.metrics)
+        expected.contract.check(header.tensors, header.metrics, header.samples)
 
 
 class PayloadCheck:

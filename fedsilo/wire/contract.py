@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,13 @@ METRIC_RANGE = (-1e100, 1e100)
 """Values that a metric may have unless its contract says otherwise: its square, and sums over silos, stay finite, and
 every float32 is among them, such as the loss of a model that diverges."""
 
+
+Limits = Callable[[int, Mapping[str, float]], Mapping[str, tuple[float, float]]]
+"""(samples, metrics) of an update, each in its own range -> smallest and largest value of metrics that follow from
+these."""
+
+ANY_SAMPLES = (0, 2**63 - 1)
+"""Numbers of samples that an update may state unless its contract says otherwise: those of the wire."""
 
 HELD_KINDS = ("feature_statistics", "confusion")
 """Kinds of which a silo's policy asks something of the numbers, for which its guard holds a block in memory."""
@@ -114,10 +121,13 @@ class Contract:
     """All that may come back for a task.
 
     :param blocks: in the order in which they must come.
-    :param metrics: names of the scalar metrics allowed; none of them is required.
+    :param metrics: names of the scalar metrics allowed.
     :param schema: digest of the schema that the job itself gives its data, in hexadecimal; None where it gives none.
     :param ranges: name -> smallest and largest value of a metric whose range is not `METRIC_RANGE`. It is no part of
-        the digest: it says what a figure means, not which figures leave.
+        the digest: it says what a figure means, not which figures leave. So it is with the next three.
+    :param required: metrics that every update has.
+    :param limits: further ranges of metrics, narrower, by what the update states itself.
+    :param samples: smallest and largest number of samples that an update may state.
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
     :param algorithm: the hash of every block's digest, one of `fedsilo.digests.ALGORITHMS`.
@@ -131,12 +141,17 @@ class Contract:
     encoding: Mapping[str, str | int | float | bool] | None = field(default=None, hash=False)
     encoded: tuple[EncodedTensor, ...] = ()
     algorithm: str = SHA256
+    required: frozenset[str] = frozenset()
+    limits: Limits | None = field(default=None, compare=False)
+    samples: tuple[int, int] = ANY_SAMPLES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
         for what, names in (("block", [block.name for block in self.blocks]), ("metric", list(self.metrics))):
             if len(set(names)) < len(names):
                 raise MethodError(f"contract: {what}s are {', '.join(sorted(names))}; declare each name once")
+        if unknown := sorted(self.required - set(self.metrics)):
+            raise MethodError(f"contract: metric {unknown[0]} is required; declare it among the metrics")
         for metric in self.metrics:
             if not TOKEN.fullmatch(metric):
                 raise MethodError(f"contract: metric is {metric!r}; use printable ASCII without whitespace")
@@ -174,12 +189,16 @@ class Contract:
         used = {block.kind for block in self.blocks}
         return [kind for kind in KINDS if kind in used]
 
-    def check(self, blocks: Sequence[_Block], metrics: Mapping[str, float]) -> None:
-        """Return if these blocks, in this order, and these metrics are what the contract allows.
+    def check(self, blocks: Sequence[_Block], metrics: Mapping[str, float], samples: int = 0) -> None:
+        """Return if these blocks, in this order, and these figures are what the contract allows.
 
-        :raises Problem: `unexpected-block` (also when out of order or given twice), `wrong-kind`,
-            `wrong-shape`, `wrong-dtype`, `missing-block`, `unexpected-metric`, `not-finite` or `out-of-range`.
+        :raises Problem: `unexpected-block` (also when out of order or given twice), `wrong-kind`, `wrong-shape`,
+            `wrong-dtype`, `missing-block`, `unexpected-metric`, `not-finite`, `missing-metric` or `out-of-range`.
         """
+        self._check_blocks(blocks)
+        self._check_figures(metrics, samples)
+
+    def _check_blocks(self, blocks: Sequence[_Block]) -> None:
         expected = {block.name: (place, block) for place, block in enumerate(self.blocks)}
         last = -1
         for found in blocks:
@@ -199,6 +218,9 @@ class Contract:
         for block in self.blocks:
             if block.label is None and block.name not in names:
                 raise Problem("missing-block", f"block {block.name}: required by the contract; send it")
+
+    def _check_figures(self, metrics: Mapping[str, float], samples: int) -> None:
+        _require_range("samples", samples, self.samples)
         for metric, value in metrics.items():
             if metric not in self.metrics:
                 allowed = ", ".join(self.metrics) or "none"
@@ -207,11 +229,19 @@ class Contract:
                 )
             if not math.isfinite(value):
                 raise Problem("not-finite", f"metric {metric}: is {value:g}; must be a finite number")
-            low, high = self.ranges.get(metric, METRIC_RANGE)
-            if not low <= value <= high:
-                raise Problem(
-                    "out-of-range", f"metric {metric}: is {value:g}; must be from {low:g} to {high:g}"
-                )
+            _require_range(f"metric {metric}", value, self.ranges.get(metric, METRIC_RANGE))
+        if missing := sorted(self.required - metrics.keys()):
+            raise Problem("missing-metric", f"metric {missing[0]}: required by the contract; send it")
+        limits = {} if self.limits is None else self.limits(samples, metrics)
+        for metric, limit in limits.items():
+            if metric in metrics:
+                _require_range(f"metric {metric}", metrics[metric], limit)
+
+
+def _require_range(name: str, value: float, limits: tuple[float, float]) -> None:
+    low, high = limits
+    if not low <= value <= high:
+        raise Problem("out-of-range", f"{name}: is {value:g}; must be from {low:g} to {high:g}")
 
 
 def _describe(kind: str, blocks: list[ExpectedBlock], inner: Collection[str]) -> str:

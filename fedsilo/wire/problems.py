@@ -51,6 +51,7 @@ STATUS: dict[str, int] = {
     "wrong-dtype": 422,
     "not-finite": 422,
     "unexpected-metric": 422,
+    "missing-metric": 422,
     "out-of-range": 422,
     # the receiver's own limits
     "too-many-requests": 429,

@@ -54,7 +54,7 @@ def new_update(
         raise Problem(
             "contract-mismatch", f"update: digest is {header.algorithm}; must be {contract.algorithm}"
         )
-    contract.check(header.tensors, header.metrics)
+    contract.check(header.tensors, header.metrics, header.samples)
     with temporary_file(path.parent) as (file, temporary):
         yield UpdateWriter(file, temporary, path, header, key)
 

@@ -14,12 +14,13 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.errors import Problem
+from fedsilo.errors import MethodError, Problem
 from fedsilo.wire import Contract, SigningKey, UpdateChecker, new_update, open_update, stored_digest
 from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import encode_header
 from fedsilo.wire.keys import UPDATE
 from tests.unit.wire.examples import (
+    CONTRACT,
     EXPECTED,
     KEY,
     changed,
@@ -166,6 +167,32 @@ def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
 def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, changes: dict[str, Any]) -> None:
     header = check(data).header
     assert outcome(forge(changed(header, **changes), contents_of(data, header))) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "rules", "changes"),
+    [
+        ("missing-metric", {"required": frozenset({"loss"})}, {"metrics": {"accuracy": 0.5}}),
+        ("out-of-range", {"samples": (1, 40)}, {"samples": 41}),
+        ("out-of-range", {"samples": (1, 40)}, {"samples": 0}),
+        ("out-of-range", {"limits": lambda n, found: {"loss": (0, n * found["accuracy"])}}, {"samples": 1}),
+    ],
+)
+def test_a_contract_may_say_more_of_figures_than_its_digest(
+    data: bytes, code: str, rules: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    contract = dataclasses.replace(CONTRACT, **rules)
+    assert contract.digest() == CONTRACT.digest()
+    header, expected = check(data).header, dataclasses.replace(EXPECTED, contract=contract)
+    good = forge(changed(header, samples=40), contents_of(data, header))
+    assert check(good, expected=expected).header.samples == 40
+    with refusal(code):
+        check(forge(changed(header, **changes), contents_of(data, header)), expected=expected)
+
+
+def test_a_metric_that_is_required_is_declared() -> None:
+    with pytest.raises(MethodError, match="metric steps is required; declare it"):
+        dataclasses.replace(CONTRACT, required=frozenset({"steps"}))
 
 
 @pytest.mark.parametrize(
