@@ -48,8 +48,8 @@ class FedProxConfig(MethodConfig):
         default=0.0,
         ge=0,
         le=1,
-        description="Part of a round's silos that do 1 to localEpochs epochs, or 1 to localSteps steps, at random "
-        "[paper, Section 5.2: 0, 0.5, 0.9].",
+        description="Part of a round's silos, to the nearest number and a half rounded up, that do 1 to localEpochs "
+        "epochs whatever minSteps is, or 1 to localSteps steps, at random [paper, Section 5.2: 0, 0.5, 0.9].",
     )
 
 
@@ -102,6 +102,7 @@ class FedProx(FedAvg):
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             loss = proximal_loss(silo, task.trees["model"], self.config.mu, distance=distance)
-            return train_model(silo, task, private, loss=loss, plan=partial_work(silo, task))
+            plan = partial_work(silo, task, self.config.stragglers)
+            return train_model(silo, task, private, loss=loss, plan=plan)
 
         return {"train": train}

@@ -6,6 +6,7 @@ does a number of epochs that is drawn uniformly from 1 to E. Who, and how many, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import numpy as np
 from fedsilo.api.training import TrainingSpec
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, SiloContext, SiloTask
+from fedsilo.methods.pieces.settings import whole_number
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import LocalTraining
@@ -33,9 +35,9 @@ def with_stragglers(
 ) -> dict[str, Assignment]:
     """The assignments of a round; those of stragglers say how much they do.
 
-    :param part: of the silos that are stragglers, to the nearest whole number of them.
+    :param part: of the silos that are stragglers, to the nearest whole number of them; a half is rounded up.
     """
-    result, count = dict(assigned), round(part * len(assigned))
+    result, count = dict(assigned), math.floor(part * len(assigned) + 0.5)
     if not count:
         return result
     rng = np.random.default_rng(job.seed("stragglers", exchange.round))
@@ -45,20 +47,21 @@ def with_stragglers(
     return result
 
 
-def partial_work(silo: SiloContext, task: SiloTask) -> LocalTraining:
-    """The job's local training, of a straggler only as much as its task says.
+def partial_work(silo: SiloContext, task: SiloTask, part: float) -> LocalTraining:
+    """The job's local training, of a straggler only as much as its task says, whatever `minSteps` is.
 
-    :raises MethodError: the task says what is no part of the round's work.
+    :param part: as in `with_stragglers`; where it is 0 every silo does all of the work.
+    :raises MethodError: the task says what is no part of the round's work, or the job has no stragglers.
     """
     training, plan = silo.spec.training, silo.local_training(task)
-    work, full = task.settings.get(WORK), full_work(training)
-    if work is None:
+    if WORK not in task.settings:
         return plan
-    if isinstance(work, bool) or not isinstance(work, int) or not 1 <= work <= full:
+    if not part:
         raise MethodError(
-            f"task setting {WORK}: {work!r} is not a whole number from 1 to {full}; run the aggregator and the silos "
-            "in one version"
+            f"task setting {WORK}: {task.settings[WORK]!r} has no meaning in a job without stragglers; run the "
+            "aggregator and the silos in one version, and set spec.method.config.stragglers where some silos do less"
         )
+    work = whole_number(task, WORK, 1, full_work(training))
     if training.local_steps is None:
-        return replace(plan, epochs=work)
+        return replace(plan, epochs=work, min_steps=1)
     return replace(plan, min_steps=work, max_steps=work)

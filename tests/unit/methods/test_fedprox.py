@@ -127,7 +127,7 @@ def test_half_of_a_rounds_silos_do_1_to_e_epochs_by_the_jobs_seed(training: dict
     spec = job_of(9, **training)
     silos = references(spec)
     rounds = [work_of(spec, number, silos) for number in range(1, 41)]
-    assert all(len(work) == 4 for work in rounds)  # half of nine, to the nearest even number
+    assert all(len(work) == 5 for work in rounds)  # half of nine, rounded up
     assert {epochs for work in rounds for epochs in work.values()} == {1, 2, 3, 4}
     assert {silo for work in rounds for silo in work} == set(silos)
     assert rounds[0] != rounds[1]
@@ -140,7 +140,8 @@ def test_a_straggler_does_what_its_task_says(tmp_path: Path, unit: str) -> None:
     silos = skewed(tmp_path, {"a": [0, 1]})
 
     def sent(full: int, settings: dict[str, Any]) -> Tree:
-        spec = job_spec("fedprox", ["a"], training={"rounds": 1, "device": "cpu", "batchSize": 8, unit: full})
+        training = {"rounds": 1, "device": "cpu", "batchSize": 8, unit: full}
+        spec = job_spec("fedprox", ["a"], method={"config": {"stragglers": 0.5}}, training=training)
         (runner,) = runners(spec, silos, tmp_path).values()
         task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, settings)
         return runner.run(task, State()).tensors
@@ -151,6 +152,22 @@ def test_a_straggler_does_what_its_task_says(tmp_path: Path, unit: str) -> None:
     for work in (0, 6, 2.5, True):
         with pytest.raises(MethodError, match=r"task setting work: .* is not a whole number from 1 to 5"):
             sent(5, {"work": work})
+
+
+def test_a_straggler_does_less_than_the_steps_that_small_silos_are_to_take(tmp_path: Path) -> None:
+    """A pass over 24 examples is 3 steps; minSteps is of those that do all of the work."""
+    silos = skewed(tmp_path, {"a": [0, 1]})
+
+    def sent(settings: dict[str, Any], **more: int) -> Tree:
+        training = {"rounds": 1, "device": "cpu", "batchSize": 8, "localEpochs": 2, **more}
+        spec = job_spec("fedprox", ["a"], method={"config": {"stragglers": 0.5}}, training=training)
+        (runner,) = runners(spec, silos, tmp_path).values()
+        task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, settings)
+        return runner.run(task, State()).tensors
+
+    straggling, one_pass = sent({"work": 1}, minSteps=20), sent({"work": 1})
+    assert all(np.array_equal(straggling[name], array) for name, array in one_pass.items())
+    assert not all(np.array_equal(sent({}, minSteps=20)[name], array) for name, array in one_pass.items())
 
 
 def test_stragglers_of_one_epoch_are_refused() -> None:
