@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from fedsilo.api.common import MAX_SILOS
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import fit
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.settings import whole_number
 from fedsilo.methods.state import State
 
 
@@ -58,7 +60,7 @@ class AdversarialLoss:
 
 def train(silo: SiloContext, task: SiloTask, private: State, *, config: DANNConfig) -> Reply:
     """Local training of both; the reply carries model and discriminator."""
-    number, silos = place(task)
+    number, silos = place(silo, task)
     model = silo.model(task.trees["model"])
     adversary = discriminator(silo.signature.feature, config.hidden, silos).to(silo.train.labels.device)
     tree = task.trees["discriminator"]
@@ -72,15 +74,17 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: DANNConf
     return Reply({**to_tree(model), **stepped}, samples=len(silo.train), metrics={"loss": report.loss})
 
 
-def place(task: SiloTask) -> tuple[int, int]:
+def place(silo: SiloContext, task: SiloTask) -> tuple[int, int]:
     """The silo's number and how many silos there are, as the task says.
 
-    :raises MethodError: it does not, or the number is none of theirs.
+    :raises MethodError: it does not, or says another place than the job where that names its silos.
     """
-    number, silos = task.settings.get(NUMBER), task.settings.get(SILOS)
-    if isinstance(number, int) and isinstance(silos, int) and 0 <= number < silos:
-        return number, silos
-    raise MethodError(
-        f"task settings {NUMBER} and {SILOS}: {number!r} and {silos!r}: are no place among the silos; "
-        "run the aggregator and the silos in one version"
-    )
+    silos = whole_number(task, SILOS, 1, MAX_SILOS)
+    number = whole_number(task, NUMBER, 0, silos - 1)
+    named = [str(ref) for ref in silo.spec.silos.refs]
+    if named and (len(named) != silos or named[number] != silo.silo):
+        raise MethodError(
+            f"task settings {NUMBER} and {SILOS}: {number} and {silos} are not the place of {silo.silo} in "
+            "spec.silos.refs; run the aggregator and the silos in one version"
+        )
+    return number, silos

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, state_size
+from fedsilo.methods.pieces.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -56,7 +56,7 @@ class FedDyn(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models; the change of a silo's memory follows from its model."""
-        return {**super().steps(), **({SIZES: Step()} if self.by_size else {})}
+        return {**super().steps(), **({SIZES: STEP} if self.by_size else {})}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""

@@ -9,7 +9,7 @@ from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.feddyn.declaration import FedDynConfig
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
 from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
-from fedsilo.methods.pieces.sizes import SIZES, size_of, with_sizes
+from fedsilo.methods.pieces.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.state import State
 
 
@@ -34,7 +34,7 @@ class FedDynServer(FedAvgServer):
             return {silo: Assignment() for silo in silos}
         if self.config.variant != "released":
             return super().assign(job, state, exchange, silos)
-        return {silo: Assignment({"model": "model"}, {"share": size_of(state, silo)}) for silo in silos}
+        return {silo: Assignment({"model": "model"}, {SHARE: size_of(state, silo)}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """w <- the mean theta_k of the round's silos, and the mean h_k of all.

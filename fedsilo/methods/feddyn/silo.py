@@ -12,6 +12,7 @@ from fedsilo.learning.training import fit
 from fedsilo.methods.feddyn.declaration import FedDynConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.server_optimizers import change, moments
+from fedsilo.methods.pieces.sizes import share_of
 from fedsilo.methods.state import State
 
 
@@ -20,13 +21,14 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedDynCo
 
     :param task: with the setting `share` in the released code: v_k, the silo's size over the mean size.
     :param private: tree `memory` (h_k); zero where it is not there.
+    :raises MethodError: a task of the released code has no share that can be.
     """
     w = task.trees["model"]
     memory = private.tree("memory") if "memory" in private.trees else moments(w)
     model, device = silo.module(w), silo.train.labels.device
     alpha, pull = config.alpha, 1.0
     if config.variant == "released":
-        alpha /= float(task.settings["share"])
+        alpha /= share_of(task)
     elif config.variant == "map":
         alpha, pull = alpha / len(list(model.parameters())), 2.0
     towards = {name: torch.tensor(h - w[name], device=device) for name, h in memory.items()}

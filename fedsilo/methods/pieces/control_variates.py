@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.buffers import zero_like
+from fedsilo.methods.pieces.sizes import share_of
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ def train_controlled(
     :param private: tree `control` (c_k); zero where it is not there.
     :param loss: of a batch; the learning task's by default.
     :param plan: the job's local training by default.
+    :raises MethodError: the rule asks for a share, and the task has none that can be.
     """
     from fedsilo.learning.models import to_tree
     from fedsilo.learning.training import fit
 
     w, c = task.trees["model"], task.trees["control"]
     own = private.tree("control") if "control" in private.trees else zero_like(w)
-    share = float(task.settings["share"]) if rule.by_size else 1.0
+    share = share_of(task) if rule.by_size else 1.0
     shift = {name: c[name] / share - own[name] for name in c}
     plan = plan or silo.local_training(task)
     rate = silo.spec.training.optimizer.learning_rate if rule.base_rate else plan.lr

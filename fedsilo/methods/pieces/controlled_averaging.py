@@ -13,7 +13,7 @@ from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updat
 from fedsilo.methods.pieces.buffers import is_statistic, zero_like
 from fedsilo.methods.pieces.control_variates import ControlVariateRule
 from fedsilo.methods.pieces.local_steps import rate_of, steps_of
-from fedsilo.methods.pieces.sizes import SIZES, size_of, with_sizes
+from fedsilo.methods.pieces.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.state import Scalar, State
 
 
@@ -41,7 +41,7 @@ class ControlledServer(FedAvgServer):
         trees = {"model": "model", "control": "control"}
         settings: dict[str, dict[str, Scalar]] = {silo: {} for silo in silos}
         if self.rule.by_size:
-            settings = {silo: {"share": size_of(state, silo)} for silo in silos}
+            settings = {silo: {SHARE: size_of(state, silo)} for silo in silos}
         return {silo: Assignment(trees, settings[silo]) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:

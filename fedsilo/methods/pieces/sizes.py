@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask, Updates
+from fedsilo.api.common import MAX_SILOS
+from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask, Step, Updates
+from fedsilo.methods.pieces.settings import number
 from fedsilo.methods.state import State
 
 SIZES = "sizes"
 """Name of the step, and of its phase."""
 
 PHASE = Phase(SIZES, 1, SIZES, everyone=True)
+
+LARGEST = 2**53
+"""Of the sizes that a silo may state: from there on a float64 does not tell one from the next."""
+
+STEP = Step(samples=(1, LARGEST))
+"""What a silo may state: a silo without examples has no share."""
+
+SHARE = "share"
+"""Setting of a silo's later tasks: v_k."""
 
 
 def state_size(silo: SiloContext, task: SiloTask, private: State) -> Reply:
@@ -25,3 +36,11 @@ def size_of(state: State, silo: str) -> float:
     """v_k = n_k over the mean of the sizes that silos stated; 1 for one that stated none."""
     samples = state.values["samples"]
     return float(samples[silo] * len(samples) / sum(samples.values())) if silo in samples else 1.0
+
+
+def share_of(task: SiloTask) -> float:
+    """v_k as the task says it: at most the number of silos, and above 0, since no size is.
+
+    :raises MethodError: it says what no sizes give.
+    """
+    return number(task, SHARE, 1 / LARGEST, MAX_SILOS)

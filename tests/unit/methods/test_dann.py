@@ -118,12 +118,25 @@ def test_a_single_silo_has_nothing_to_be_told_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"number": 0}, {"number": 2, "silos": 2}, {"number": -1, "silos": 2}]
+    ("settings", "said"),
+    [
+        ({}, "silos: is missing"),
+        ({"number": 0}, "silos: is missing"),
+        ({"number": 0, "silos": True}, "silos: True is not a whole number"),
+        ({"number": False, "silos": 2}, "number: False is not a whole number"),
+        ({"number": 2, "silos": 2}, "number: 2 is not a whole number from 0 to 1"),
+        ({"number": -1, "silos": 2}, "number: -1 is not a whole number from 0 to 1"),
+        ({"number": 0, "silos": 1001}, "silos: 1001 is not a whole number from 1 to 1000"),
+        ({"number": 0, "silos": 3}, "number and silos: 0 and 3 are not the place of silos/a"),
+        ({"number": 1, "silos": 2}, "number and silos: 1 and 2 are not the place of silos/a"),
+    ],
 )
-def test_a_task_that_gives_no_place_is_refused(tmp_path: Path, settings: dict[str, int]) -> None:
-    spec = job_spec("dann", ["a"])
+def test_a_task_that_gives_no_place_or_anothers_is_refused(
+    tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    spec = job_spec("dann", ["a", "b"])
     (runner,) = runners(spec, skewed(tmp_path, {"a": [0]}), tmp_path).values()
-    with pytest.raises(MethodError, match=r"task settings number and silos: .* are no place among the silos"):
+    with pytest.raises(MethodError, match=rf"task settings? {said}"):
         runner.run(SiloTask("train", "train", 1, 1, 1, {"model": {}, "discriminator": {}}, settings), State())
 
 
@@ -136,4 +149,4 @@ def test_outputs_are_the_jobs_silos_or_where_it_chooses_them_by_label_the_tasks(
     chosen = spec.model_copy(update={"silos": spec.silos.model_copy(update={"refs": ()})})
     by_label = type(bound("dann"))(chosen, DANNConfig())
     assert outputs(by_label, {"silos": 12}) == 12
-    assert {outputs(by_label, {"silos": wrong}) for wrong in (0, 10**9, "many")} == {1000}
+    assert {outputs(by_label, {"silos": wrong}) for wrong in (0, 10**9, "many", True)} == {1000}
